@@ -1,4 +1,7 @@
-"""Real parts for the tests: one PostgreSQL, one S3 and one set of keys for each run, started when a test first asks for them."""
+"""Real parts for the tests: one PostgreSQL, one S3 server and one set of keys in each worker.
+
+Each of them starts when a test first needs it.
+"""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -12,8 +15,10 @@ from spawnmesh_devstack.s3 import S3Endpoint, S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
-replace_wait_for()  # As every process of the mesh does: its parts are not tested on another loop.
+replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")  # An example may take long on a busy machine.
@@ -21,33 +26,59 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
-_LONG = (
-    "chaos",
-    "deploy",
-    "mesh",
-)  # Directories whose files take minutes; begun last, they would be waited for by one worker alone.
+MESH = Path("tests") / "mesh"
+# The directories with the longest tests, longest first. If they began last, one worker would run
+# them while the other one has nothing left to do.
+_LONG = ("mesh", "chaos", "deploy")
+
+
+class MeshTogether(LoadFileScheduling):
+    """Give each file to one worker, and all files of tests/mesh to the same one: they share a mesh."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(super()._split_scope(nodeid))
+        return str(MESH if file.is_relative_to(MESH) else file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Refine `--dist loadfile`."""
+    return MeshTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first; else the order stays as it is."""
+    """Sort the longest directories to the front, and keep the order otherwise.
+
+    Tests of the shared mesh are the last ones of their directory, so that the mesh does not idle
+    beside those that start their own.
+    """
     here = Path(__file__).parent
-    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in _LONG)
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        directory = item.path.relative_to(here).parts[0]
+        rank = _LONG.index(directory) if directory in _LONG else len(_LONG)
+        return rank, "stack" in getattr(item, "fixturenames", ())
+
+    items.sort(key=place)
 
 
 def _quiet(_line: str) -> None:
-    """Progress is for people; tests have none watching."""
+    """Drop a line of progress."""
 
 
 @pytest.fixture(scope="session")
 def watchdog() -> Iterator[Watchdog]:
-    """Ends what a test run started, should the run itself be killed."""
+    """End the started processes if the test run itself is killed."""
     with Watchdog() as dog:
         yield dog
 
 
 @pytest.fixture(scope="session")
 async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
-    """A real PostgreSQL. Not under pytest's own directory, which every new pytest run closes to other accounts than ours."""
+    """Start a real PostgreSQL.
+
+    It is not below pytest's directory, which each new run of pytest closes to other accounts.
+    """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-postgres-") as folder:
         root = Path(folder)
         async with Postgres(root / "data", root / "postgres.log", watchdog, _quiet) as server:
@@ -56,13 +87,16 @@ async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
 
 @pytest.fixture(scope="session")
 async def databases(postgres: Postgres) -> dict[str, ServiceDsn]:
-    """For each service, by its snake name, how its role and its owner enter the database; schemas are empty until migrated."""
+    """Return the addresses of the role and of the owner of each service, by its snake name.
+
+    The schemas are empty until they are migrated.
+    """
     return await create_service_database(postgres.superuser_dsn, SERVICES_WITH_DATABASE)
 
 
 @pytest.fixture(scope="session")
 async def s3_server(tmp_path_factory: pytest.TempPathFactory, watchdog: Watchdog) -> AsyncIterator[S3Server]:
-    """A real S3 server with STS."""
+    """Start a real S3 server with STS."""
     root = tmp_path_factory.mktemp("s3")
     async with S3Server(root / "data", root / "s3.log", watchdog, _quiet) as server:
         yield server
@@ -70,13 +104,13 @@ async def s3_server(tmp_path_factory: pytest.TempPathFactory, watchdog: Watchdog
 
 @pytest.fixture(scope="session")
 def s3(s3_server: S3Server) -> S3Endpoint:
-    """How to reach the S3 server."""
+    """Return the address and the keys of the S3 server."""
     return s3_server.endpoint
 
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with `<issuer>.pem` of every issuer and `jwks.json`."""
+    """Return a directory with `<issuer>.pem` of every issuer and `jwks.json`."""
     directory = tmp_path_factory.mktemp("keys")
     make_keys(directory)
     return directory

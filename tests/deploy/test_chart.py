@@ -3,8 +3,9 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 
-import kubernetes_validate
+import kubernetes_validate.utils
 import pytest
 import yaml
 
@@ -36,6 +37,17 @@ def test_helm_lint_finds_nothing(values: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.fixture(scope="module")
+def _schemas_read_once() -> Iterator[None]:
+    """Keep the schemas that were read: the library parses megabytes anew for each object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            kubernetes_validate.utils, "schema_contents", cache(kubernetes_validate.utils.schema_contents)
+        )
+        yield
+
+
+@pytest.mark.usefixtures("_schemas_read_once")
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_every_object_is_one_that_kubernetes_takes(values: str, version: str) -> None:

@@ -1,8 +1,9 @@
-"""What the chart gives a process is what the process reads: each is started with exactly its rendered variables and files."""
+"""Processes read what the chart gives them: each starts with exactly its rendered variables and files."""
 
 import asyncio
 import importlib
 import json
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -46,7 +48,8 @@ from tests.support.deploy.environment import (
     until,
     variables,
 )
-from tests.support.deploy.rendering import VALUE_SETS, of_kind
+from tests.support.deploy.pod_here import Ended, pod_of, run_container
+from tests.support.deploy.rendering import ROOT, VALUE_SETS, of_kind
 from tests.support.serving import caller_at, client_tokens
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
@@ -87,7 +90,7 @@ def _model(module: Any, pascal: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def smallest_pools(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Values over the minimal ones: every pool is as small as may be."""
+    """Write values over the minimal ones that make every pool as small as it may be."""
     pooled = [name for name in ALL if name != "runner"]
     assert {*pooled, "runner"} == set(of_kind("Deployment", "minimal"))
     file = tmp_path_factory.mktemp("values") / "pools.yaml"
@@ -95,33 +98,100 @@ def smallest_pools(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("component", ALL)
-async def test_process_becomes_ready_with_what_the_chart_gives_it_and_has_the_connections_counted_for_it(
+# The runner has none, and the jobs that the doctor leaves keep the connections of session-worker.
+UNCOUNTED = ("runner", "session-worker")
+
+
+async def test_session_worker_without_jobs_has_the_counted_connections(
     tmp_path: Path,
     keys: Path,
     postgres: Postgres,
     migrated: dict[str, ServiceDsn],
     s3: S3Endpoint,
     smallest_pools: str,
-    component: str,
 ) -> None:
     place = Place(tmp_path, keys, migrated, s3)
-    env = place.environment(component, smallest_pools)
-    assert not any("postgresql://" in value for value in env.values())
-    container = container_of(component, "minimal", smallest_pools)
-    role = container["args"][0].removeprefix("spawnmesh_")
-    others = await connected(
-        postgres, "usename", role
-    )  # Of services in this very process, which other tests use.
-    async with started(container, env) as process:
+    env = place.environment("session-worker", smallest_pools)
+    others = await connected(postgres, "usename", "session")
+    async with started(container_of("session-worker", "minimal", smallest_pools), env) as process:
         await until(place.health_port, SERVING, process)
-        assert await health_of(place.health_port, "live") == SERVING
-        if component != "runner":
-            counted = SMALLEST + beside_pool_at_rest(component)
-            await until_connected(postgres, "usename", role, counted, beside=others)
-        process.terminate()
-        printed = await printed_until_its_end(process)
-    assert process.returncode == 0, printed
+        counted = SMALLEST + beside_pool_at_rest("session-worker")
+        await until_connected(postgres, "usename", "session", counted, beside=others)
+
+
+@pytest.mark.timeout(300)
+async def test_all_processes_of_the_chart_have_the_counted_connections_and_satisfy_the_doctor(
+    tmp_path: Path,
+    keys: Path,
+    postgres: Postgres,
+    migrated: dict[str, ServiceDsn],
+    s3: S3Endpoint,
+    smallest_pools: str,
+) -> None:
+    places = {name: Place(tmp_path, keys, migrated, s3) for name in ALL}
+    targets = {
+        f"dns:///{name}.mesh.svc.cluster.local:50051": f"127.0.0.1:{place.port}"
+        for name, place in places.items()
+    }
+    (provider_port,) = free_ports(1)
+    # Services in this process, which other tests use, have connections too.
+    others = {role: await connected(postgres, "usename", role) for role in migrated}
+    counted = dict.fromkeys(migrated, 0)
+
+    async def start_together(exits: AsyncExitStack, names: list[str]) -> None:
+        """Start workloads in no order, as Kubernetes does, and wait until they are at rest."""
+        for name in names:
+            env = places[name].environment(name, smallest_pools)
+            assert not any("postgresql://" in value for value in env.values())
+            if name == "model-router":
+                use_provider(places[name].root / name, provider_port)
+            env = {key: targets.get(value, value) for key, value in env.items()}
+            container = container_of(name, "minimal", smallest_pools)
+            processes[name] = await exits.enter_async_context(started(container, env))
+            if name not in UNCOUNTED:
+                counted[container["args"][0].removeprefix("spawnmesh_")] += SMALLEST + beside_pool_at_rest(
+                    name
+                )
+        await asyncio.gather(*(until(places[name].health_port, SERVING, processes[name]) for name in names))
+        for name in names:
+            assert await health_of(places[name].health_port, "live") == SERVING, name
+        for role, count in counted.items():
+            if role != "session" or "session-worker" not in names:
+                await until_connected(postgres, "usename", role, count, beside=others[role])
+
+    async def doctor(folder: str) -> Ended:
+        secrets = {"spawnmesh-tokens": {file.name: file.read_text() for file in keys.iterdir()}}
+        return await run_container(*pod_of("doctor", "minimal"), tmp_path / folder, secrets, targets)
+
+    processes: dict[str, asyncio.subprocess.Process] = {}
+    workers = [name for name in ALL if name.endswith("-worker")]
+    async with AsyncExitStack() as exits:
+        provider = {"args": ["tests.support.model_router.upstream", str(provider_port)]}
+        await exits.enter_async_context(started(provider, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}))
+        await start_together(exits, [name for name in ALL if name not in workers])
+        without_workers = await doctor("doctor-without-workers")
+        await start_together(exits, workers)
+        with_all = await doctor("doctor-with-all")
+        for process in processes.values():
+            process.terminate()
+        printed = await asyncio.gather(*map(printed_until_its_end, processes.values()))
+    for (name, process), text in zip(processes.items(), printed, strict=True):
+        assert process.returncode == 0, f"{name}: {text}"
+    assert (without_workers.code, "no session-worker is at work" in without_workers.printed) == (1, True)
+    assert with_all.code == 0, with_all.printed
+    for check in ("schemas", "workers", "tenant", "storage", "providers", "clock", "run"):
+        assert f"ok  {check}" in with_all.printed
+    for name in workers:
+        assert f"1 {name}" in with_all.printed
+
+
+def use_provider(router: Path, port: int) -> None:
+    """Give the provider of the rendered configuration a key and an address on this machine."""
+    (router / "openai").write_text("key\n")
+    file = router / "etc/spawnmesh/router.json"
+    config = json.loads(file.read_text().replace("/run/secrets/providers", str(router)))
+    config["providers"]["openai"]["base_url"] = f"http://127.0.0.1:{port}/v1"
+    file.write_text(json.dumps(config))
 
 
 async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
@@ -138,7 +208,7 @@ async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
         assert await health_of(place.health_port, "live") == SERVING
         assert await health_of(place.health_port) == NOT_SERVING
         await until(place.port, NOT_SERVING, process)
-        assert await told_of(place.port, keys) == pb.Schema(
+        assert await schema_of(place.port, keys) == pb.Schema(
             state=pb.SCHEMA_STATE_BEHIND,
             known_migration_id=migration_files("spawnmesh_hook")[-1].migration_id,
             objection="the schema is older: it lacks 0001_hook",
@@ -146,7 +216,7 @@ async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
         await asyncio.to_thread(migrate, fresh.owner, package="spawnmesh_hook", schema="hook")
         await until(place.health_port, SERVING, process)
         assert await health_of(place.port) == SERVING
-        assert (await told_of(place.port, keys)).state == pb.SCHEMA_STATE_CURRENT
+        assert (await schema_of(place.port, keys)).state == pb.SCHEMA_STATE_CURRENT
 
 
 async def test_process_that_waits_for_its_schema_lets_callers_take_another_replica(
@@ -156,7 +226,7 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
     async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
         await until(place.port, NOT_SERVING, process)
         async with caller_at(f"127.0.0.1:{place.port}", "hook") as peer:
-            token = client_tokens(keys).client_token("acme", "somebody", 60.0)
+            token = client_tokens(keys).client_token("acme", "test", 60.0)
             with use_token(token), pytest.raises(MeshError) as refused:
                 await peer.unary(
                     HookServiceStub(peer.channel).ListPlugins,
@@ -169,17 +239,18 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
             assert await process.wait() == 0, "it can be stopped while it waits"
 
 
-async def told_of(port: int, keys: Path) -> pb.Schema:
-    """What the process says of its schema to an operator."""
+async def schema_of(port: int, keys: Path) -> pb.Schema:
+    """Return the schema that the process describes to an operator."""
     async with caller_at(f"127.0.0.1:{port}", "hook") as peer:
         with use_token(client_tokens(keys).admin_token("operator", 60.0)):
-            ask = DeploymentServiceStub(peer.channel).DescribeReplica
-            return (await peer.unary(ask, pb.DescribeReplicaRequest(), timeout_seconds=10)).replica.schema
+            describe = DeploymentServiceStub(peer.channel).DescribeReplica
+            answer = await peer.unary(describe, pb.DescribeReplicaRequest(), timeout_seconds=10)
+            return answer.replica.schema
 
 
 @pytest.fixture
 async def fresh(postgres: Postgres) -> ServiceDsn:
-    """The hook's schema, empty, in a database of its own."""
+    """Create an empty schema of the hook service in a separate database."""
     database = f"fresh_{uuid4().hex[:12]}"
     app, owner = (
         make_conninfo(postgres.superuser_dsn, user=role, dbname=database) for role in ("hook", "hook_owner")
@@ -189,7 +260,7 @@ async def fresh(postgres: Postgres) -> ServiceDsn:
 
 
 def certify(folder: Path, *hosts: str) -> tuple[bytes, bytes, bytes]:
-    """Writes what is mounted for TLS, vouched for by itself; gives certificate, key and authority."""
+    """Write a self-signed certificate as it is mounted; return certificate, key and authority."""
     key, name = (
         generate_private_key(SECP256R1()),
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])]),
@@ -221,7 +292,7 @@ async def test_process_with_certificates_is_probed_in_plain_text_and_called_with
     env = place.environment("transcript", str(over))
     async with started(container_of("transcript", "minimal", str(over)), env) as process:
         await until(place.health_port, SERVING, process)
-        assert await health_of(place.port) == 0, "the service itself is not to be had in plain text"
+        assert await health_of(place.port) == 0, "the service itself does not answer plain text"
         for shown, wanted in (((private, pem), SERVING), ((None, None), 0)):
             credentials = grpc.ssl_channel_credentials(authority, *shown)
             named = [("grpc.ssl_target_name_override", host)]
@@ -234,7 +305,7 @@ async def test_process_with_certificates_is_probed_in_plain_text_and_called_with
 async def test_command_calls_a_mesh_with_certificates_through_localhost(
     tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
 ) -> None:
-    """As through `kubectl port-forward`: the names are those that the chart has certificates made for."""
+    """As through `kubectl port-forward`, with a certificate for the names in the chart."""
     over = tmp_path / "tls.yaml"
     over.write_text("tls: {mode: secret, existingSecret: mesh-tls}\n")
     place, tls = Place(tmp_path, keys, migrated, s3), tmp_path / "transcript" / "run" / "secrets" / "tls"

@@ -1,27 +1,68 @@
-"""A whole mesh for each test run, started when a test first asks for it."""
+"""One mesh for all tests of this directory. It starts with the first test that uses it."""
 
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from spawnmesh_devstack.members import scripted_model_member
+from spawnmesh_devstack.models import scripted_config, scripted_environment
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.mesh.mcp_page import configure
+from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+
+SIZE = {"context_window": 128_000, "max_output": 4096}
 
 
 def _quiet(_line: str) -> None:
-    """Progress is for people; tests have none watching."""
+    """Drop a line of progress."""
 
 
-@pytest.fixture(scope="session")
-async def stack() -> AsyncIterator[Stack]:
-    """Every process of the mesh, with the scripted model and a runner that has MCP servers. A test that stops one starts it again.
+@pytest.fixture(scope="package")
+async def provider() -> AsyncIterator[LoopbackProvider]:
+    """Serve the models of the provider `loopback`."""
+    async with open_loopback_provider() as provider:
+        yield provider
 
-    Not under pytest's own directory, which every new pytest run closes to the account PostgreSQL runs as.
+
+@pytest.fixture(scope="package")
+async def stack(provider: LoopbackProvider) -> AsyncIterator[Stack]:
+    """Start every process of the mesh. A test that stops one starts it again.
+
+    The primary model is the scripted one, beside it is `loopback/thinker`, and the runner has MCP
+    servers. The data is not below pytest's directory, which each new run of pytest closes to the
+    account of PostgreSQL.
     """
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="spawnmesh-mesh-") as folder:
         home = Path(folder)
-        given = {"RUNNER_MCP_CONFIG_FILE": str(configure(home))}
-        async with open_stack(home / "data", _quiet, environment=given) as mesh:
+        given = {
+            **scripted_environment(),
+            "LOOPBACK_KEY": "any",
+            "RUNNER_MCP_CONFIG_FILE": str(configure(home)),
+        }
+        async with open_stack(
+            home / "data",
+            _quiet,
+            router_config=_with_loopback(scripted_config(port), provider),
+            ports={SCRIPTED_MODEL: port},
+            environment=given,
+        ) as mesh:
+            await mesh.start(scripted_model_member(port))
             yield mesh
+
+
+def _with_loopback(config: dict[str, Any], provider: LoopbackProvider) -> dict[str, Any]:
+    """Add a model that is called through the Responses API and has thinking levels."""
+    loopback = {"kind": "openai", "base_url": f"{provider.base_url}/v1", "credentials": ["env:LOOPBACK_KEY"]}
+    levels = {"low": "low", "high": "xhigh"}
+    thinker = {**SIZE, "vision": True, "api": "responses", "thinking": levels}
+    return {
+        **config,
+        "providers": {**config["providers"], "loopback": loopback},
+        "models": {**config["models"], "loopback/thinker": thinker},
+    }

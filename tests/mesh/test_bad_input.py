@@ -1,4 +1,4 @@
-"""Every refusal has a reason, and nothing is created."""
+"""Every refusal has a reason, and a refused call creates nothing."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -119,7 +119,7 @@ async def test_body_that_is_too_large(mesh: Mesh) -> None:
     ("fields", "reason"),
     [
         ({"task": ""}, Reason.INVALID_REQUEST),
-        ({"task": "t", "agent_id": "nobody"}, Reason.UNKNOWN_AGENT),
+        ({"task": "t", "agent_id": "unknown"}, Reason.UNKNOWN_AGENT),
         ({"task": "t", "parent_session_id": "ses_01m7y2n4wsqhp7t4ptyq957v0b"}, Reason.NOT_FOUND),
     ],
 )
@@ -139,8 +139,8 @@ async def test_bad_attachment_is_refused_with_its_reason_and_without_its_name(me
     assert "passwd" not in str(caught.value)
 
 
-async def test_model_that_nobody_knows_fails_the_run_with_its_reason(mesh: Mesh) -> None:
-    session = await mesh.spawn("count", model="nobody/nothing", wait_seconds=30)
+async def test_unknown_model_fails_the_run_with_its_reason(mesh: Mesh) -> None:
+    session = await mesh.spawn("count", model="unknown/model", wait_seconds=30)
     assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
     assert session.latest_run.error_reason == Reason.UNKNOWN_MODEL
 

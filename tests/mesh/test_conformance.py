@@ -1,4 +1,4 @@
-"""Files of cases go through the running services, and a service that differs is found out."""
+"""Files of cases are replayed through the running services, and differences are reported."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ LIMITS = {"max_files": 2, "max_file_bytes": 8, "max_total_bytes": 12}
 
 
 def quiet(_line: str) -> None:
-    """Progress is for people; tests have none watching."""
+    """Drop a line of progress."""
 
 
 async def replayed(stack: Stack, area: str, file: Path) -> Replayed:
@@ -70,7 +70,7 @@ async def test_every_example_case_passes_and_every_one_was_replayed(stack: Stack
 
 
 @pytest.mark.parametrize("area", sorted(AREAS))
-async def test_case_with_what_nobody_knows_fails_with_that_reason(
+async def test_case_with_unknown_fields_fails_with_that_reason(
     stack: Stack, tmp_path: Path, area: str
 ) -> None:
     case = json.loads(FILES[area].read_text())[0]
@@ -119,7 +119,7 @@ async def test_attachments_outcome_other_than_expected_is_shown(stack: Stack, tm
     assert lines[-1] == "0 passed, 6 failed"
 
 
-async def test_what_no_request_carries_is_judged_by_the_same_rule_and_told(
+async def test_values_that_no_request_can_carry_are_judged_by_the_same_rule_and_reported(
     stack: Stack, tmp_path: Path
 ) -> None:
     assert await lines_of(
@@ -259,7 +259,7 @@ async def test_replay_leaves_neither_files_nor_transcripts(stack: Stack) -> None
 
 
 async def command(*arguments: str) -> tuple[int | None, list[str], list[str]]:
-    """Status, lines of output and lines of progress of the command."""
+    """Run the command; return exit code, lines of output and lines of progress."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "spawnmesh_devstack.conformance"),
@@ -271,7 +271,7 @@ async def command(*arguments: str) -> tuple[int | None, list[str], list[str]]:
     return process.returncode, output.decode().splitlines(), errors.decode().splitlines()
 
 
-async def test_command_without_a_mesh_starts_one_and_tells_so_beside_the_outcome() -> None:
+async def test_command_without_a_mesh_starts_one_and_reports_it_on_standard_error() -> None:
     status, output, progress = await command("attachments_name", str(FILES["attachments_name"]))
     assert (status, output) == (0, ["6 passed, 0 failed"])
     assert "the mesh is ready" in progress

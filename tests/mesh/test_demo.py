@@ -1,4 +1,4 @@
-"""`spawnmesh demo` and `spawnmesh up`, typed as a person would."""
+"""The commands `spawnmesh demo` and `spawnmesh up`, as a person types them."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ EDGES = {
 
 
 async def run(*arguments: str, **environment: str) -> tuple[int | None, str, str]:
-    """The command with a bare environment: status, output and errors."""
+    """Run the command in a bare environment; return exit code, output and errors."""
     env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
     process = await asyncio.create_subprocess_exec(
         str(SPAWNMESH), *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -83,7 +83,7 @@ def test_one_model_fails_and_the_next_answers(demo: dict[str, Any]) -> None:
     assert (second["model"], second["reason"]) == ("scripted/agent", "")
 
 
-def test_hook_asks_for_one_revision_and_hears_of_every_end(demo: dict[str, Any]) -> None:
+def test_hook_requests_one_revision_and_is_notified_of_every_end(demo: dict[str, Any]) -> None:
     (revision,) = demo["revisions"]
     assert revision["session_id"] == demo["receipt"]["session_id"]
     assert [session["revision_count"] for session in demo["sessions"]] == [1, 0, 0]
@@ -91,9 +91,9 @@ def test_hook_asks_for_one_revision_and_hears_of_every_end(demo: dict[str, Any])
 
 
 def test_each_result_is_announced_once(demo: dict[str, Any]) -> None:
-    told = [(one["parent_session_id"], one["child_session_id"]) for one in demo["announced"]]
+    announced = [(one["parent_session_id"], one["child_session_id"]) for one in demo["announced"]]
     pairs = [(session["parent_session_id"], session["session_id"]) for session in demo["sessions"][1:]]
-    assert sorted(told) == sorted(pairs)
+    assert sorted(announced) == sorted(pairs)
 
 
 def test_nothing_is_left(demo: dict[str, Any]) -> None:
@@ -102,23 +102,12 @@ def test_nothing_is_left(demo: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def serving(app: web.Application) -> AsyncIterator[str]:
-    """An endpoint of somebody's own; its base URL."""
+    """Serve a provider that is not part of the mesh; yield its base URL."""
     async with TestServer(app) as server:
         yield str(server.make_url("/v1"))
 
 
-async def test_model_of_ones_own_does_the_same_job() -> None:
-    async with serving(build_app()) as url:
-        status, output, errors = await run("demo", "--json", "--model", "agent", OPENAI_BASE_URL=url)
-
-    assert status == 0, errors
-    document = json.loads(output)
-    assert document["model"] == "openai/agent"
-    assert {one["model"] for one in document["attempts"] if not one["reason"]} == {"openai/agent"}
-    assert [check["name"] for check in document["checks"] if not check["passed"]] == []
-
-
-async def test_key_that_is_refused_ends_the_demo_with_one_line_that_does_not_show_it() -> None:
+async def test_refused_key_ends_the_demo_with_one_line_that_does_not_show_it() -> None:
     async def refuse(_request: web.Request) -> web.Response:
         error = {
             "message": "Incorrect API key provided.",
@@ -149,27 +138,34 @@ async def test_busy_port_ends_the_start_with_one_line(tmp_path: Path) -> None:
     assert errors.strip() == f"error: port {port} for session is in use by another process"
 
 
-async def test_up_is_ready_to_be_used_and_stops_when_told() -> None:
-    # Not under pytest's own directory, which every new pytest run closes to the account PostgreSQL runs as.
+async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal() -> None:
+    # Not below pytest's directory, which each new run of pytest closes to the account of PostgreSQL.
     with tempfile.TemporaryDirectory(prefix="spawnmesh-up-") as folder:
         env = {"PATH": os.environ["PATH"], "HOME": folder, "SPAWNMESH_DATA": str(Path(folder) / "data")}
-        process = await asyncio.create_subprocess_exec(
-            str(SPAWNMESH), "up", env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        assert process.stdout is not None
-        printed = ""
-        async with asyncio.timeout(60):
-            while "Ctrl-C stops" not in printed:
-                line = (await process.stdout.readline()).decode()
-                assert line, printed
-                printed += line
-        mesh = json.loads((Path(folder) / "data" / "mesh.json").read_text())
-        status, output, errors = await run("spawn", "Say something.", "--wait", "--json", **env)
-        assert status == 0, errors
-        assert "scripted model" in output
+        async with serving(build_app()) as url:
+            process = await asyncio.create_subprocess_exec(
+                *(str(SPAWNMESH), "up", "--model", "agent"),
+                env={**env, "OPENAI_BASE_URL": url},
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            assert process.stdout is not None
+            printed = ""
+            async with asyncio.timeout(60):
+                while "Ctrl-C stops" not in printed:
+                    line = (await process.stdout.readline()).decode()
+                    assert line, printed
+                    printed += line
+            mesh = json.loads((Path(folder) / "data" / "mesh.json").read_text())
+            assert f"Agents think with agent, at {url}" in printed
+            status, output, errors = await run("spawn", "Say something.", "--wait", "--json", **env)
+            assert status == 0, errors
+            assert "scripted model" in output
+            _, listed, _ = await run("router", "models", **env)
+            assert "openai/agent (primary)" in listed
 
-        process.send_signal(signal.SIGINT)
-        rest = await process.stdout.read()
-        assert await process.wait() == 0, rest
+            process.send_signal(signal.SIGINT)
+            rest = await process.stdout.read()
+            assert await process.wait() == 0, rest
         assert not any(psutil.pid_exists(pid) for pid in mesh["pids"].values())
         assert not (Path(folder) / "data" / "mesh.json").exists()

@@ -1,4 +1,4 @@
-"""The logs of all services, as somebody searches them who has an id."""
+"""The logs of all services can be searched by an id."""
 
 import json
 from typing import Any
@@ -12,11 +12,11 @@ from tests.support.waiting import eventually
 CALLED_BY_RUNS = ("session", "transcript", "model-router")
 
 
-def told(stack: Stack, service: str, **wanted: str) -> list[dict[str, Any]]:
-    """What the service has logged with these values."""
+def events(stack: Stack, service: str, **wanted: str) -> list[dict[str, Any]]:
+    """Return the events in the log of the service that have these values."""
     lines = (stack.data_dir / "logs" / f"{service}.log").read_text().splitlines()
-    events = [json.loads(line) for line in lines if line.startswith("{")]
-    return [event for event in events if wanted.items() <= event.items()]
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    return [event for event in logged if wanted.items() <= event.items()]
 
 
 async def test_events_of_a_run_are_found_by_its_id_in_every_service_it_called(stack: Stack) -> None:
@@ -27,8 +27,8 @@ async def test_events_of_a_run_are_found_by_its_id_in_every_service_it_called(st
         session_id = (await mesh.spawn("say it")).session_id
         run = (await mesh.wait(session_id, 60)).session.latest_run
 
-    async def has_told() -> bool:
+    async def logged_by_all() -> bool:
         ids = {"tenant": tenant, "session": session_id, "run": run.run_id}
-        return all(told(stack, service, **ids) for service in CALLED_BY_RUNS)
+        return all(events(stack, service, **ids) for service in CALLED_BY_RUNS)
 
-    await eventually(has_told)
+    await eventually(logged_by_all)

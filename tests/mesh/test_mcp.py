@@ -1,4 +1,4 @@
-"""The page about MCP servers works as it stands: a whole mesh, the server on the page, its configuration, and its program."""
+"""The page about MCP servers works unchanged: its server, its configuration and its program."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ PROMPT = f"You are the {CALLER}. Do as you are told."
 
 @pytest.fixture(scope="module")
 async def served(stack: Stack) -> Stack:
-    """The mesh, whose runner has the server on the page, and the tenant that may use it."""
+    """Return the mesh, with the tenant that may use the server on the page."""
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
     return stack
@@ -86,7 +86,7 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
 
 
 async def sleeping(served: Stack) -> int:
-    """The server's process, once a call of it goes on."""
+    """Return the process id of the slow server once it works on a call."""
     notes = served.data_dir.parent / NOTES
     async with asyncio.timeout(30):
         while not (notes.exists() and "sleeping" in notes.read_text()):

@@ -1,4 +1,4 @@
-"""What a caller hears while storage is down, and that the mesh is itself again afterwards."""
+"""The answers to callers while storage is down, and the recovery of the mesh."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ def tenant() -> str:
 
 @pytest.fixture
 async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
-    """A client of a tenant of this test's own."""
+    """Connect as a client of a tenant for this test alone."""
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as client:
@@ -34,7 +34,7 @@ async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
 
 
 async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
-    """What the tenant has beside its sessions' own rows."""
+    """Count the rows and objects of the tenant, without the rows of its sessions."""
     counted = {}
     async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
         for table in ("session.runs", "session.dispatch", "transcript.entries", "attachment_blob.set_files"):
@@ -67,7 +67,7 @@ async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(
     assert again.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
 
 
-async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_afterwards(
+async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_later(
     stack: Stack, mesh: Mesh
 ) -> None:
     await stack.postgres.stop()

@@ -1,4 +1,4 @@
-"""What the README tells people to type works as it stands there."""
+"""The commands and the program in the README work unchanged."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 
 
 async def shell(script: str, stack: Stack, tmp_path: Path, **environment: str) -> str:
-    """Runs the script as a person would, in the checkout, and gives what it printed."""
+    """Run the script as a person does, in the checkout, and return its output."""
     env = {
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
         "HOME": str(tmp_path),

@@ -1,4 +1,8 @@
-"""Two of everything behind client-side round robin: the same job, the same walls, and no call lost while each is replaced."""
+"""Two replicas of everything behind client-side round robin do the main job.
+
+Tenants stay isolated, and no call is lost while each process is replaced. The agents use a model
+that a user has configured beside the scripted ones.
+"""
 
 import asyncio
 import json
@@ -17,41 +21,56 @@ from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.demo_agents import TASK, profiles
-from spawnmesh_devstack.demo_evidence import leftovers
+from spawnmesh_devstack.demo_evidence import attempts, leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Done, Job, do_job
-from spawnmesh_devstack.members import SERVICES
-from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
-from spawnmesh_devstack.span_file import load_all_spans
+from spawnmesh_devstack.demo_plugin import NAME as DEMO_PLUGIN
+from spawnmesh_devstack.members import SERVICES, scripted_model_member
+from spawnmesh_devstack.models import SCRIPTED_FLAKY, choose, config_for, scripted_environment
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.prepare import SCRIPTED_MODEL
+from spawnmesh_devstack.scripted_model import AGENT
+from spawnmesh_devstack.span_file import load_all_spans, load_spans
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.mesh import test_compaction
 from tests.support.deploy.policies import call_edges
-from tests.support.mesh.reader import told_by_the_reader
+from tests.support.mesh.compaction import continue_from_summary
+from tests.support.mesh.reader import read_code_word
 from tests.support.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
-PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
+PAUSE_SECONDS = 5.0  # The preStop of the chart. A client connects to a new replica within two seconds.
+OWN_MODEL = f"openai/{AGENT}"
 WORKERS = ("session-worker", "attachment-blob-worker", "transcript-worker", "hook-worker", "runner")
 
 
 def _quiet(_line: str) -> None:
-    """Progress is for people; tests have none watching."""
+    """Drop a line of progress."""
 
 
 @pytest.fixture(scope="module")
 async def pairs() -> AsyncIterator[Stack]:
-    """A mesh of two of each service, of each worker and of the runner."""
+    """Start a mesh with two replicas of each service, of each worker and of the runner."""
+    (port,) = free_ports(1)
+    choice = await choose({"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1"}, AGENT)
+    assert choice.name == OWN_MODEL
     with tempfile.TemporaryDirectory(prefix="spawnmesh-pairs-") as folder:
         async with open_stack(
-            Path(folder) / "data", _quiet, replicas=2, runner_count=2, environment=GRACE
+            Path(folder) / "data",
+            _quiet,
+            replicas=2,
+            runner_count=2,
+            router_config=config_for(choice, port, smollm2_port=0),
+            ports={SCRIPTED_MODEL: port},
+            environment={**scripted_environment(), **choice.secrets, **GRACE},
         ) as mesh:
+            await mesh.start(scripted_model_member(port))
             yield mesh
 
 
 @asynccontextmanager
 async def client_of(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
-    """A client of a tenant, which is made where it is not there."""
+    """Connect as a client of the tenant, which is created if it does not exist."""
     targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         if tenant not in {one.tenant_id for one in await operator.tenants()}:
@@ -66,12 +85,12 @@ def fresh_tenant() -> str:
 
 @pytest.fixture(scope="module")
 async def story(pairs: Stack) -> tuple[str, Done]:
-    """The main job, done: a tenant, and what became of it."""
+    """Do the main job; return its tenant and its result."""
     tenant = fresh_tenant()
     folder = pairs.data_dir / "files"
     make_files(folder, 1, small=False)
     files = [folder / name for name in (TABLE, TEXT, PICTURE)]
-    job = Job(profiles([SCRIPTED_FLAKY, SCRIPTED_AGENT]), TASK, files, 60)
+    job = Job(profiles([SCRIPTED_FLAKY, OWN_MODEL]), TASK, files, 60)
     return tenant, await do_job(pairs, tenant, job, lambda _: None)
 
 
@@ -79,6 +98,12 @@ async def test_main_job_is_done_and_nothing_is_left(pairs: Stack, story: tuple[s
     tenant, done = story
     assert [session.latest_run.state for session in done.sessions] == [session_pb2.RUN_STATE_SUCCEEDED] * 3
     assert "verified: yes" in done.parent.latest_run.result_text
+
+    async def answered_by_own_model() -> bool:
+        spans = load_spans(pairs.traces_file, done.parent.trace_id)
+        return {attempt["model"] for attempt in attempts(spans) if not attempt["reason"]} == {OWN_MODEL}
+
+    await eventually(answered_by_own_model)
     assert (await leftovers(pairs, tenant)).counts == {
         "objects": 0,
         "rows": 0,
@@ -98,16 +123,14 @@ async def test_both_replicas_serve(pairs: Stack, story: tuple[str, Done]) -> Non
             )
 
 
-async def test_another_tenant_finds_nothing_whichever_replica_it_asks(
-    pairs: Stack, story: tuple[str, Done]
-) -> None:
+async def test_another_tenant_finds_nothing_on_any_replica(pairs: Stack, story: tuple[str, Done]) -> None:
     session_id = story[1].parent.session_id
     async with client_of(pairs, fresh_tenant()) as stranger:
         blob = stranger.service("attachment-blob")
         get_set = AttachmentBlobServiceStub(blob.channel).GetSet
         request = blob_rpc.GetSetRequest(set_id=story[1].parent.receipt.set_id)
-        for _ in range(4):  # Round robin: each replica of each service is asked twice.
-            for asked in (
+        for _ in range(4):  # Round robin: two calls to each replica of each service.
+            for call in (
                 stranger.session(session_id),
                 stranger.send(session_id, "hello"),
                 stranger.kill(session_id),
@@ -115,13 +138,13 @@ async def test_another_tenant_finds_nothing_whichever_replica_it_asks(
                 blob.unary(get_set, request),
             ):
                 with pytest.raises(MeshError) as refused:
-                    await asked
+                    await call
                 assert refused.value.reason is Reason.NOT_FOUND, refused.value
             assert [session async for session in stranger.sessions()] == []
 
 
 def edges_of(stack: Stack) -> set[tuple[str, str]]:
-    """Which service called which, as the spans have it that have arrived."""
+    """Return (caller, callee) of every call in the spans that have arrived."""
     spans = {span.span_id: span for span in load_all_spans(stack.traces_file)}
     return {
         (parent.service, span.service)
@@ -135,20 +158,20 @@ def edges_of(stack: Stack) -> set[tuple[str, str]]:
 async def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
     pairs: Stack, story: tuple[str, Done]
 ) -> None:
-    # The main job's tenant keeps nothing outside of its transcripts, and its contexts are short.
-    await told_by_the_reader(pairs, "x1", stubs=True)
-    await test_compaction.test_a_long_conversation_goes_on_from_a_summary(pairs)
+    # The tenant of the main job offloads no payloads, and its contexts are short.
+    await read_code_word(pairs, "x1", stubs=True)
+    await continue_from_summary(pairs)
     wanted = call_edges("production")
 
     async def arrived() -> bool:
         return wanted <= edges_of(pairs)
 
-    with suppress(TimeoutError):  # Spans are on their way for some seconds.
+    with suppress(TimeoutError):  # Spans arrive some seconds after the call.
         await eventually(arrived)
     seen = edges_of(pairs)
     deployed = {*SERVICES, "runner"}
     assert {edge for edge in seen if set(edge) <= deployed} == wanted
-    assert {called for caller, called in seen if caller == "hook"} - deployed == {"demo-plugin"}
+    assert {called for caller, called in seen if caller == "hook"} - deployed == {DEMO_PLUGIN}
 
 
 @pytest.mark.timeout(300)
@@ -167,7 +190,7 @@ async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) ->
             await asyncio.sleep(0.3)
 
     async def replace(name: str) -> None:
-        """One after the other, as a deployment does: the second goes on for the pause that the chart has before a pod is asked to stop."""
+        """Replace the two replicas one after the other, with the pause of the chart in between."""
         await pairs.restart(name)
         await asyncio.sleep(PAUSE_SECONDS)
         await pairs.restart(f"{name}-2")
@@ -186,7 +209,7 @@ async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) ->
 
 
 def events(stack: Stack, name: str) -> Iterator[dict[str, object]]:
-    """What a process has logged."""
+    """Return the events in the log of a process."""
     for line in (stack.data_dir / "logs" / f"{name}.log").read_text().splitlines():
         if line.startswith("{"):
             yield json.loads(line)

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 async def mesh(stack: Stack) -> AsyncIterator[Mesh]:
-    """A client of a tenant of this test's own."""
+    """Connect as a client of a tenant for this test alone."""
     tenant = f"t-{uuid4().hex[:12]}"
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
@@ -31,8 +31,8 @@ async def running(mesh: Mesh, session_id: str) -> bool:
     return (await mesh.session(session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
 
 
-async def thinking(mesh: Mesh, session_id: str) -> session_pb2.Session:
-    """The session, once a runner holds its run."""
+async def held_by_runner(mesh: Mesh, session_id: str) -> session_pb2.Session:
+    """Return the session once a runner holds its run."""
     await eventually(lambda: running(mesh, session_id))
     return await mesh.session(session_id)
 
@@ -49,7 +49,7 @@ async def test_run_of_a_killed_runner_is_taken_over_and_goes_on(stack: Stack, me
     model.pause()
     try:
         session = await mesh.spawn("What is in the file?", attachments=[Attachment("a.txt", b"alpha\n")])
-        held = await thinking(mesh, session.session_id)
+        held = await held_by_runner(mesh, session.session_id)
         await stack.processes["runner"].kill()
     finally:
         model.resume()
@@ -73,7 +73,7 @@ async def test_runner_that_is_told_to_stop_hands_its_run_to_another(stack: Stack
     model.pause()
     try:
         session = await mesh.spawn("What is in the file?", attachments=[Attachment("a.txt", b"beta\n")])
-        await thinking(mesh, session.session_id)
+        await held_by_runner(mesh, session.session_id)
         await stack.restart("runner")
     finally:
         model.resume()
@@ -87,7 +87,7 @@ async def test_killed_session_stops_its_runner_and_leaves_no_workspace(stack: St
     model.pause()
     try:
         session = await mesh.spawn("What is in the file?", attachments=[Attachment("a.txt", b"gamma\n")])
-        await thinking(mesh, session.session_id)
+        await held_by_runner(mesh, session.session_id)
         assert (await mesh.kill(session.session_id)).killed_run_count == 1
         await eventually(lambda: no_workspaces(stack))
     finally:
@@ -102,7 +102,7 @@ async def test_services_that_restart_lose_no_run(stack: Stack, mesh: Mesh) -> No
     model.pause()
     try:
         session = await mesh.spawn("What is in the file?", attachments=[Attachment("a.txt", b"delta\n")])
-        await thinking(mesh, session.session_id)
+        await held_by_runner(mesh, session.session_id)
         for service in ("session", "transcript", "attachment-blob", "hook"):
             await stack.processes[service].kill()
             await stack.restart(service)

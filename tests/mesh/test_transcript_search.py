@@ -1,4 +1,4 @@
-"""A model that searches its own conversation, by the tool that agents have for it."""
+"""A model searches its own conversation with the tool for it."""
 
 import secrets
 from uuid import uuid4
@@ -18,7 +18,7 @@ _PROFILE = AgentProfile(
 )
 
 
-async def test_model_finds_what_was_said_but_not_its_own_question(stack: Stack) -> None:
+async def test_model_finds_the_entry_but_not_its_own_query(stack: Stack) -> None:
     tenant, code_word = f"t-{uuid4().hex[:12]}", secrets.token_hex(8)
     files = [
         Attachment("1.txt", f"the code word is {code_word}\n".encode()),
@@ -30,5 +30,5 @@ async def test_model_finds_what_was_said_but_not_its_own_question(stack: Stack) 
         await mesh.put_agent(_PROFILE)
         session = await mesh.spawn("Tell me the secret.", agent_id=SEARCHER, attachments=files)
         waited = await mesh.wait(session.session_id, 60)
-    # The file's content is the one hit: the call of the search says the same words, and is no answer to itself.
+    # The content of the file is the only hit: the call of the search has the same words and is left out.
     assert waited.session.latest_run.result_text == f"1 hits; the code word is {code_word}."

@@ -5,7 +5,8 @@ from pathlib import Path
 from spawnmesh.content.v1 import message_pb2
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.waiting import eventually
 
 SAME = (("list_files", "{}"), ("read_file", '{"path": "none.txt"}'))
 

@@ -1,4 +1,4 @@
-"""The connections that processes have to PostgreSQL: how many are counted for each beside its pool, and how many there are."""
+"""The number of connections to PostgreSQL that the chart counts for each process, and the real one."""
 
 import asyncio
 from collections.abc import Collection
@@ -25,16 +25,17 @@ _LOOKS = 8  # In a row.
 
 
 def beside_pool_at_rest(component: str) -> int:
-    """What a process has beside its pool while there is no job."""
+    """Return the connections of a process outside its pool while there is no job."""
     return LISTENING.get(component, 0) - (JOBS_IN_USE - JOBS_AT_REST if component == "session-worker" else 0)
 
 
 async def until_connected(
     postgres: Postgres, column: str, value: str, count: int, *, beside: Collection[int] = ()
 ) -> None:
-    """Waits until there are, and remain, as many connections of services without those in `beside`; says how many there were last.
+    """Wait until there are that many connections without those in `beside`, several times in a row.
 
-    On its way up a pool that is too large has the right size, too, for a moment.
+    A pool that is too large has the right size for a moment while it opens. Raises AssertionError
+    with the last number.
     """
     found, looks = -1, 0
     try:
@@ -48,7 +49,7 @@ async def until_connected(
 
 
 async def connected(postgres: Postgres, column: str, value: str) -> set[int]:
-    """The connections that there are, by their processes in PostgreSQL."""
+    """Return the ids of the backends of PostgreSQL whose column has the value."""
     query = f"select pid from pg_stat_activity where {column} = %s"
     async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
         return {pid for (pid,) in await (await superuser.execute(query, (value,))).fetchall()}

@@ -1,4 +1,4 @@
-"""Processes that start with exactly what the chart gives them."""
+"""Start processes with exactly what the chart gives them."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 
 def container_of(component: str, *values: str) -> Object:
-    """The one container of a workload."""
+    """Return the one container of a workload."""
     (container,) = of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["containers"]
     found: Object = container
     return found
@@ -30,7 +30,7 @@ def variables(container: Object) -> dict[str, str]:
 
 
 def secret_files(component: str, *values: str) -> Iterator[tuple[str, str, str]]:
-    """(secret, key, file) of everything that is mounted as a setting."""
+    """Return (secret, key, file) of everything that is mounted as a setting."""
     for volume in of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["volumes"]:
         for source in volume.get("projected", {}).get("sources", []):
             for item in source["secret"]["items"]:
@@ -38,14 +38,14 @@ def secret_files(component: str, *values: str) -> Iterator[tuple[str, str, str]]
 
 
 class Place:
-    """A pod's file system and addresses on this machine: what the chart calls by name is put where a test may write."""
+    """The file system and the addresses of a pod on this machine, below a directory of the test."""
 
     def __init__(self, root: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint) -> None:
         self.root, self.keys, self.databases, self.s3 = root, keys, databases, s3
         self.port, self.health_port = free_ports(2)
 
     def environment(self, component: str, *more: str) -> dict[str, str]:
-        """The rendered variables; paths lie under `root`, addresses are loopback's, and the files are there."""
+        """Return the rendered variables with local paths and addresses, and write the files."""
         container = container_of(component, "minimal", *more)
         env = {
             name: self._here(component, value) if value.startswith(("/run/", "/etc/", "/var/")) else value
@@ -101,7 +101,7 @@ async def health_of(port: int, service: str = "") -> int:
 
 
 async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
-    """A status, or 0 for no answer."""
+    """Return a status, or 0 for no answer."""
     check = health_pb2_grpc.HealthStub(channel).Check
     try:
         answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=2)
@@ -111,14 +111,15 @@ async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
     return status
 
 
-_LOG_BYTES = 64 * 1024 * 1024  # More than any writes here: a process whose log nobody takes stands still.
+_READY_SECONDS = 120.0  # Several processes that start together share the cores of a busy machine.
+_LOG_BYTES = 64 * 1024 * 1024  # More than a process writes here: it stops if its output is not read.
 
 
 @asynccontextmanager
 async def started(
     container: Object, env: dict[str, str], *, python: Path = Path(sys.executable)
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The process as the image's entry point starts it, with nothing else in its environment; ended with the block."""
+    """Start the process like the entry point of the image, with this environment alone; end it with the block."""
     process = await asyncio.create_subprocess_exec(
         python, "-X", "faulthandler", "-m", *container["args"], env=env, cwd="/",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, limit=_LOG_BYTES,
@@ -146,7 +147,7 @@ async def printed_until_its_end(process: asyncio.subprocess.Process) -> str:
 
 
 async def until(port: int, status: int, process: asyncio.subprocess.Process, service: str = "") -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(_READY_SECONDS):
         while await health_of(port, service) != status:
             if process.returncode is not None:
                 raise AssertionError((await process.communicate())[0].decode())

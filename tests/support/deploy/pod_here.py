@@ -1,4 +1,7 @@
-"""A pod's file system on this machine: volumes are laid out below a directory, and the container's paths are moved there."""
+"""Run a container of the chart on this machine.
+
+Its volumes are directories below a root, and its paths are moved there.
+"""
 
 import asyncio
 import sys
@@ -6,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.deploy.rendering import Object
+from spawnmesh_devstack.s3 import S3Endpoint
+
+from tests.support.deploy.rendering import Object, of_kind
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
 _MOUNTED = ("/run/", "/etc/", "/var/")
@@ -17,18 +22,35 @@ Secrets = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a container ended, and what it printed."""
+    """The exit code of a container, and its output."""
 
     code: int
     printed: str
 
 
+def pod_of(name: str, *values: str) -> tuple[Object, Object]:
+    """Return a pod without a workload, as `helm test` runs it, and its one container."""
+    pod = of_kind("Pod", *values)[name]["spec"]
+    (container,) = pod["containers"]
+    return pod, container
+
+
+def storage_stand_ins(s3: S3Endpoint) -> dict[str, str]:
+    """Return the local value for each rendered value that is about S3."""
+    return {
+        "s3.example.com": s3.endpoint,
+        "https://sts.example.com": s3.sts_endpoint,
+        "arn:aws:iam::123456789012:role/spawnmesh-tenant": s3.role_arn,
+    }
+
+
 async def run_container(
     pod: Object, container: Object, root: Path, secrets: Secrets, stand_ins: Mapping[str, str]
 ) -> Ended:
-    """Runs it to its end with exactly its rendered arguments, variables and files, of which `stand_ins` replaces values by what is here.
+    """Run the container to its end with exactly its rendered arguments, variables and files.
 
-    Raises KeyError for a key of a secret that is not there: Kubernetes would not start the pod.
+    `stand_ins` replaces values of variables by local ones. Raises KeyError for a missing key of a
+    secret: Kubernetes would not start the pod.
     """
     for mount in container["volumeMounts"]:
         (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
@@ -49,7 +71,7 @@ async def run_container(
 
 
 def _files(volume: Object, secrets: Secrets) -> Iterator[tuple[str, str]]:
-    """Name and content of each file of the volume, all of a secret where no items are named."""
+    """Return name and content of each file of the volume; without items, all keys of the secret."""
     secret = volume.get("secret", {})
     sources = [{"name": secret["secretName"], **secret}] if secret else []
     sources += [source["secret"] for source in volume.get("projected", {}).get("sources", [])]

@@ -1,4 +1,4 @@
-"""The edges that the network policies let through, read from the rendered objects."""
+"""The calls that the rendered network policies allow."""
 
 from tests.support.deploy.rendering import Object, of_kind
 
@@ -7,18 +7,18 @@ COMPONENT = "app.kubernetes.io/component"
 
 
 def component_of(peer: Object) -> str:
-    """The workload that a peer means; '' where it is none of ours."""
+    """Return the workload that a peer selects, or '' for a peer outside the chart."""
     labels: dict[str, str] = peer.get("podSelector", {}).get("matchLabels", {})
     return labels.get(COMPONENT, "")
 
 
 def ports_of(rule: Object) -> set[int]:
-    """The ports of a rule."""
+    """Return the ports of a rule."""
     return {port["port"] for port in rule["ports"]}
 
 
 def allowed_out(*values: str) -> set[tuple[str, str]]:
-    """(caller, called) by what callers may send to."""
+    """Return (caller, callee) by the egress rules of callers."""
     return {
         (name, component_of(peer))
         for name, policy in of_kind("NetworkPolicy", *values).items()
@@ -29,7 +29,7 @@ def allowed_out(*values: str) -> set[tuple[str, str]]:
 
 
 def allowed_in(*values: str) -> set[tuple[str, str]]:
-    """(caller, called) by what the called may be sent by; callers from elsewhere are ''."""
+    """Return (caller, callee) by the ingress rules of callees; '' is a caller outside the chart."""
     return {
         (component_of(peer), name)
         for name, policy in of_kind("NetworkPolicy", *values).items()
@@ -40,6 +40,6 @@ def allowed_in(*values: str) -> set[tuple[str, str]]:
 
 
 def call_edges(*values: str) -> set[tuple[str, str]]:
-    """Which service may call which; a worker counts as its service, and the command of `helm test` not at all."""
+    """Return (caller, callee) of the services. A worker counts as its service; `helm test` is left out."""
     through = allowed_out(*values) & allowed_in(*values)
     return {(caller.removesuffix("-worker"), called) for caller, called in through if caller != "client"}

@@ -19,8 +19,11 @@ _PROFILE = AgentProfile(
 )
 
 
-async def told_by_the_reader(stack: Stack, code_word: str, *, stubs: bool) -> tuple[str, list[Entry]]:
-    """The reader's answer, and its transcript. The files behind the first are long enough for it to be no longer fresh."""
+async def read_code_word(stack: Stack, code_word: str, *, stubs: bool) -> tuple[str, list[Entry]]:
+    """Return the answer of the reader, and its transcript.
+
+    The files after the first are so long that the first result is no longer recent.
+    """
     tenant = f"t-{uuid4().hex[:12]}"
     settings = TenantSettings(transcripts=TranscriptSettings(stub_large_tool_payloads=stubs))
     lines = [f"line {number} of a long file that says nothing at all\n" for number in range(1_000)]
