@@ -1,4 +1,4 @@
-"""The replica that finalizes is killed, paused or failed at every step; the run ends once."""
+"""The replica that finalizes is killed or paused in every state, or fails at every step; the run ends once."""
 
 import asyncio
 
@@ -10,16 +10,17 @@ from spawnmesh_runtime.peers import Peer
 from tests.support.chaos.failpoints import Fault
 from tests.support.chaos.finalizing import open_finalizing, outcome
 from tests.support.chaos.recovery_checks import RecoveryChecks
-from tests.support.chaos.steps import ACCEPTED, steps_of
+from tests.support.chaos.steps import ACCEPTED, states_of, steps_of
 from tests.support.chaos.victim import Victim
 from tests.support.session.harness import Mesh
 
 AT_EACH_STEP = pytest.mark.parametrize("step", steps_of(ACCEPTED))
+IN_EACH_STATE = pytest.mark.parametrize("step", states_of(ACCEPTED))
 NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
 TOO_LATE = Reason.RUN_LEASE_LOST.value
 
 
-@AT_EACH_STEP
+@IN_EACH_STATE
 async def test_FinalizeRun__killed_and_repeated(
     mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
@@ -32,7 +33,7 @@ async def test_FinalizeRun__killed_and_repeated(
     await own.check()
 
 
-@AT_EACH_STEP
+@IN_EACH_STATE
 async def test_FinalizeRun__killed_and_taken_over(
     keeping: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
@@ -48,7 +49,7 @@ async def test_FinalizeRun__killed_and_taken_over(
     await (new or old).check()
 
 
-@AT_EACH_STEP
+@IN_EACH_STATE
 @pytest.mark.parametrize("until", ["held", "ended"])
 async def test_FinalizeRun__paused_while_the_run_is_taken_over(
     mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str, until: str

@@ -1,4 +1,4 @@
-"""The replica that spawns is killed or paused at every step: spawned once, or undone."""
+"""The replica that spawns is killed or paused in every state: spawned once, or undone."""
 
 import asyncio
 
@@ -8,14 +8,14 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.chaos.failpoints import Fault
 from tests.support.chaos.recovery_checks import RecoveryChecks
-from tests.support.chaos.spawning import BY_A_CLIENT, EACH_STEP, TYPED, Spawning, open_spawning
+from tests.support.chaos.spawning import BY_A_CLIENT, EACH_STATE, TYPED, Spawning, open_spawning
 from tests.support.chaos.victim import Victim
 from tests.support.session.harness import Mesh
 
-AT_EACH_STEP = pytest.mark.parametrize(("file", "step"), EACH_STEP)
+IN_EACH_STATE = pytest.mark.parametrize(("file", "step"), EACH_STATE)
 
 
-@AT_EACH_STEP
+@IN_EACH_STATE
 async def test_SpawnSession__killed(
     mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str
 ) -> None:
@@ -29,7 +29,7 @@ async def test_SpawnSession__of_a_client_killed(
     await _killed(await open_spawning(mesh, victim, recovery, by_client=True), step)
 
 
-@AT_EACH_STEP
+@IN_EACH_STATE
 async def test_SpawnSession__paused_while_others_undo_it(
     mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str
 ) -> None:

@@ -180,8 +180,8 @@ async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
 
         async def expired() -> bool:
             async with session_database.transaction(ALL_TENANTS) as connection:
-                page = dispatch.Page(limit=64, share=16)
-                lost = await dispatch.take_lost_runs(connection, page, timedelta(seconds=5))
+                quota = dispatch.TakeQuota(limit=64, share=16)
+                lost = await dispatch.take_lost_runs(connection, quota, timedelta(seconds=5))
             taken.extend(one for one in lost if one.run_id == run_id)
             return bool(taken)
 

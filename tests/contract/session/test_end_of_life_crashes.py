@@ -1,7 +1,7 @@
 """A crash between two steps of an archival or a deletion is completed by a sweep or a repeat."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_session.rpc.archive_session import archive_session as archive
 from spawnmesh_session.rpc.delete_tenant import delete_tenant as begin_deletion
 
-from tests.support.session.crashing import Crash, Crashing, Steps, crashing
+from tests.support.session.crashing import Crash, Crashing, Effects, crashing
 from tests.support.session.harness import Mesh, attachment
 from tests.support.session.remains import REPORT, Remains
 from tests.support.session.worker import components_of, work_once
@@ -27,20 +27,45 @@ OF_SESSIONS = {
 }  # fmt: skip
 
 
-@asynccontextmanager
-async def crashed(
-    mesh: Mesh, crash_at: int, act: Callable[..., Awaitable[Any]], *arguments: str
-) -> AsyncIterator[bool]:
-    """Acts for the tenant in a process that dies at the step; yields whether it did."""
-    steps = Steps(crash_at)
+@dataclass
+class CutOff:
+    """A tenant whose process died after an effect, and its sessions."""
+
+    mesh: Mesh
+    session_ids: list[str]
+    before: dict[str, int]
+    found: list[bool] = field(default_factory=list)
+
+
+async def cut_off_after_each_effect(
+    mesh: Mesh, remains: Remains, prepare: Callable[[Mesh], Awaitable[list[str]]], act: Callable[..., Any]
+) -> list[CutOff]:
+    """Act for a fresh tenant for each effect, and die after it. In the last tenant nothing dies."""
+    tenants: list[CutOff] = []
     async with components_of(mesh.settings) as components:
-        with impersonate(mesh.tenant):
-            try:
-                await act(crashing(components, steps), mesh.tenant, *arguments)
-            except BaseException as error:
-                if not died(error):
-                    raise
-    yield steps.count >= crash_at
+        for crash_at in range(1, 100):
+            own = await new_tenant(mesh)
+            cut = CutOff(own, await prepare(own), {})
+            cut.before = await remains.everywhere(own.tenant)
+            tenants.append(cut)
+            steps = Effects(crash_at)
+            with impersonate(own.tenant):
+                try:
+                    await act(crashing(components, steps), own.tenant, cut.session_ids[0])
+                except BaseException as error:
+                    if not died(error):
+                        raise
+            cut.found = await found(own, cut.session_ids)
+            if steps.count < crash_at:
+                return tenants
+    pytest.fail("it never comes to its end")
+
+
+async def work(tenants: list[CutOff], remains: Remains) -> dict[str, dict[str, int]]:
+    """Let a worker do everything that waits in the tenants; return what is left of each."""
+    ids = [cut.mesh.tenant for cut in tenants]
+    await work_once(tenants[0].mesh.settings, remains.dsn, *ids)
+    return await remains.everywhere_of(ids)
 
 
 async def delete_session(on: Crashing, tenant: str, session_id: str) -> None:
@@ -52,7 +77,7 @@ async def archive_session(on: Crashing, tenant: str, session_id: str) -> None:
     await archive(request, Caller(CallerKind.CLIENT, "test", tenant), on.deps)
 
 
-async def delete_tenant(on: Crashing, tenant: str) -> None:
+async def delete_tenant(on: Crashing, tenant: str, _session_id: str) -> None:
     request = tenant_pb.DeleteTenantRequest(tenant_id=tenant)
     await begin_deletion(request, Caller(CallerKind.ADMIN, "test"), on.deps)
     while await on.purge.purge(tenant):
@@ -96,66 +121,53 @@ async def found(mesh: Mesh, session_ids: list[str]) -> list[bool]:
     return answers
 
 
-@pytest.mark.timeout(300)
+async def ended_family(mesh: Mesh) -> list[str]:
+    """A session and its child, which have ended."""
+    root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    child = await mesh.spawn_as(await mesh.claim(root.session_id))
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root.session_id))
+    return [root.session_id, child.session_id]
+
+
 async def test_DeleteSession__cut_off_between_any_two_steps(mesh: Mesh, remains: Remains) -> None:
-    for crash_at in range(1, 100):
-        own = await new_tenant(mesh)
-        members = await family(own)
-        before = await remains.everywhere(own.tenant)
-        before.pop("jobs", None)  # The start may be published meanwhile.
-        async with crashed(own, crash_at, delete_session, members[0]) as dead:
-            here = await found(own, members)
-            assert here in ([True, True], [False, False])
-            await work_once(own.settings, remains.dsn, own.tenant)
-            after = await remains.everywhere(own.tenant)
-            assert after == before if all(here) else after.keys().isdisjoint(OF_SESSIONS)
-            await own.client(own.sessions.DeleteSession, pb.DeleteSessionRequest(session_id=members[0]))
-            await work_once(own.settings, remains.dsn, own.tenant)
-            assert (await remains.everywhere(own.tenant)).keys().isdisjoint(OF_SESSIONS)
-        if not dead:
-            assert crash_at > 15, "the steps are counted no more"
-            return
-    pytest.fail("it never comes to its end")
+    tenants = await cut_off_after_each_effect(mesh, remains, family, delete_session)
+    assert len(tenants) > 7, "the steps are counted no more"
+    left = await work(tenants, remains)
+    for number, cut in enumerate(tenants, 1):
+        after = left[cut.mesh.tenant]
+        assert cut.found in ([True, True], [False, False]), number
+        if all(cut.found):
+            cut.before.pop("jobs", None)  # The worker has published the start.
+            assert after == cut.before, number
+        else:
+            assert after.keys().isdisjoint(OF_SESSIONS), number
+        request = pb.DeleteSessionRequest(session_id=cut.session_ids[0])
+        await cut.mesh.client(cut.mesh.sessions.DeleteSession, request)
+    left = await work(tenants, remains)
+    for number, cut in enumerate(tenants, 1):
+        assert left[cut.mesh.tenant].keys().isdisjoint(OF_SESSIONS), number
+
+
+async def test_ArchiveSession__cut_off_between_any_two_steps(mesh: Mesh, remains: Remains) -> None:
+    for cut in await cut_off_after_each_effect(mesh, remains, ended_family, archive_session):
+        own = cut.mesh
+        archived = {(await own.get(one)).HasField("archive_time") for one in cut.session_ids}
+        assert len(archived) == 1
+        request = pb.ArchiveSessionRequest(session_id=cut.session_ids[0])
+        answer = await own.client(own.sessions.ArchiveSession, request)
+        assert answer.archived_session_count == (0 if archived == {True} else 2)
 
 
 @pytest.mark.timeout(300)
-async def test_ArchiveSession__cut_off_between_any_two_steps(mesh: Mesh, remains: Remains) -> None:
-    for crash_at in range(1, 100):
-        own = await new_tenant(mesh)
-        root = await own.spawn(mode=session_pb2.SESSION_MODE_SESSION)
-        held = await own.claim(root.session_id)
-        child = await own.spawn_as(held)
-        await own.client(own.sessions.KillSession, pb.KillSessionRequest(session_id=child.session_id))
-        await own.client(own.sessions.KillSession, pb.KillSessionRequest(session_id=root.session_id))
-        async with crashed(own, crash_at, archive_session, root.session_id) as dead:
-            archived = {(await own.get(one.session_id)).HasField("archive_time") for one in (root, child)}
-            assert len(archived) == 1
-            request = pb.ArchiveSessionRequest(session_id=root.session_id)
-            answer = await own.client(own.sessions.ArchiveSession, request)
-            assert answer.archived_session_count == (0 if archived == {True} else 2)
-        if not dead:
-            return
-    pytest.fail("it never comes to its end")
-
-
-@pytest.mark.timeout(600)
 async def test_DeleteTenant__cut_off_between_any_two_steps(mesh: Mesh, remains: Remains) -> None:
-    for crash_at in range(1, 200):
-        own = await new_tenant(mesh)
-        await family(own)
-        async with crashed(own, crash_at, delete_tenant) as dead:
-            tenant = await own.tenant_state()
-            await work_once(own.settings, remains.dsn, own.tenant)
-            if tenant.HasField("deletion"):
-                assert await remains.everywhere(own.tenant) == REPORT
-            else:
-                assert crash_at <= 2, "what is not durable has not begun"
-            await own.delete_tenant()
-            await work_once(own.settings, remains.dsn, own.tenant)
-            assert await remains.everywhere(own.tenant) == REPORT
-            deletion = (await own.tenant_state()).deletion
-            assert (deletion.deleted_session_count, deletion.killed_run_count) == (2, 2)
-        if not dead:
-            assert crash_at > 30, "the steps are counted no more"
-            return
-    pytest.fail("it never comes to its end")
+    tenants = await cut_off_after_each_effect(mesh, remains, family, delete_tenant)
+    assert len(tenants) > 20, "the steps are counted no more"
+    left = await work(tenants, remains)
+    for number, cut in enumerate(tenants, 1):
+        assert left[cut.mesh.tenant] == REPORT, number
+        await cut.mesh.delete_tenant()
+    left = await work(tenants, remains)
+    for number, cut in enumerate(tenants, 1):
+        assert left[cut.mesh.tenant] == REPORT, number
+        deletion = (await cut.mesh.tenant_state()).deletion
+        assert (deletion.deleted_session_count, deletion.killed_run_count) == (2, 2), number

@@ -201,9 +201,9 @@ async def test_UpdateTenant__sooner_archiving_holds_at_once(mesh: Mesh, remains:
         components_of(mesh.settings) as components,
         components.database.transaction(mesh.tenant) as connection,
     ):
-        await connection.execute("update tenants set retain_time = now() + interval '1 hour'")
+        await connection.execute("update tenants set next_retention_time = now() + interval '1 hour'")
     await update(mesh, "settings.archive_after", settings=TenantSettings(archive_after=Duration(nanos=1000)))
-    assert await remains.count(mesh.tenant, "session.tenants where retain_time <= now()") == 1
+    assert await remains.count(mesh.tenant, "session.tenants where next_retention_time <= now()") == 1
 
 
 async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(

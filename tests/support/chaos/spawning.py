@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.chaos.recovery_checks import Answer, RecoveryChecks, answer_of
-from tests.support.chaos.steps import SPAWNED, SPAWNED_BY_A_CLIENT, UNDONE, steps_of
+from tests.support.chaos.steps import SPAWNED, SPAWNED_BY_A_CLIENT, UNDONE, states_of, steps_of
 from tests.support.chaos.victim import Victim
 from tests.support.session.harness import Mesh, attachment
 
@@ -25,6 +25,7 @@ BY_A_CLIENT = steps_of(SPAWNED_BY_A_CLIENT[:1])
 """Where a spawn by a client can be cut off and one by a run cannot."""
 
 EACH_STEP = [(GOOD, step) for step in steps_of(SPAWNED)] + [(BAD, step) for step in steps_of(UNDONE[3:])]
+EACH_STATE = [(GOOD, step) for step in states_of(SPAWNED)] + [(BAD, step) for step in states_of(UNDONE[3:])]
 
 TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_INVALID_NAME}
 """Why a spawn that was cut off may be refused."""

@@ -134,6 +134,20 @@ def steps_of(path: Path) -> list[str]:
     return [step for act in path for step in act.steps]
 
 
+def states_of(path: Path) -> list[str]:
+    """The steps at which a kill or a pause finds another state.
+
+    A process that is killed or paused before a transaction or a call has done the same as behind
+    the one before. Beside others, it has not: the calls of the others are in flight.
+    """
+    return [
+        step
+        for number, act in enumerate(path)
+        for step in act.steps
+        if not number or isinstance(act, Beside) or not step.endswith((": begin", ": call"))
+    ]
+
+
 def difference(path: Path, reached: list[str]) -> str:
     """Return an empty string for the path; else the missing, unexpected or misplaced steps."""
     expected = steps_of(path)

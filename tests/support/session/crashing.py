@@ -10,6 +10,8 @@ from spawnmesh_session.app import Components
 from spawnmesh_session.jobs.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 
+COMMITTED, ANSWERED = "committed", "answered"
+
 
 class Crash(BaseException):
     """The end of the process. No handler catches it, as none catches SIGKILL."""
@@ -22,10 +24,25 @@ class Steps:
         self.crash_at = crash_at
         self.count = 0
 
-    def step(self) -> None:
-        self.count += 1
+    def step(self, name: str) -> None:
+        if self.counts(name):
+            self.count += 1
         if self.count >= self.crash_at:
             raise Crash
+
+    def counts(self, name: str) -> bool:
+        return True
+
+
+class Effects(Steps):
+    """A counter that crashes after the n-th commit or answer of a service, and at every later step.
+
+    This finds every state that a crash can leave: PostgreSQL rolls back an open transaction, so
+    until the next commit or answer the state is the same.
+    """
+
+    def counts(self, name: str) -> bool:
+        return name in (COMMITTED, ANSWERED)
 
 
 class CrashingDatabase:
@@ -37,11 +54,11 @@ class CrashingDatabase:
 
     @asynccontextmanager
     async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
-        self.steps.step()
+        self.steps.step("begin")
         async with self.database.transaction(tenant_id) as connection:
             yield connection
-            self.steps.step()
-        self.steps.step()
+            self.steps.step("commit")
+        self.steps.step(COMMITTED)
 
 
 class CrashingPeer:
@@ -55,9 +72,9 @@ class CrashingPeer:
         method = getattr(self.peer, name)
 
         async def call(*arguments: Any, **more: Any) -> Any:
-            self.steps.step()
+            self.steps.step("call")
             answer = await method(*arguments, **more)
-            self.steps.step()
+            self.steps.step(ANSWERED)
             return answer
 
         return call

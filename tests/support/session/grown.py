@@ -165,8 +165,9 @@ def grown_database(superuser_dsn: str, *, others: int, size: int, count: int) ->
                         sql.Identifier("session", table)
                     )
                 )
-            for number in range(others):
-                fill(link, f"t-{number:03}", size)
+            with link.pipeline(), link.transaction():
+                for number in range(others):
+                    fill(link, f"t-{number:03}", size)
             if others:
                 link.execute("analyze")
             ids = fill(link, TENANT, count)

@@ -37,25 +37,25 @@ async def dependencies_of(settings: SessionSettings) -> AsyncIterator[Dependenci
         yield make_dependencies(process, components, settings)
 
 
-async def make_due(superuser_dsn: str, tenant: str) -> None:
-    """Make all waiting work of the tenant due now."""
+async def make_due(superuser_dsn: str, *tenants: str) -> None:
+    """Make all waiting work of the tenants due now."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
         for statement in (
-            "update session.dispatch set due_time = now() where kind <> 'RUN' and tenant_id = %s",
-            "update session.tenants set retain_time = now() where tenant_id = %s",
-            "update session.tenant_deletions set settle_time = now() where tenant_id = %s",
+            "update session.dispatch set due_time = now() where kind <> 'RUN' and tenant_id = any (%s)",
+            "update session.tenants set next_retention_time = now() where tenant_id = any (%s)",
+            "update session.tenant_deletions set settle_time = now() where tenant_id = any (%s)",
         ):
-            await link.execute(statement, (tenant,))
+            await link.execute(statement, (list(tenants),))
 
 
-async def work_once(settings: SessionSettings, superuser_dsn: str, tenant: str) -> None:
-    """Run every waiting job, publish every pending event, and sweep everything of the tenant."""
+async def work_once(settings: SessionSettings, superuser_dsn: str, *tenants: str) -> None:
+    """Run every waiting job, publish every pending event, and sweep everything of the tenants."""
     async with components_of(settings) as components:
         async with components.job_app.open_async():
             await components.job_app.run_worker_async(
                 wait=False, concurrency=4, install_signal_handlers=False, delete_jobs="successful"
             )
-        await make_due(superuser_dsn, tenant)
+        await make_due(superuser_dsn, *tenants)
         while await make_event_relay(components, settings).relay_due():
             pass
         await sweep_all(make_sweeper(components, settings))

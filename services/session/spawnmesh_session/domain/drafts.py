@@ -62,14 +62,14 @@ def is_answer(run: Run, draft: Draft) -> bool:
     return run.state == RunState.SUCCEEDED and run.draft_entry_id == draft.entry_id
 
 
-def decided_text_key(run: Run, draft: Draft) -> str:
+def decided_text_key_of(run: Run, draft: Draft) -> str:
     """Return the key of the text with which this draft was decided; empty if it was not decided."""
-    return run.final_text_key if run.final_entry_id == draft.entry_id else ""
+    return run.decided_text_key if run.decided_entry_id == draft.entry_id else ""
 
 
 def require_decided_text(run: Run, draft: Draft) -> None:
     """Raise RUN_STATE if this draft was decided with another text."""
-    if decided_text_key(run, draft) not in ("", draft.text_key, draft.offered_key):
+    if decided_text_key_of(run, draft) not in ("", draft.text_key, draft.offered_key):
         raise MeshError(
             Reason.RUN_STATE,
             f"draft {draft.entry_id} was decided to be the answer of run {draft.run_id} with another text; "
@@ -84,11 +84,11 @@ def require_open(run: Run, draft: Draft) -> None:
     Raise RUN_STATE if the run is being ended with another draft.
     """
     require_lease(run, draft.epoch)
-    if run.state == RunState.FINALIZING and run.final_entry_id not in ("", draft.entry_id):
+    if run.state == RunState.FINALIZING and run.decided_entry_id not in ("", draft.entry_id):
         raise MeshError(
             Reason.RUN_STATE,
             f"run {draft.run_id} is being ended with another draft",
-            facts={"run_id": draft.run_id, "draft_entry_id": run.final_entry_id},
+            facts={"run_id": draft.run_id, "draft_entry_id": run.decided_entry_id},
         )
 
 

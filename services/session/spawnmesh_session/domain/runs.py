@@ -1,4 +1,4 @@
-"""Runs: their states, the lease guard by epoch, and their outcomes."""
+"""Runs: their states, the lease and its epoch, and their outcomes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,9 +33,9 @@ HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run. `final_entry_id` is the draft that was decided to be the answer, else empty.
+    """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
-    `final_text_key` identifies the decided text by entry and hash.
+    `decided_text_key` identifies the decided text by entry and hash.
     """
 
     run_id: str
@@ -45,8 +45,8 @@ class Run:
     first_epoch: int
     attempt_count: int
     draft_entry_id: str
-    final_entry_id: str
-    final_text_key: str
+    decided_entry_id: str
+    decided_text_key: str
     result_text: str
     error_reason: str
     error_message: str
@@ -84,7 +84,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseGuard:
+class CallingRun:
     """The calling run, its session, and the epoch of its token.
 
     A token lives longer than the lease, so a call in a run's name checks that the lease is held.

@@ -45,8 +45,8 @@ _INTERRUPTED = SpawnFailure.at(
 _WORKER_SILENT = timedelta(seconds=60)  # Several heartbeats of a job worker.
 _CONCURRENT_ITEMS = 8  # A service that is slow for one tenant must not delay all others.
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
-_PAGE = dispatch.Page(limit=32, share=_CONCURRENT_ITEMS // 2)
-_PAGE_OF_RUNS = dispatch.Page(limit=64, share=16)
+_QUOTA = dispatch.TakeQuota(limit=32, share=_CONCURRENT_ITEMS // 2)
+_RUN_QUOTA = dispatch.TakeQuota(limit=64, share=16)
 _MAX_PAGES = 100  # Pages of one sweep; the next sweep takes the rest.
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Sweeper:
         ended = 0
         for _ in range(_MAX_PAGES):
             async with self.database.transaction(ALL_TENANTS) as connection:
-                lost = await dispatch.take_lost_runs(connection, _PAGE_OF_RUNS, dispatch.RETRY_IN)
+                lost = await dispatch.take_lost_runs(connection, _RUN_QUOTA, dispatch.RETRY_IN)
             if not lost:
                 break
             ended += sum(await _map_concurrently(_CONCURRENT_ENDS, self._try_to_end, lost))
@@ -170,7 +170,7 @@ class Sweeper:
 
     async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         async with self.database.transaction(ALL_TENANTS) as connection:
-            due = await dispatch.take_overdue(connection, kind, _PAGE, dispatch.RETRY_IN)
+            due = await dispatch.take_overdue(connection, kind, _QUOTA, dispatch.RETRY_IN)
         return await self._work_on(kind, [(entry.tenant_id, entry.subject_id) for entry in due], work)
 
     async def _work_on(

@@ -32,10 +32,10 @@ create table tenants (
     max_running_run_count integer     not null,               -- A copy out of `settings`, for the claim.
     ready                 boolean     not null default false, -- The creation is complete.
     create_time           timestamptz not null default now(),
-    retain_time           timestamptz not null default now()  -- The next pass of the retention.
+    next_retention_time           timestamptz not null default now()  -- The next pass of the retention.
 );
 -- list_tenants_to_retain, in the scope of every tenant.
-create index tenants_retain_idx on tenants (retain_time);
+create index tenants_next_retention_idx on tenants (next_retention_time);
 
 create table agents (
     tenant_id            text    not null,
@@ -120,8 +120,8 @@ create table runs (
     attempt_count        integer     not null default 0,
     runner_id            text        not null default '',
     draft_entry_id       text        not null default '',
-    final_entry_id       text        not null default '',   -- The draft that was decided to be the answer.
-    final_text_key       text        not null default '',   -- The entry and the hash of the decided text.
+    decided_entry_id       text        not null default '',   -- The draft that was decided to be the answer.
+    decided_text_key       text        not null default '',   -- The entry and the hash of the decided text.
     superseded_entry_ids text[]      not null default '{}', -- Drafts that may never become the answer.
     result_text          text        not null default '',
     error_reason         text        not null default '',
@@ -318,7 +318,7 @@ begin
 end
 $$;
 
--- Returns the session, unless it was deleted, with its newest run. Locks nothing.
+-- Returns the session, unless it was deleted, with its newest run. Takes no lock.
 -- Index: sessions_pkey, runs_newest_idx.
 create function find_session(p_tenant_id text, p_session_id text)
     returns table (session sessions, latest_run jsonb)
@@ -537,7 +537,7 @@ end
 $$;
 
 -- Returns at most 100 unread messages, oldest first: those that fit into p_max_bytes, but at least
--- one. Locks nothing. Index: inbox_messages_unread_idx.
+-- one. Takes no lock. Index: inbox_messages_unread_idx.
 create function list_inbox(p_tenant_id text, p_session_id text, p_max_bytes bigint)
     returns table (key text, text text, child_session_id text, child_run_state text, create_time timestamptz)
 language plpgsql stable as $$
@@ -580,15 +580,15 @@ begin
     where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
       and m.position >= 0;
     is_open := run.epoch = p_epoch
-        and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.final_entry_id = '');
-    has_begun := is_open and waiting = 0 and run.final_entry_id in ('', p_entry_id)
-        and run.final_entry_id <> all (run.superseded_entry_ids);
+        and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '');
+    has_begun := is_open and waiting = 0 and run.decided_entry_id in ('', p_entry_id)
+        and run.decided_entry_id <> all (run.superseded_entry_ids);
     if has_begun then
         update runs r set state = 'FINALIZING', draft_entry_id = p_entry_id
         where r.tenant_id = p_tenant_id and r.run_id = p_run_id
         returning * into run;
-    elsif is_open and run.final_entry_id <> all (run.superseded_entry_ids || ''::text) then
-        update runs r set superseded_entry_ids = r.superseded_entry_ids || r.final_entry_id
+    elsif is_open and run.decided_entry_id <> all (run.superseded_entry_ids || ''::text) then
+        update runs r set superseded_entry_ids = r.superseded_entry_ids || r.decided_entry_id
         where r.tenant_id = p_tenant_id and r.run_id = p_run_id
         returning * into run;
     end if;
@@ -611,14 +611,14 @@ begin
     select count(*) into waiting from inbox_messages m
     where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
       and m.position >= 0;
-    if run.epoch = p_epoch and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.final_entry_id = '')
+    if run.epoch = p_epoch and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
     then
         is_final := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
         update runs r set
             state = case when is_final then 'FINALIZING' else 'RUNNING' end,
             draft_entry_id = case when is_final then p_entry_id else '' end,
-            final_text_key = case when is_final then p_text_key else r.final_text_key end,
-            final_entry_id = case when is_final then p_entry_id else r.final_entry_id end
+            decided_text_key = case when is_final then p_text_key else r.decided_text_key end,
+            decided_entry_id = case when is_final then p_entry_id else r.decided_entry_id end
         where r.tenant_id = p_tenant_id and r.run_id = p_run_id
         returning * into run;
     end if;

@@ -9,10 +9,10 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import LeaseGuard, RunOutcome, RunState
+from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.operations.lease_guard import check_lease_guard
+from spawnmesh_session.operations.calling_run import require_lease_of
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.store import runs, sessions
@@ -47,7 +47,7 @@ class FamilyKiller:
     undo: SpawnUndo
     transcripts: Transcripts
 
-    async def kill(self, tenant_id: str, session_id: str, guard: LeaseGuard | None) -> int:
+    async def kill(self, tenant_id: str, session_id: str, calling_run: CallingRun | None) -> int:
         """End the live runs of the family and close its sessions; return the run count.
 
         - A large family is ended in pages, parents first, one transaction each. After an
@@ -57,19 +57,19 @@ class FamilyKiller:
         - At the end the transcripts refuse the runners that held the runs, also of earlier kills.
           If the transcript service does not answer, raise its error; a repeat fences the rest.
         """
-        family_root = guard.session_id if guard else ""
+        family_root = calling_run.session_id if calling_run else ""
         killed_count, spawning, has_more = 0, list[str](), True
         killed: list[KilledRun] = []
         while has_more:
             async with self.database.transaction(tenant_id) as connection:
-                await check_lease_guard(connection, tenant_id, guard)
+                await require_lease_of(connection, tenant_id, calling_run)
                 family = await self.end_family(
                     connection, tenant_id, session_id, family_root, limit=KILL_PAGE
                 )
                 has_more = family.has_more
                 if not has_more:
                     killed = await runs.list_killed_runs(connection, tenant_id, family.members)
-            guard = None  # The calling run may be among the killed ones by now.
+            calling_run = None  # The calling run may be among the killed ones by now.
             killed_count += family.killed_run_count
             spawning += family.spawning
         for member in spawning:

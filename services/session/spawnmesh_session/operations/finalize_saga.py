@@ -24,7 +24,7 @@ from spawnmesh_session.domain.drafts import (
     Draft,
     MessagesPending,
     Revision,
-    decided_text_key,
+    decided_text_key_of,
     is_answer,
     require_decided_text,
     require_open,
@@ -63,40 +63,40 @@ class FinalizeSaga:
         A run that continues is RUNNING again, also if a hook fails. Once the draft is decided,
         senders wait, so the run ends with the draft that the transcript labels final.
         """
-        while isinstance(begun := await self._begin(tenant_id, draft), _AbandonedDraft):
-            await self._withdraw(tenant_id, begun, draft)
-        if isinstance(begun, MessagesPending):
-            return begun
-        run = begun.run
-        draft = await _masked_draft(begun, draft)
+        while isinstance(finalizing := await self._begin(tenant_id, draft), _AbandonedDraft):
+            await self._withdraw(tenant_id, finalizing, draft)
+        if isinstance(finalizing, MessagesPending):
+            return finalizing
+        run = finalizing.run
+        draft = await _masked_draft(finalizing, draft)
         require_decided_text(run, draft)
         if run.state == RunState.SUCCEEDED:
             return run
-        if not run.final_entry_id:
+        if not run.decided_entry_id:
             try:
                 async with traced("finalize gate"):
-                    revision = await self._dispatch_gate(begun, draft)
+                    revision = await self._dispatch_gate(finalizing, draft)
             except MeshError:
                 await self._resume(tenant_id, draft)
                 raise
             if revision is not None:
-                return await self._revise(tenant_id, run, draft, revision)
+                return await self._revise(tenant_id, run.session_id, draft, revision)
         async with traced("finalize commit"):
-            return await self._make_final(tenant_id, run, draft)
+            return await self._make_final(tenant_id, run.session_id, draft)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> FinalizingRun | MessagesPending | _AbandonedDraft:
-        begun = await drafts.begin_finalizing(
+        finalizing = await drafts.begin_finalizing(
             self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
         )
-        run = begun.run
-        if begun.has_begun or is_answer(run, draft):
-            return begun
+        run = finalizing.run
+        if finalizing.has_begun or is_answer(run, draft):
+            return finalizing
         require_open(run, draft)
-        if run.state == RunState.FINALIZING and run.final_entry_id:
-            return begun
-        if run.final_entry_id:
-            return _AbandonedDraft(run.session_id, run.final_entry_id)
-        return MessagesPending(begun.unread_count)
+        if run.state == RunState.FINALIZING and run.decided_entry_id:
+            return finalizing
+        if run.decided_entry_id:
+            return _AbandonedDraft(run.session_id, run.decided_entry_id)
+        return MessagesPending(finalizing.unread_count)
 
     async def _withdraw(self, tenant_id: str, abandoned: _AbandonedDraft, draft: Draft) -> None:
         """Supersede an earlier runner's draft, which may already be labelled final."""
@@ -111,13 +111,13 @@ class FinalizeSaga:
         async with self.database.pipelined(tenant_id) as connection:
             await drafts.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, entry_id)
 
-    async def _dispatch_gate(self, begun: FinalizingRun, draft: Draft) -> Revision | None:
+    async def _dispatch_gate(self, finalizing: FinalizingRun, draft: Draft) -> Revision | None:
         """Dispatch before_agent_finalize. Return the revision that a plugin demands, if any."""
         event = BeforeAgentFinalizeEvent(
-            session_id=begun.run.session_id,
+            session_id=finalizing.run.session_id,
             run_id=draft.run_id,
-            agent_id=begun.agent_id,
-            revision_count=begun.run.revision_count,
+            agent_id=finalizing.agent_id,
+            revision_count=finalizing.run.revision_count,
             max_revision_count=MAX_REVISION_COUNT,
             draft_text=draft.text,
             draft_bytes=len(draft.text.encode()),
@@ -138,9 +138,8 @@ class FinalizeSaga:
         async with self.database.pipelined(tenant_id) as connection:
             await drafts.resume_run(connection, tenant_id, draft.run_id, draft.epoch)
 
-    async def _revise(self, tenant_id: str, begun: Run, draft: Draft, revision: Revision) -> Revision:
+    async def _revise(self, tenant_id: str, session_id: str, draft: Draft, revision: Revision) -> Revision:
         """Supersede the draft, append the instruction, and make the run RUNNING again."""
-        session_id = begun.session_id
         note = (
             f"Your answer was not accepted (revision {revision.number} of at most "
             f"{revision.max_revision_count}). Work on it again and answer anew:\n\n{revision.instruction}"
@@ -176,13 +175,13 @@ class FinalizeSaga:
                 )
         return revision
 
-    async def _make_final(self, tenant_id: str, begun: Run, draft: Draft) -> Run | MessagesPending:
+    async def _make_final(self, tenant_id: str, session_id: str, draft: Draft) -> Run | MessagesPending:
         decided = await self._decide(tenant_id, draft)
         if isinstance(decided, MessagesPending) or decided.state == RunState.SUCCEEDED:
             return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
         try:
-            await self._append(tenant_id, begun.session_id, draft, f"final:v1:{draft.entry_id}", [label])
+            await self._append(tenant_id, session_id, draft, f"final:v1:{draft.entry_id}", [label])
         except MeshError as error:
             if _is_absent_entry(error):  # It never had a label, so the run may offer another draft.
                 await self._withdraw_decision(tenant_id, draft, draft.entry_id)
@@ -250,8 +249,8 @@ def _is_absent_entry(error: MeshError) -> bool:
     return refused_with(error, Reason.NOT_FOUND, Reason.INVALID_REQUEST)
 
 
-async def _masked_draft(begun: FinalizingRun, draft: Draft) -> Draft:
+async def _masked_draft(finalizing: FinalizingRun, draft: Draft) -> Draft:
     """Return the draft, masked if the tenant masks secrets, or did when it was decided."""
-    if not begun.masks_secrets and decided_text_key(begun.run, draft) in ("", draft.text_key):
+    if not finalizing.masks_secrets and decided_text_key_of(finalizing.run, draft) in ("", draft.text_key):
         return draft
     return replace(draft, text=await mask_secrets(draft.text), is_masked=True, offered_key=draft.text_key)

@@ -163,10 +163,10 @@ async def _withdrawal(
     connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome
 ) -> due_jobs.DraftWithdrawal | None:
     """Return the decided draft that the run does not end with, and an epoch to withdraw it."""
-    if run.final_entry_id in ("", outcome.draft_entry_id):
+    if run.decided_entry_id in ("", outcome.draft_entry_id):
         return None
     epoch = await sessions.reserve_epoch(connection, tenant_id, run.session_id)
-    return due_jobs.DraftWithdrawal(run.final_entry_id, epoch)
+    return due_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
 
 
 async def _mask(

@@ -62,8 +62,8 @@ async def claim_runs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Claimed:
-    """A claimed run with everything that its runner must know."""
+class _Assignment:
+    """A claimed run with everything that its runner must know: an item of the response."""
 
     tenant_id: str
     run: Run
@@ -90,7 +90,7 @@ class _ResponseFull(Exception):
 
 async def _claim_or_requeue(
     deps: Dependencies, runner_id: str, limit: int, runtimes: Sequence[str]
-) -> tuple[list[_Claimed], bool]:
+) -> tuple[list[_Assignment], bool]:
     """Return the claimed runs, and whether it is worth looking again soon.
 
     If the caller cancels meanwhile, requeue what was claimed for it.
@@ -105,12 +105,12 @@ async def _claim_or_requeue(
 
 async def _take_and_claim(
     deps: Dependencies, runner_id: str, limit: int, runtimes: Sequence[str]
-) -> tuple[list[_Claimed], bool]:
+) -> tuple[list[_Assignment], bool]:
     taken = await runs.take_claimable_runs(deps.database, limit, deps.lease_ttl, runtimes)
     return await _claim_taken(deps, taken.runs, runner_id), taken.others_took
 
 
-async def _requeue_all(deps: Dependencies, claiming: "asyncio.Task[tuple[list[_Claimed], bool]]") -> None:
+async def _requeue_all(deps: Dependencies, claiming: "asyncio.Task[tuple[list[_Assignment], bool]]") -> None:
     """Requeue what was claimed for a caller that is gone.
 
     Never raises: the rest waits for its lease.
@@ -128,7 +128,7 @@ async def _requeue_all(deps: Dependencies, claiming: "asyncio.Task[tuple[list[_C
             log.warning("run_not_requeued", run=one.run.run_id, error=error_label(error))
 
 
-async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_id: str) -> list[_Claimed]:
+async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_id: str) -> list[_Assignment]:
     """Claim each run in a transaction of its own, which takes its locks in the common order.
 
     - A run that cannot be claimed waits until its lease has expired, and is failed after its
@@ -137,7 +137,7 @@ async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_
     - If the response would be too large, the leases of the rest are released, but never of the
       first.
     """
-    claimed: list[_Claimed] = []
+    claimed: list[_Assignment] = []
     free_bytes: int | None = None
     for tenant_id, run_id in taken:
         try:
@@ -172,7 +172,7 @@ async def _release_lease(deps: Dependencies, tenant_id: str, run_id: str) -> Non
 
 async def _claim_one(
     deps: Dependencies, tenant_id: str, run_id: str, runner_id: str, free_bytes: int | None
-) -> _Claimed | None:
+) -> _Assignment | None:
     """Claim a taken run; return None if it has ended or ends here because its agent was deleted.
 
     Raise _ResponseFull, with nothing done, if the run needs more than `free_bytes`.
@@ -187,7 +187,7 @@ async def _claim_one(
             if claimed is None:
                 return None
             agent = require_agent(claimed.session.agent_id, claimed.agent)
-            one = _Claimed(
+            one = _Assignment(
                 tenant_id, claimed.run, claimed.session, agent, claimed.time_left, claimed.was_held
             )
             if free_bytes is not None and one.size_bytes > free_bytes:
@@ -222,7 +222,7 @@ def _is_transient(error: Exception) -> bool:
     return refusal is not None and refusal.status in _TRANSIENT
 
 
-def _render(deps: Dependencies, claimed: _Claimed) -> pb.ClaimedRun:
+def _render(deps: Dependencies, claimed: _Assignment) -> pb.ClaimedRun:
     run, session, agent = claimed.run, claimed.session, claimed.agent
     models = dict.fromkeys(model for model in (session.model, *agent.models) if model)
     return pb.ClaimedRun(

@@ -19,7 +19,7 @@ from spawnmesh_runtime.telemetry import trace_id_of
 from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import LeaseGuard, Run
+from spawnmesh_session.domain.runs import CallingRun, Run
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 from spawnmesh_session.rpc.dependencies import Dependencies
@@ -82,11 +82,11 @@ def family_root_of(caller: Caller) -> str:
     return caller.session_id if caller.kind is CallerKind.RUN else ""
 
 
-def lease_guard_of(caller: Caller) -> LeaseGuard | None:
+def calling_run_of(caller: Caller) -> CallingRun | None:
     """Return the calling run with the epoch of its token; None for a client."""
     if caller.kind is not CallerKind.RUN:
         return None
-    return LeaseGuard(caller.session_id, caller.run_id, caller.epoch)
+    return CallingRun(caller.session_id, caller.run_id, caller.epoch)
 
 
 def parse_seconds(duration: Duration | None, default: float) -> float:

@@ -11,15 +11,15 @@ from spawnmesh_runtime.caller import Caller
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from spawnmesh_session.domain.inbox import check_inbox, message_key
-from spawnmesh_session.domain.runs import LeaseGuard, Run, RunState
+from spawnmesh_session.domain.runs import CallingRun, Run, RunState
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import check_queue
 from spawnmesh_session.domain.tenants import SpawnLimits, masks_secrets, require_ready, spawn_limits_of
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.operations.lease_guard import check_lease_guard
+from spawnmesh_session.operations.calling_run import require_lease_of
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import lease_guard_of, render_run
+from spawnmesh_session.rpc.messages import calling_run_of, render_run
 from spawnmesh_session.store import inbox, runs, sessions, spawns, tenants
 
 _RETRY_SECONDS = 2.0
@@ -37,7 +37,7 @@ async def send_message(
     then raise CONFLICT. If the tenant masks secrets, the stored text holds none. A calling run
     must hold its lease, and may send only within its family.
     """
-    text, guard = _MessageText(without_nul(request.text)), lease_guard_of(caller)
+    text, calling_run = _MessageText(without_nul(request.text)), calling_run_of(caller)
     attempts = AsyncRetrying(
         retry=retry_if_exception(_is_conflict),
         stop=stop_after_delay(_RETRY_SECONDS),
@@ -46,7 +46,7 @@ async def send_message(
         sleep=asyncio.sleep,
     )
     run: Run = await attempts(
-        _send, deps, caller.tenant_id, request.session_id, guard, request.request_id, text
+        _send, deps, caller.tenant_id, request.session_id, calling_run, request.request_id, text
     )
     return SendMessageResponse(run=render_run(run))
 
@@ -77,17 +77,17 @@ async def _send(
     deps: Dependencies,
     tenant_id: str,
     session_id: str,
-    guard: LeaseGuard | None,
+    calling_run: CallingRun | None,
     request_id: str,
     text: _MessageText,
 ) -> Run:
-    sender_session_id = guard.session_id if guard else ""
+    sender_session_id = calling_run.session_id if calling_run else ""
     key = message_key(request_id, sender_session_id)
     async with deps.database.transaction(tenant_id) as connection:
         await sessions.read_session(connection, tenant_id, session_id, family_root=sender_session_id)
         tenant = require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         to_store = await text.masked() if masks_secrets(tenant.settings) else text.plain
-        await check_lease_guard(connection, tenant_id, guard)
+        await require_lease_of(connection, tenant_id, calling_run)
         session = await sessions.lock_session(connection, tenant_id, session_id)
         stored = await inbox.get_message_text(connection, tenant_id, session_id, key)
         if stored is not None and not await text.equals(stored):
@@ -105,7 +105,7 @@ async def _send(
                 f"session {session_id} is {session.state} and takes no more messages",
                 facts={"session_id": session_id, "state": session.state},
             )
-        if live is not None and live.state == RunState.FINALIZING and live.final_entry_id:
+        if live is not None and live.state == RunState.FINALIZING and live.decided_entry_id:
             raise MeshError(
                 Reason.CONFLICT,
                 f"run {live.run_id} is just being ended with its answer; call again",

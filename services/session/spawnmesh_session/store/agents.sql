@@ -23,17 +23,17 @@ on conflict do nothing
 delete from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
 -- name: get_agent
--- Locks nothing. Index: agents_pkey.
+-- Takes no lock. Index: agents_pkey.
 select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
 -- name: count_agents
--- Locks nothing. Exact while the transaction holds the lock on the tenant, which each writer of
+-- Takes no lock. Exact while the transaction holds the lock on the tenant, which each writer of
 -- agents takes. Index: agents_pkey.
 select count(*) as agent_count, coalesce(bool_or(agent_id = %(agent_id)s), false) as is_known
 from agents where tenant_id = %(tenant_id)s
 
 -- name: list_agents
--- Locks nothing. A page ends before its agents exceed %(max_bytes)s, but has at least one.
+-- Takes no lock. A page ends before its agents exceed %(max_bytes)s, but has at least one.
 -- found_count exceeds the number of rows unless the page is the last. Index: agents_pkey.
 with page as (
     select * from agents where tenant_id = %(tenant_id)s and agent_id > %(after_id)s

@@ -29,8 +29,8 @@ RETRY_IN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """The size of a take: `limit` over all tenants, `share` of one less its `busy` entries."""
+class TakeQuota:
+    """The most entries of a take: `limit` in all, and for a tenant `share` less its `busy` ones."""
 
     limit: int
     share: int
@@ -96,29 +96,29 @@ async def delete_many_dispatch(
 
 
 async def take_overdue(
-    connection: Connection, kind: str, page: Page, again_in: timedelta
+    connection: Connection, kind: str, quota: TakeQuota, again_in: timedelta
 ) -> list[TakenEntry]:
-    """Take a page of due entries of a kind other than RUN, in the scope of every tenant.
+    """Take due entries of a kind other than RUN, in the scope of every tenant.
 
     They are due again after `again_in`.
     """
     values = {
         "kind": kind,
-        "limit": page.limit,
-        "share": page.share,
-        "busy": Jsonb(dict(page.busy)),
+        "limit": quota.limit,
+        "share": quota.share,
+        "busy": Jsonb(dict(quota.busy)),
         "again_in": again_in,
     }
     rows = await (await connection.execute(_SQL["take_overdue"], values)).fetchall()
     return [TakenEntry(**row) for row in rows]
 
 
-async def take_lost_runs(connection: Connection, page: Page, again_in: timedelta) -> list[LostRun]:
-    """Take a page of runs that no runner can finish, in the scope of every tenant.
+async def take_lost_runs(connection: Connection, quota: TakeQuota, again_in: timedelta) -> list[LostRun]:
+    """Take runs that no runner can finish, in the scope of every tenant.
 
     A run that is not ended is taken again after `again_in`.
     """
-    values = {"limit": page.limit, "share": page.share, "again_in": again_in}
+    values = {"limit": quota.limit, "share": quota.share, "again_in": again_in}
     rows = await (await connection.execute(_SQL["take_lost_runs"], values)).fetchall()
     return [LostRun(**row) for row in rows]
 

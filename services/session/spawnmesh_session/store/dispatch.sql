@@ -37,25 +37,25 @@ select * from take_overdue(%(kind)s, %(limit)s, %(share)s, %(busy)s, %(again_in)
 select * from take_lost_runs(%(limit)s, %(share)s, %(again_in)s)
 
 -- name: is_lost_run
--- Locks nothing; exact while the run is locked. The deadline has passed, or the row is as it was
+-- Takes no lock; exact while the run is locked. The deadline has passed, or the row is as it was
 -- taken. Index: dispatch_pkey.
 select from dispatch
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
   and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
 
 -- name: count_live_runs
--- Locks nothing; reads in the scope of every tenant. Index: dispatch_tenant_due_idx, or the whole
+-- Takes no lock; reads in the scope of every tenant. Index: dispatch_tenant_due_idx, or the whole
 -- table.
 select count(*) filter (where not (leased and due_time > now())) as waiting,
        count(*) filter (where leased and due_time > now()) as held
 from dispatch where kind = 'RUN'
 
 -- name: count_backlog
--- Locks nothing; reads in the scope of every tenant. Counts what is due by kind, with the passes
+-- Takes no lock; reads in the scope of every tenant. Counts what is due by kind, with the passes
 -- of the retention and the jobs of the job library. Index: dispatch_kind_overdue_idx,
--- tenants_retain_idx, and the job library's own.
+-- tenants_next_retention_idx, and the job library's own.
 select kind, count(*) as waiting from dispatch
 where kind <> 'RUN' and due_time between '-infinity' and now() group by kind
-union all select 'RETAIN', count(*) from tenants where retain_time <= now()
+union all select 'RETAIN', count(*) from tenants where next_retention_time <= now()
 union all select 'JOB', count(*) from procrastinate_jobs
           where status = 'todo' and coalesce(scheduled_at, now()) <= now()

@@ -27,10 +27,10 @@ update runs set
                                 then superseded_entry_ids
                                 else superseded_entry_ids || %(superseded_entry_id)s::text end
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
-  and (state = 'RUNNING' or state = 'FINALIZING' and final_entry_id = '')
+  and (state = 'RUNNING' or state = 'FINALIZING' and decided_entry_id = '')
 
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
-update runs set state = 'RUNNING', draft_entry_id = '', final_entry_id = '', final_text_key = ''
+update runs set state = 'RUNNING', draft_entry_id = '', decided_entry_id = '', decided_text_key = ''
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
-  and final_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')
+  and decided_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')

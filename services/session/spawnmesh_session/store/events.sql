@@ -12,7 +12,7 @@ from next
 returning pg_notify('session_changed', tenant_id || ':' || session_id)
 
 -- name: list_events
--- Locks nothing. Index: session_events_pkey.
+-- Takes no lock. Index: session_events_pkey.
 select cursor, event_time, kind, run_id, run_state, child_session_id, detail from session_events
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and cursor > %(after_cursor)s
 order by cursor limit 500

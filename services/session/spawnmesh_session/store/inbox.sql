@@ -8,7 +8,7 @@ on conflict do nothing
 returning key
 
 -- name: get_message_text
--- Locks nothing. Index: inbox_messages_pkey.
+-- Takes no lock. Index: inbox_messages_pkey.
 select text from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
 
@@ -17,13 +17,13 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)
 select * from list_inbox(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(max_bytes)s);
 
 -- name: count_inbox
--- Locks nothing. Index: inbox_messages_unread_idx.
+-- Takes no lock. Index: inbox_messages_unread_idx.
 select count(*) as unread from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
   and create_time > coalesce(%(arrived_after)s::timestamptz, '-infinity')
 
 -- name: measure_inbox
--- Locks nothing. Sent messages without children's results. Index: inbox_messages_unread_idx.
+-- Takes no lock. Sent messages without children's results. Index: inbox_messages_unread_idx.
 select count(*) as unread, coalesce(sum(octet_length(text)), 0) as size_bytes from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
   and child_session_id = ''

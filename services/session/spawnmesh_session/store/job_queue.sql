@@ -16,6 +16,6 @@ where id in (
 delete from procrastinate_jobs where status = 'todo' and args ->> 'tenant_id' = %(tenant_id)s
 
 -- name: count_working_jobs
--- Locks nothing. The job library's table has no index for it, and few rows.
+-- Takes no lock. The job library's table has no index for it, and few rows.
 select count(*) as working from procrastinate_jobs
 where status = 'doing' and args ->> 'tenant_id' = %(tenant_id)s

@@ -68,9 +68,9 @@ async def take_pending_events(
 
     No other relay takes them for `held_for`.
     """
-    page = dispatch.Page(limit, share, busy)
+    quota = dispatch.TakeQuota(limit, share, busy)
     async with database.transaction(ALL_TENANTS) as connection:
-        entries = await dispatch.take_overdue(connection, dispatch.EVENT, page, held_for)
+        entries = await dispatch.take_overdue(connection, dispatch.EVENT, quota, held_for)
     return [
         PendingEvent(entry.tenant_id, RunEnded(**entry.details or {}), entry.attempts_left)
         for entry in entries

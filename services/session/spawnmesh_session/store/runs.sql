@@ -4,7 +4,7 @@
 select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
 
 -- name: get_run
--- Locks nothing. Index: runs_pkey.
+-- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: lock_run
@@ -38,7 +38,7 @@ where tenant_id = %(tenant_id)s and delete_time is null
 for update
 
 -- name: list_killed_runs
--- Locks nothing. Killed runs that a runner held. Index: runs_newest_idx.
+-- Takes no lock. Killed runs that a runner held. Index: runs_newest_idx.
 select r.run_id, r.session_id, r.epoch
 from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (
@@ -89,7 +89,7 @@ with before as (
 select claimed.*, before.was_held from claimed cross join notified cross join before
 
 -- name: get_claimed
--- Locks nothing. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
+-- Takes no lock. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
 -- agents_pkey.
 select s.*, to_jsonb(r) - 'tenant_id' as latest_run, to_jsonb(a) - 'tenant_id' as agent
 from runs r

@@ -1,5 +1,5 @@
 -- name: get_session
--- A transaction of its own. Locks nothing. See the function for its indexes.
+-- A transaction of its own. Takes no lock. See the function for its indexes.
 select (f.session).*, f.latest_run
 from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) f;
 
@@ -8,7 +8,7 @@ from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session
 select (f.session).*, f.latest_run from find_session(%(tenant_id)s, %(session_id)s) f
 
 -- name: list_newest
--- Locks nothing. Index: sessions_pkey backwards.
+-- Takes no lock. Index: sessions_pkey backwards.
 select session_id from sessions
 where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
   and (%(before_id)s = '' or session_id < %(before_id)s)
@@ -16,7 +16,7 @@ order by session_id desc
 limit %(page_size)s
 
 -- name: list_children
--- Locks nothing. Index: sessions_child_idx backwards.
+-- Takes no lock. Index: sessions_child_idx backwards.
 select session_id from sessions
 where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
   and delete_time is null and (archive_time is null or %(include_archived)s)
@@ -26,7 +26,7 @@ order by session_id desc
 limit %(page_size)s
 
 -- name: list_descendants
--- Locks nothing. The session and its descendants, from parent to child: the cost is that of the
+-- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
 -- family. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
     select session_id, archive_time, delete_time from sessions
@@ -46,7 +46,7 @@ order by session_id desc
 limit %(page_size)s
 
 -- name: read_sessions
--- Locks nothing. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each
+-- Takes no lock. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each
 -- counts a KiB for what is not measured. Index: sessions_pkey, runs_newest_idx.
 with page as (
     select * from sessions s
@@ -140,7 +140,7 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_t
 returning session_id
 
 -- name: find_deleted_sessions
--- Locks nothing. `may_have_files`: a set may have been staged for the session. Index:
+-- Takes no lock. `may_have_files`: a set may have been staged for the session. Index:
 -- sessions_pkey.
 select session_id, receipt is not null or state = 'SPAWN_FAILED' as may_have_files
 from sessions
@@ -165,7 +165,7 @@ order by end_time, session_id limit %(limit)s
 for update skip locked
 
 -- name: list_parents
--- Locks nothing. Those of the sessions that have a child which is not deleted. Index:
+-- Takes no lock. Those of the sessions that have a child which is not deleted. Index:
 -- sessions_child_idx.
 select asked.session_id as parent_session_id
 from unnest(%(session_ids)s::text[]) asked (session_id)
@@ -184,7 +184,7 @@ cross join lateral (
 select forget_deleted_sessions(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
 
 -- name: list_live_roots
--- Locks nothing. Live sessions whose parents are not active. Index: sessions_pkey.
+-- Takes no lock. Live sessions whose parents are not active. Index: sessions_pkey.
 select session_id from sessions s
 where tenant_id = (select %(tenant_id)s) and state in ('PROVISIONING', 'ACTIVE')
   and (select p.state from sessions p

@@ -36,7 +36,7 @@ select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
 returning session_id
 
 -- name: find_spawn
--- Locks nothing. Finds deleted sessions too. The spawner is the session whose run spawns; empty
+-- Takes no lock. Finds deleted sessions too. The spawner is the session whose run spawns; empty
 -- for a client. Index: sessions_spawner_request_idx.
 select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
 where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
@@ -48,7 +48,7 @@ where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 select * from enter_tenant(%(tenant_id)s)
 
 -- name: get_agent_of_spawn
--- Locks nothing. Index: agents_pkey.
+-- Takes no lock. Index: agents_pkey.
 select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
 -- name: lock_parent_of_spawn
@@ -58,24 +58,24 @@ where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and delet
 for update
 
 -- name: get_agent_of_parent
--- Locks nothing. Index: agents_pkey, sessions_pkey.
+-- Takes no lock. Index: agents_pkey, sessions_pkey.
 select * from agents
 where tenant_id = %(tenant_id)s
   and agent_id = (select s.agent_id from sessions s
                   where s.tenant_id = %(tenant_id)s and s.session_id = %(parent_session_id)s)
 
 -- name: count_live_children
--- Locks nothing; exact while the parent is locked. Index: sessions_child_idx.
+-- Takes no lock; exact while the parent is locked. Index: sessions_child_idx.
 select count(*) as live from sessions
 where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
   and state in ('PROVISIONING', 'ACTIVE')
 
 -- name: get_run_of_parent
--- Locks nothing. Index: runs_pkey.
+-- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(parent_run_id)s
 
 -- name: count_waiting_runs
--- Locks nothing. Runs that wait and spawns in progress. Index: dispatch_tenant_due_idx.
+-- Takes no lock. Runs that wait and spawns in progress. Index: dispatch_tenant_due_idx.
 select count(*) as waiting from dispatch
 where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
 

@@ -12,7 +12,7 @@ select %(tenant_id)s,
 on conflict do nothing returning tenant_id
 
 -- name: get_tenant_deletion
--- Locks nothing. Index: tenant_deletions_pkey.
+-- Takes no lock. Index: tenant_deletions_pkey.
 select * from tenant_deletions where tenant_id = %(tenant_id)s
 
 -- name: lock_tenant_deletion
@@ -48,15 +48,15 @@ set step = %(step)s, stalled_by = '', end_time = case when %(step)s = 'DONE' the
 where tenant_id = %(tenant_id)s
 
 -- name: is_settled
--- Locks nothing. Index: tenant_deletions_pkey.
+-- Takes no lock. Index: tenant_deletions_pkey.
 select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= now()
 
 -- name: has_peer_work
--- Locks nothing. Index: dispatch_pkey.
+-- Takes no lock. Index: dispatch_pkey.
 select from dispatch where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
 
 -- name: list_any_sessions
--- Locks nothing. Index: sessions_pkey.
+-- Takes no lock. Index: sessions_pkey.
 select session_id from sessions where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
 
 -- name: purge_sessions

@@ -17,7 +17,7 @@ select display_name, settings, settings_version from tenants where tenant_id = %
 update tenants
 set display_name = %(display_name)s, settings = %(settings)s,
     max_running_run_count = %(max_running_run_count)s, settings_version = settings_version + 1,
-    retain_time = now()
+    next_retention_time = now()
 where tenant_id = %(tenant_id)s
 
 -- name: enter_tenant
@@ -26,7 +26,7 @@ where tenant_id = %(tenant_id)s
 select * from enter_tenant(%(tenant_id)s)
 
 -- name: get_tenant
--- Locks nothing. Index: tenants_pkey, tenant_deletions_pkey.
+-- Takes no lock. Index: tenants_pkey, tenant_deletions_pkey.
 select asked.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time,
        to_jsonb(d) - 'tenant_id' as deletion
 from (select %(tenant_id)s::text as tenant_id) asked
@@ -35,7 +35,7 @@ left join tenant_deletions d on d.tenant_id = asked.tenant_id
 where t.tenant_id is not null or d.tenant_id is not null
 
 -- name: list_tenants
--- Locks nothing; reads in the scope of every tenant. A page ends before its tenants exceed
+-- Takes no lock; reads in the scope of every tenant. A page ends before its tenants exceed
 -- %(max_bytes)s, but has at least one. found_count exceeds the number of rows unless the page is
 -- the last. Index: tenants_pkey, tenant_deletions_pkey.
 with page as (
@@ -58,18 +58,18 @@ where rank <= %(page_size)s and (bytes <= %(max_bytes)s or rank = 1)
 order by rank
 
 -- name: list_tenants_to_retain
--- Locks nothing; reads in the scope of every tenant. Index: tenants_retain_idx.
-select tenant_id from tenants where retain_time <= now() order by retain_time limit 32
+-- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
+select tenant_id from tenants where next_retention_time <= now() order by next_retention_time limit 32
 
 -- name: claim_retention
 -- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.
-update tenants set retain_time = now() + %(again_in)s::interval
-where tenant_id = %(tenant_id)s and retain_time <= now()
+update tenants set next_retention_time = now() + %(again_in)s::interval
+where tenant_id = %(tenant_id)s and next_retention_time <= now()
 returning settings
 
 -- name: make_retention_due
 -- Locks the tenant. Index: tenants_pkey.
-update tenants set retain_time = now() where tenant_id = %(tenant_id)s
+update tenants set next_retention_time = now() where tenant_id = %(tenant_id)s
 
 -- name: delete_tenant
 -- Locks the row. Index: tenants_pkey.
