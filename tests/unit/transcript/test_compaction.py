@@ -137,6 +137,15 @@ def test_an_excerpt_has_part_of_each_message_that_fits_and_otherwise_of_the_newe
     assert count_tokens(tight) > 300
 
 
+def test_an_excerpt_begins_with_the_previous_summary_in_at_most_half_of_its_tokens() -> None:
+    sources = [_source(1, 1, "the newest message")]
+    short = excerpt("what was\nbefore", sources, max_token_count=400, count=count_tokens)
+    assert short.split("\n")[1] == "Before them: what was before"
+    long = excerpt("word " * 1_000, sources, max_token_count=400, count=count_tokens)
+    assert 150 < count_tokens(long.split("\n")[1]) <= 200
+    assert "the newest message" in long
+
+
 def test_files_that_a_summary_does_not_name_are_listed_behind_it() -> None:
     ids = [f"file_{number:026d}" for number in range(40)]
     line = files_line(ids, limit=4_000, count=count_tokens)
