@@ -11,6 +11,7 @@ from spawnmesh_transcript.domain.compaction import (
     PIECE_TOKENS,
     Source,
     cut_middle,
+    cut_to_tokens,
     excerpt,
     files_in,
     files_line,
@@ -157,6 +158,12 @@ def test_files_that_a_summary_does_not_name_are_listed_behind_it() -> None:
     assert files_in(text) == [ids[-1], *named[1:]]
     assert files_line([], limit=4_000, count=count_tokens) == ""
     assert with_files("Nothing.", "") == "Nothing."
+
+
+def test_text_within_the_tokens_is_not_cut() -> None:
+    assert cut_to_tokens("abcdef", 6, len) == "abcdef"
+    assert cut_to_tokens("abcdef", 5, len) == "abcde"
+    assert cut_to_tokens("abcdef", 0, len) == ""
 
 
 def test_the_middle_of_a_long_text_is_omitted_and_counted() -> None:
