@@ -14,6 +14,7 @@ from spawnmesh_attachment_blob.domain.mime import mime_type_problem
         (b'\t{"bytes": 3, "$redacted": "attachment"}\n', True),
         ('{"\\u0024redacted": "attachment"}', True),
         ('{"$redacted": "\\u0061ttachment"}', True),
+        ('{"$r\\u0065dacted": "attachment"}', True),
         ('{"$redacted": "other"}', False),
         ('{"inner": {"$redacted": "attachment"}}', False),
         ('[{"$redacted": "attachment"}]', False),
@@ -23,7 +24,7 @@ from spawnmesh_attachment_blob.domain.mime import mime_type_problem
         ('{"redacted": ' + "[" * 100_000, False),
         ("", False),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_redaction_marker(content: str | bytes, expected: bool) -> None:
     assert is_redaction_marker(content) is expected

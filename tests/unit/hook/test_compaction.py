@@ -36,6 +36,13 @@ def test_the_first_refusal_decides_and_otherwise_instructions_are_joined(
     assert merge_compaction(answers) == MergedCompaction(instructions, refusal, decided_by)
 
 
+def test_long_instructions_are_cut_before_the_character_that_does_not_fit() -> None:
+    merged = merge_compaction([instruct("a", "é" * (INSTRUCTIONS_MAX_BYTES // 2 - 1)), instruct("b", "éé")])
+    assert merged.instructions == "é" * (INSTRUCTIONS_MAX_BYTES // 2 - 1) + "\n\n"
+    shifted = merge_compaction([instruct("a", "x" + "é" * INSTRUCTIONS_MAX_BYTES)])
+    assert shifted.instructions == "x" + "é" * (INSTRUCTIONS_MAX_BYTES // 2 - 1)
+
+
 @given(st.lists(st.text(max_size=3_000), max_size=6))
 def test_joined_instructions_fit_the_bound(texts: list[str]) -> None:
     merged = merge_compaction([instruct("p", text) for text in texts])

@@ -105,6 +105,11 @@ def test_special_addresses_are_refused_unless_listed(address: str) -> None:
     assert not refused("plugins.example.com", address, hosts=(address,))
 
 
+def test_listed_address_does_not_excuse_the_next_one() -> None:
+    assert refused("plugins.example.com", "10.1.2.3", "10.2.0.1", hosts=("10.1.0.0/16",))
+    assert refused("10.1.2.3", "10.1.2.3", PUBLIC, hosts=("10.1.0.0/16",))
+
+
 def test_one_refused_address_is_enough() -> None:
     assert refused("plugins.example.com", PUBLIC, "10.0.0.1")
 

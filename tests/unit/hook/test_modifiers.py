@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from spawnmesh_core.json_text import MAX_DEPTH
 from spawnmesh_hook.domain.modifiers import (
     CONTEXT_MAX_BYTES,
     ModelChoice,
@@ -50,6 +51,13 @@ def test_an_empty_list_of_tools_removes_all_and_no_list_keeps_all() -> None:
     assert merge_prompts([PromptChange("a")]).tools is None
 
 
+def test_long_contexts_are_cut_before_the_character_that_does_not_fit() -> None:
+    merged = merge_prompts(
+        [PromptChange("a", context="x"), PromptChange("b", context="é" * CONTEXT_MAX_BYTES)]
+    )
+    assert merged.context == "x\n\n" + "é" * ((CONTEXT_MAX_BYTES - 3) // 2)
+
+
 @given(st.lists(st.text(max_size=30_000), max_size=6))
 def test_joined_contexts_fit_the_bound(contexts: list[str]) -> None:
     merged = merge_prompts([PromptChange("p", context=context) for context in contexts])
@@ -86,4 +94,7 @@ def test_the_first_block_wins_else_the_last_arguments(answers: list[ToolCallAnsw
 
 def test_arguments_must_be_a_json_object() -> None:
     assert is_object('{"a": [1]}')
+    assert is_object('{"a": ' + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1) + "}")
+    assert not is_object('{"a": ' + "[" * 2 * MAX_DEPTH + "]" * 2 * MAX_DEPTH + "}")
+    assert is_object('{"a": [' + ",".join(["[]"] * 2 * MAX_DEPTH) + "]}")
     assert not any(map(is_object, ["", "[]", "1", "{", "{'a': 1}", "[" * 100_000]))

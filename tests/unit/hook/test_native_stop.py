@@ -1,6 +1,7 @@
 """Stop events of coding harnesses."""
 
 import json
+import re
 
 import pytest
 from spawnmesh_hook.domain.decisions import Decision, FinalizeAnswer
@@ -46,6 +47,7 @@ def test_revisions_are_counted_by_turn() -> None:
     assert first is not None
     assert again is not None
     assert run_id_of("CODEX", first) == run_id_of("CODEX", again)
+    assert re.fullmatch(r"native_[0-9a-f]{32}", run_id_of("CODEX", first))
     others = [NativeStop("s", "t", "", ""), NativeStop("s", "", "a", ""), NativeStop("s2", "", "", "")]
     assert (
         len({run_id_of("CODEX", stop) for stop in (first, *others)} | {run_id_of("CLAUDE_CODE", first)}) == 5

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_model_router.domain.classify import classify
+from spawnmesh_model_router.domain.classify import classify, is_about_request, reason_of_status
 from spawnmesh_model_router.domain.error_names import reason_of_name
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 
@@ -100,3 +100,43 @@ def test_a_failure_that_was_judged_before_is_judged_as_it_was_and_by_all_that_it
         assert classify(ModelFailure(status=429, message=said)) is FailoverReason.RATE_LIMIT
         assert classify(unlike) is FailoverReason.BILLING
         assert classify(ModelFailure(status=503, message=said)) is FailoverReason.SERVER_ERROR
+
+
+TOO_LARGE = "Request too large for model on tokens per min (TPM): Limit 30000, Requested 40000"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "about_request"),
+    [
+        (TOO_LARGE, FailoverReason.RATE_LIMIT, True),
+        (TOO_LARGE, FailoverReason.CONTEXT_OVERFLOW, False),
+        ("Rate limit reached on tokens per min (TPM)", FailoverReason.RATE_LIMIT, False),
+    ],
+)
+def test_only_a_request_above_the_tokens_of_a_minute_is_about_itself(
+    message: str, reason: FailoverReason, about_request: bool
+) -> None:
+    assert is_about_request(ModelFailure(message=message), reason) is about_request
+
+
+@pytest.mark.parametrize("status", [408, 499, 500, 502, 599])
+def test_html_page_of_a_gateway_is_judged_by_its_status_alone(status: int) -> None:
+    page = ModelFailure(status=status, message="<html>no space left on device</html>")
+    assert classify(page) is reason_of_status(status)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (None, None),
+        (200, None),
+        (402, FailoverReason.BILLING),
+        (418, None),
+        (429, FailoverReason.RATE_LIMIT),
+        (500, FailoverReason.SERVER_ERROR),
+        (599, FailoverReason.SERVER_ERROR),
+        (600, None),
+    ],
+)
+def test_status_has_a_reason_without_its_text(status: int | None, reason: FailoverReason | None) -> None:
+    assert reason_of_status(status) is reason

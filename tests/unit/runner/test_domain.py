@@ -4,11 +4,21 @@ import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.domain.compaction import CompactionAttempts, fresh_tail_token_count
-from spawnmesh_runner.domain.failure import NO_PROGRESS, RUNNER_ERROR, TURN_LIMIT_EXCEEDED, describe_failure
+from spawnmesh_runner.domain.failure import (
+    MCP_SERVER_NOT_OFFERED,
+    NO_PROGRESS,
+    OUTPUT_LIMIT_REACHED,
+    RUNNER_ERROR,
+    TURN_LIMIT_EXCEEDED,
+    McpServerNotOffered,
+    describe_failure,
+)
 from spawnmesh_runner.domain.idempotency_keys import answer_key, call_request_id, result_key
+from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.domain.turns import (
     LATE_TURN_COUNT,
     NoProgress,
+    OutputLimitReached,
     RepeatedCalls,
     TurnBudget,
     TurnLimitExceeded,
@@ -37,8 +47,27 @@ def test_a_mesh_error_fails_the_run_with_its_reason_on_one_line() -> None:
     assert len(failure.message) == 1000
 
 
-def test_an_exhausted_turn_budget_is_the_reason() -> None:
-    assert describe_failure(TurnLimitExceeded(50)).reason == TURN_LIMIT_EXCEEDED
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (TurnLimitExceeded(50), TURN_LIMIT_EXCEEDED, "no answer within 50 turns"),
+        (OutputLimitReached("a/b", 3), OUTPUT_LIMIT_REACHED, "a/b reached its output limit"),
+        (McpServerNotOffered(["one", "two"]), MCP_SERVER_NOT_OFFERED, "agent names: one, two"),
+    ],
+)
+def test_an_error_of_the_run_is_its_reason_and_its_text(error: Exception, reason: str, message: str) -> None:
+    failure = describe_failure(error)
+    assert failure.reason == reason
+    assert message in failure.message
+
+
+def test_long_name_of_a_model_does_not_make_a_long_message() -> None:
+    assert len(describe_failure(OutputLimitReached("m" * 2000, 3)).message) == 1000
+
+
+def test_refused_tool_call_says_its_reason_and_its_message() -> None:
+    refused = ToolRefused("NO_SUCH_FILE", "there is no file a.txt")
+    assert (refused.reason, str(refused)) == ("NO_SUCH_FILE", "NO_SUCH_FILE: there is no file a.txt")
 
 
 @pytest.mark.parametrize(("taken", "left"), [(2, 1), (3, LATE_TURN_COUNT), (5, LATE_TURN_COUNT - 2)])

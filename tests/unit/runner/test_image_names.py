@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_runner.domain.image_names import mime_type_of, named_paths
+from spawnmesh_runner.domain.image_names import mime_type_of, named_paths, names_image
 
 ATTACHED = ("a.png", "my chart.PNG", "notes.txt", "图.webp")
 
@@ -59,3 +59,18 @@ def test_many_names_are_limited() -> None:
 )
 def test_image_types_are_read_from_the_first_bytes(head: bytes, mime_type: str) -> None:
     assert mime_type_of(head) == mime_type
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a.png", True),
+        ("see b.JPEG.", True),
+        ("a.webp吧", True),
+        ("a.pngs", False),
+        ("png", False),
+        ("", False),
+    ],
+)
+def test_text_names_an_image_by_its_extension(text: str, names: bool) -> None:
+    assert names_image(text) is names

@@ -120,8 +120,9 @@ def test_agent_named_by_its_parent_may_be_spawned() -> None:
     check_spawn(SPAWN, parent, LIMITS, 0)
 
 
-def test_full_queue_says_when_to_call_again() -> None:
+def test_full_queue_and_too_many_children_say_when_to_call_again() -> None:
     assert refusal(SPAWN, None, 9).retry_after_seconds == 1.0
+    assert refusal(SPAWN, replace(PARENT, live_child_count=9)).retry_after_seconds == 1.0
 
 
 def test_spawns_in_a_life_are_unlimited_by_default() -> None:

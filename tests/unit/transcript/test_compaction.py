@@ -11,6 +11,7 @@ from spawnmesh_transcript.domain.compaction import (
     PIECE_TOKENS,
     Source,
     cut_middle,
+    cut_to_tokens,
     excerpt,
     files_in,
     files_line,
@@ -140,6 +141,15 @@ def test_an_excerpt_has_part_of_each_message_that_fits_and_otherwise_of_the_newe
     assert count_tokens(tight) > 300
 
 
+def test_an_excerpt_begins_with_the_previous_summary_in_at_most_half_of_its_tokens() -> None:
+    sources = [_source(1, 1, "the newest message")]
+    short = excerpt("what was\nbefore", sources, max_token_count=400, count=count_tokens)
+    assert short.split("\n")[1] == "Before them: what was before"
+    long = excerpt("word " * 1_000, sources, max_token_count=400, count=count_tokens)
+    assert 150 < count_tokens(long.split("\n")[1]) <= 200
+    assert "the newest message" in long
+
+
 def test_files_that_a_summary_does_not_name_are_listed_behind_it() -> None:
     ids = [f"file_{number:026d}" for number in range(40)]
     line = files_line(ids, limit=4_000, count=count_tokens)
@@ -151,6 +161,12 @@ def test_files_that_a_summary_does_not_name_are_listed_behind_it() -> None:
     assert files_in(text) == [ids[-1], *named[1:]]
     assert files_line([], limit=4_000, count=count_tokens) == ""
     assert with_files("Nothing.", "") == "Nothing."
+
+
+def test_text_within_the_tokens_is_not_cut() -> None:
+    assert cut_to_tokens("abcdef", 6, len) == "abcdef"
+    assert cut_to_tokens("abcdef", 5, len) == "abcde"
+    assert cut_to_tokens("abcdef", 0, len) == ""
 
 
 def test_the_middle_of_a_long_text_is_omitted_and_counted() -> None:

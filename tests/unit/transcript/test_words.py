@@ -55,6 +55,23 @@ def test_words_and_phrases_are_found_at_their_positions(query: str, text: str, f
     assert finds(query, text) == found
 
 
+SPELLINGS = [
+    (
+        "\u30ac\u30b9",
+        "\u30ab\u3099\u30b9",
+        "\uff76\uff9e\uff7d",
+    ),  # Katakana: composed, decomposed, in half width.
+    ("\ud55c\uae00", "\u1112\u1161\u11ab\u1100\u1173\u11af"),  # Hangul: composed, decomposed.
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"), [(query, text) for group in SPELLINGS for query in group for text in group]
+)
+def test_kana_and_hangul_are_found_in_any_of_their_spellings(query: str, text: str) -> None:
+    assert finds(query, f"({text})") == text
+
+
 def test_a_term_is_found_without_reading_to_the_end() -> None:
     def endless() -> Iterator[Word]:
         yield from words_of("the quick brown fox and then")
@@ -132,6 +149,10 @@ def test_only_the_text_distinguishes_words_by_vowel_signs(query: str, needs_text
     (term,) = parse_words(query)
     assert term.needs_text is needs_text
     assert not any(letter in term.tsquery() for letter in "ิีि")
+
+
+def test_index_has_each_position_of_a_word() -> None:
+    assert list(pieces_of(["one two one"])) == ["'one':1,3 'two':2"]
 
 
 def test_texts_of_one_entry_form_no_common_phrase() -> None:

@@ -1,0 +1,73 @@
+"""Failures of a plugin call: their texts, and which ones its circuit breaker counts."""
+
+import pytest
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_hook.domain.call_failures import (
+    ANSWER_NOT_JSON,
+    ANSWER_TOO_LARGE,
+    ANSWER_UNREADABLE,
+    BULKHEAD_FULL,
+    CANCELLED,
+    CIRCUIT_OPEN,
+    NO_ADDRESS,
+    NO_CONNECTION,
+    NO_SIGNING_KEY,
+    NO_TIME_LEFT,
+    CallFailure,
+    deadline_too_short,
+    dns_lookup_failed,
+    not_permitted,
+    rejected,
+    timed_out,
+    wrong_status,
+)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NO_ADDRESS,
+        ANSWER_TOO_LARGE,
+        ANSWER_UNREADABLE,
+        ANSWER_NOT_JSON,
+        NO_CONNECTION,
+        timed_out(15),
+        rejected(MeshError(Reason.TOKEN_INVALID, "x")),
+        wrong_status(500),
+        not_permitted("x"),
+    ],
+)
+def test_fault_of_the_plugin_counts_against_it(failure: CallFailure) -> None:
+    assert failure.counts_against_plugin is True
+    assert failure.decision == "failed"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NO_TIME_LEFT,
+        CANCELLED,
+        BULKHEAD_FULL,
+        CIRCUIT_OPEN,
+        NO_SIGNING_KEY,
+        deadline_too_short(0.25),
+        dns_lookup_failed("x"),
+        rejected(MeshError(Reason.MESSAGE_TOO_LARGE, "x")),
+        wrong_status(413),
+    ],
+)
+def test_fault_of_the_caller_does_not_count_against_the_plugin(failure: CallFailure) -> None:
+    assert failure.counts_against_plugin is False
+    assert failure.decision == ("skipped" if failure is CIRCUIT_OPEN else "failed")
+
+
+def test_texts_say_what_failed() -> None:
+    assert timed_out(1 / 3).error == "no answer within 0.333 s"
+    assert deadline_too_short(0.25).error == "no answer in the 0.25 s that were left for it"
+    assert wrong_status(302).error == "the call failed: HTTP status 302"
+    assert not_permitted("no grant").error == "malformed answer: no grant"
+    assert rejected(MeshError(Reason.CALLER_NOT_ALLOWED, "x")).error == (
+        "the call failed: CALLER_NOT_ALLOWED, for example because it is not served for this tenant"
+    )
+    assert rejected(MeshError(Reason.NOT_FOUND, "secret")).error == "the call failed: NOT_FOUND"
