@@ -30,7 +30,7 @@ _WAIT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ScriptedCall:
     """A tool call."""
 
     tool: str
@@ -42,7 +42,7 @@ class Reply:
     """The answer of an agent: a text, or tool calls."""
 
     text: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
 
 
 class Lacking(Exception):
@@ -166,7 +166,7 @@ def _recall(conversation: Conversation) -> Reply:
     if not (described := conversation.results("transcript_describe", file_id=reference.group(1))):
         if "transcript_describe" not in conversation.tools:
             raise Lacking("there is no tool to read a reference with")
-        return Reply(calls=(ToolCall("transcript_describe", {"file_id": reference.group(1)}),))
+        return Reply(calls=(ScriptedCall("transcript_describe", {"file_id": reference.group(1)}),))
     if (found := _CODE_WORD.search(str(described[-1].value.get("text")))) is None:
         raise Lacking("the reference has no code word behind it")
     return Reply(f"The code word is {found.group(1)}.")
@@ -181,7 +181,7 @@ def _look_up(conversation: Conversation) -> Reply:
         if not conversation.results("read_file", path=f"{directory}/{name}"):
             return _read(f"{directory}/{name}")
     if not (found := conversation.results("transcript_search")):
-        return Reply(calls=(ToolCall("transcript_search", {"words": '"code word"'}),))
+        return Reply(calls=(ScriptedCall("transcript_search", {"words": '"code word"'}),))
     hits = found[-1].value.get("hits", [])
     words = [word for hit in hits for word in _CODE_WORD.findall(hit["text"])]
     if not words:
@@ -198,7 +198,7 @@ def _call(conversation: Conversation) -> Reply:
     if tool not in conversation.tools:
         raise Lacking(f"there is no tool {tool}")
     results = conversation.results(tool)
-    return Reply(results[-1].text) if results else Reply(calls=(ToolCall(tool, arguments),))
+    return Reply(results[-1].text) if results else Reply(calls=(ScriptedCall(tool, arguments),))
 
 
 def _plain(conversation: Conversation) -> Reply:
@@ -270,7 +270,9 @@ def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Rep
     if heard:
         raise Lacking("the child ended without a result")
     return Reply(
-        calls=(ToolCall("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),)
+        calls=(
+            ScriptedCall("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),
+        )
     )
 
 
@@ -282,13 +284,13 @@ def _sum(content: str) -> int:
 
 
 def _list(directory: str) -> Reply:
-    return Reply(calls=(ToolCall("list_files", {"path": directory}),))
+    return Reply(calls=(ScriptedCall("list_files", {"path": directory}),))
 
 
 def _read(path: str, **more: int) -> Reply:
-    return Reply(calls=(ToolCall("read_file", {"path": path, **more}),))
+    return Reply(calls=(ScriptedCall("read_file", {"path": path, **more}),))
 
 
 def _spawn(agent_id: str, task: str, label: str, attachments: list[dict[str, str]]) -> Reply:
     arguments = {"agent_id": agent_id, "task": task, "label": label, "attachments": attachments}
-    return Reply(calls=(ToolCall("sessions_spawn", arguments),))
+    return Reply(calls=(ScriptedCall("sessions_spawn", arguments),))

@@ -13,7 +13,7 @@ from spawnmesh_attachment_blob.domain.comparison import BlobEntry
 from spawnmesh_attachment_blob.domain.uploads import UploadKey, UploadSpec
 from spawnmesh_attachment_blob.store import blobs as blobs_store
 from spawnmesh_attachment_blob.store import garbage, sets, tenants, uploads
-from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, PageRequest
+from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, KeyPage
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection
 
@@ -173,7 +173,7 @@ async def test_garbage_queries_read_each_row_a_few_times(
     )
     after, found = "", 0
     async with reading_at_most(grown, 4 * ROWS) as connection:
-        while page := await step(connection, grown.tenant_id, PageRequest(after, 200), 60):
+        while page := await step(connection, grown.tenant_id, KeyPage(after, 200), 60):
             found, after = found + len(page), page[-1]
         assert found == count
 

@@ -3,11 +3,11 @@
 from base64 import b64encode
 
 from spawnmesh.content.v1 import message_pb2 as content
-from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest, Tool
+from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest, ToolDefinition
 
 PNG = b"\x89PNG"
 DATA = b64encode(PNG).decode()
-READ = Tool("read", "Reads.", {"type": "object"})
+READ = ToolDefinition("read", "Reads.", {"type": "object"})
 
 
 def text(words: str) -> content.ContentBlock:
@@ -44,7 +44,7 @@ def result(call_id: str, *blocks: content.ContentBlock, failed: bool = False) ->
 
 
 def make_request(
-    *messages: content.Message, system: str = "", tools: tuple[Tool, ...] = (), most: int = 0
+    *messages: content.Message, system: str = "", tools: tuple[ToolDefinition, ...] = (), most: int = 0
 ) -> ProviderRequest:
     return ProviderRequest(system, messages, tools, most)
 

@@ -9,7 +9,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.drafts import (
     Draft,
-    decided_text_key,
+    decided_text_key_of,
     is_answer,
     require_decided_text,
     require_open,
@@ -26,8 +26,8 @@ RUN = Run(
     first_epoch=1,
     attempt_count=1,
     draft_entry_id="",
-    final_entry_id="",
-    final_text_key="",
+    decided_entry_id="",
+    decided_text_key="",
     result_text="",
     error_reason="",
     error_message="",
@@ -63,9 +63,9 @@ def test_draft_is_the_answer_of_the_run_that_succeeded_with_it(
 
 
 def test_decided_text_is_the_one_of_this_draft() -> None:
-    decided = replace(RUN, final_entry_id="ent_1", final_text_key=TEXT_KEY)
-    assert decided_text_key(decided, DRAFT) == TEXT_KEY
-    assert decided_text_key(decided, replace(DRAFT, entry_id="ent_2")) == ""
+    decided = replace(RUN, decided_entry_id="ent_1", decided_text_key=TEXT_KEY)
+    assert decided_text_key_of(decided, DRAFT) == TEXT_KEY
+    assert decided_text_key_of(decided, replace(DRAFT, entry_id="ent_2")) == ""
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_decided_text_is_the_one_of_this_draft() -> None:
     ],
 )
 def test_decided_text_may_be_offered_again(draft: Draft) -> None:
-    require_decided_text(replace(RUN, final_entry_id="ent_1", final_text_key=TEXT_KEY), draft)
+    require_decided_text(replace(RUN, decided_entry_id="ent_1", decided_text_key=TEXT_KEY), draft)
 
 
 def test_other_text_for_a_decided_draft_is_refused() -> None:
-    decided = replace(RUN, final_entry_id="ent_1", final_text_key=TEXT_KEY)
+    decided = replace(RUN, decided_entry_id="ent_1", decided_text_key=TEXT_KEY)
     with pytest.raises(MeshError) as caught:
         require_decided_text(decided, replace(DRAFT, text="43"))
     assert caught.value.reason is Reason.RUN_STATE
@@ -89,7 +89,7 @@ def test_other_text_for_a_decided_draft_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "final_entry_id"),
+    ("state", "decided_entry_id"),
     [
         (RunState.RUNNING, ""),
         (RunState.RUNNING, "ent_2"),
@@ -97,12 +97,12 @@ def test_other_text_for_a_decided_draft_is_refused() -> None:
         (RunState.FINALIZING, "ent_1"),
     ],
 )
-def test_run_is_open_for_the_draft_it_is_being_ended_with(state: RunState, final_entry_id: str) -> None:
-    require_open(replace(RUN, state=state, final_entry_id=final_entry_id), DRAFT)
+def test_run_is_open_for_the_draft_it_is_being_ended_with(state: RunState, decided_entry_id: str) -> None:
+    require_open(replace(RUN, state=state, decided_entry_id=decided_entry_id), DRAFT)
 
 
 def test_run_that_is_being_ended_with_another_draft_is_not_open() -> None:
-    run = replace(RUN, state=RunState.FINALIZING, final_entry_id="ent_2")
+    run = replace(RUN, state=RunState.FINALIZING, decided_entry_id="ent_2")
     with pytest.raises(MeshError) as caught:
         require_open(run, DRAFT)
     assert caught.value.reason is Reason.RUN_STATE

@@ -29,11 +29,11 @@ from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
 from spawnmesh_attachment_blob.store import blobs as blob_rows
 from spawnmesh_attachment_blob.store import garbage, tenants, uploads
-from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, PageRequest
+from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, KeyPage
 
 _PREFIX = "sha256/"
 
-RowsQuery = Callable[[Connection, str, PageRequest, int], Awaitable[list[str]]]
+RowsQuery = Callable[[Connection, str, KeyPage, int], Awaitable[list[str]]]
 
 log = structlog.get_logger()
 
@@ -142,7 +142,7 @@ class GarbageCollector:
         after = ""
         while True:
             async with self._database.transaction(tenant_id) as connection:
-                page = await query(connection, tenant_id, PageRequest(after, self._page_rows), age_seconds)
+                page = await query(connection, tenant_id, KeyPage(after, self._page_rows), age_seconds)
             if page:
                 yield page
             if len(page) < self._page_rows:
@@ -196,7 +196,7 @@ class GarbageCollector:
         counts.seen_object_count += len(entries)
         while True:
             async with self._database.transaction(tenant_id) as connection:
-                page = PageRequest(after, self._page_rows)
+                page = KeyPage(after, self._page_rows)
                 blobs = await garbage.blobs_between(connection, tenant_id, page, until)
                 rows_until = until if len(blobs) < self._page_rows else blobs[-1].key
                 expected = await garbage.upload_keys_between(connection, tenant_id, after, rows_until)

@@ -14,7 +14,7 @@ _SQL = load_statements(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PageRequest:
+class KeyPage:
     """Asks for at most `limit` rows behind the key `after`."""
 
     after: str
@@ -34,15 +34,13 @@ BEFORE_ALL_TOMBSTONES = Tombstone("", datetime.min.replace(tzinfo=UTC))
 
 
 async def unremoved_sets(
-    connection: Connection, tenant_id: str, page: PageRequest, age_seconds: int
+    connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return ids of sets that have been RELEASED for longer than this and still have files."""
     return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, age_seconds)
 
 
-async def outlived_sets(
-    connection: Connection, tenant_id: str, page: PageRequest, age_seconds: int
-) -> list[str]:
+async def outlived_sets(connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int) -> list[str]:
     """Return ids of sets that have been ATTACHED for longer than the tenant's retention.
 
     The retention is the age here; `age_seconds` is ignored.
@@ -51,14 +49,14 @@ async def outlived_sets(
 
 
 async def abandoned_sets(
-    connection: Connection, tenant_id: str, page: PageRequest, age_seconds: int
+    connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return ids of attachment sets that have been STAGED for longer than this."""
     return await _ids(connection, "abandoned_sets", "set_id", tenant_id, page, age_seconds)
 
 
 async def expired_uploads(
-    connection: Connection, tenant_id: str, page: PageRequest, age_seconds: int
+    connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return row ids of uploads that expired longer ago than this.
 
@@ -68,14 +66,14 @@ async def expired_uploads(
 
 
 async def unsettled_blobs(
-    connection: Connection, tenant_id: str, page: PageRequest, age_seconds: int
+    connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return hashes of unreferenced blobs that have not been STORED for longer than this."""
     return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, age_seconds)
 
 
 async def _ids(
-    connection: Connection, statement: str, column: str, tenant_id: str, page: PageRequest, age_seconds: int
+    connection: Connection, statement: str, column: str, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return a page in the order of the ids. Changes the planner settings of the transaction."""
     await prefer_index_scans(connection)
@@ -121,7 +119,7 @@ async def delete_tombstones(
 
 
 async def blobs_between(
-    connection: Connection, tenant_id: str, page: PageRequest, until: str | None
+    connection: Connection, tenant_id: str, page: KeyPage, until: str | None
 ) -> list[BlobEntry]:
     """Return blobs whose object keys are behind the page's start and not behind `until`, by key."""
     arguments = {"tenant_id": tenant_id, "after": page.after, "until": until, "limit": page.limit}

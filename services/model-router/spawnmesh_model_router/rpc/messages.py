@@ -10,7 +10,11 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_runtime.caller import Caller, CallerKind
 
-from spawnmesh_model_router.clients.providers.provider_request import NamedImage, ProviderRequest, Tool
+from spawnmesh_model_router.clients.providers.provider_request import (
+    NamedImage,
+    ProviderRequest,
+    ToolDefinition,
+)
 from spawnmesh_model_router.domain.candidates import parse_ref
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
@@ -99,15 +103,17 @@ def _check_mime_type(field: str, image: message_pb2.Image) -> None:
         raise invalid(field, "must be a type and a subtype, as image/png is")
 
 
-def _parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[Tool, ...]:
-    tools: dict[str, Tool] = {}
+def _parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[ToolDefinition, ...]:
+    tools: dict[str, ToolDefinition] = {}
     for index, declared in enumerate(declarations):
         if not declared.name or declared.name in tools:
             raise invalid(f"tools[{index}].name", "must be there and differ from the others")
         parameters = decode_json(declared.parameters_json or _NO_PARAMETERS)
         if not isinstance(parameters, dict):
             raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
-        tools[declared.name] = Tool(declared.name, declared.description, parameters, declared.is_idempotent)
+        tools[declared.name] = ToolDefinition(
+            declared.name, declared.description, parameters, declared.is_idempotent
+        )
     return tuple(tools.values())
 
 

@@ -611,7 +611,8 @@ begin
     select count(*) into waiting from inbox_messages m
     where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
       and m.position >= 0;
-    if run.epoch = p_epoch and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
+    if run.epoch = p_epoch
+        and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
     then
         is_final := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
         update runs r set

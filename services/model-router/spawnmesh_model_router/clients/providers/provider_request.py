@@ -16,7 +16,7 @@ _QUOTED_IMAGE_BYTES = 6144  # More than the classifier reads of a text that quot
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ToolDefinition:
     """A tool with the JSON Schema of its parameters."""
 
     name: str
@@ -43,7 +43,7 @@ class ProviderRequest:
 
     system_prompt: str
     messages: tuple[message_pb2.Message, ...]
-    tools: tuple[Tool, ...]
+    tools: tuple[ToolDefinition, ...]
     max_output: int
     thinking: ThinkingLevel | None = None
     named_images: tuple[NamedImage, ...] = ()
