@@ -129,6 +129,14 @@ def test_spawns_in_a_life_are_unlimited_by_default() -> None:
     check_spawn(SPAWN, replace(PARENT, spawn_count=1_000_000), SpawnLimits(), 0)
 
 
+def test_parent_may_be_allowed_one_spawn_in_its_life() -> None:
+    limits = replace(LIMITS, max_spawn_count=1)
+    check_spawn(SPAWN, PARENT, limits, 0)
+    with pytest.raises(MeshError) as caught:
+        check_spawn(SPAWN, replace(PARENT, spawn_count=1), limits, 0)
+    assert caught.value.reason is Reason.SPAWN_COUNT_EXCEEDED
+
+
 def test_settings_of_zero_or_absent_have_the_defaults() -> None:
     assert spawn_limits_of({"max_spawn_depth": 0, "max_running_run_count": 7}) == SpawnLimits(
         max_running_run_count=7

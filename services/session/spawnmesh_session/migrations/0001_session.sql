@@ -32,7 +32,7 @@ create table tenants (
     max_running_run_count integer     not null,               -- A copy out of `settings`, for the claim.
     ready                 boolean     not null default false, -- The creation is complete.
     create_time           timestamptz not null default now(),
-    next_retention_time           timestamptz not null default now()  -- The next pass of the retention.
+    next_retention_time   timestamptz not null default now()  -- The next pass of the retention.
 );
 -- list_tenants_to_retain, in the scope of every tenant.
 create index tenants_next_retention_idx on tenants (next_retention_time);
@@ -120,8 +120,8 @@ create table runs (
     attempt_count        integer     not null default 0,
     runner_id            text        not null default '',
     draft_entry_id       text        not null default '',
-    decided_entry_id       text        not null default '',   -- The draft that was decided to be the answer.
-    decided_text_key       text        not null default '',   -- The entry and the hash of the decided text.
+    decided_entry_id     text        not null default '',   -- The draft that was decided to be the answer.
+    decided_text_key     text        not null default '',   -- The entry and the hash of the decided text.
     superseded_entry_ids text[]      not null default '{}', -- Drafts that may never become the answer.
     result_text          text        not null default '',
     error_reason         text        not null default '',
@@ -605,21 +605,25 @@ create function decide_run(
     out run runs, out waiting bigint
 ) language plpgsql as $$
 declare
-    is_final boolean;
+    is_decided boolean;
 begin
     select * into run from runs r where r.tenant_id = p_tenant_id and r.run_id = p_run_id for update;
     select count(*) into waiting from inbox_messages m
     where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
       and m.position >= 0;
     if run.epoch = p_epoch
+<<<<<<< HEAD
         and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
+=======
+       and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
+>>>>>>> session
     then
-        is_final := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
+        is_decided := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
         update runs r set
-            state = case when is_final then 'FINALIZING' else 'RUNNING' end,
-            draft_entry_id = case when is_final then p_entry_id else '' end,
-            decided_text_key = case when is_final then p_text_key else r.decided_text_key end,
-            decided_entry_id = case when is_final then p_entry_id else r.decided_entry_id end
+            state = case when is_decided then 'FINALIZING' else 'RUNNING' end,
+            draft_entry_id = case when is_decided then p_entry_id else '' end,
+            decided_text_key = case when is_decided then p_text_key else r.decided_text_key end,
+            decided_entry_id = case when is_decided then p_entry_id else r.decided_entry_id end
         where r.tenant_id = p_tenant_id and r.run_id = p_run_id
         returning * into run;
     end if;
