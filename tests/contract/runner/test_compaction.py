@@ -32,6 +32,11 @@ __all__ = ["blobs", "compaction_service", "service"]
 LIST = ("c1", "list_files", "{}")
 
 
+def listing(number: int) -> message_pb2.Message:
+    """Return an answer that calls a tool, unlike the answers of other numbers."""
+    return calling((f"l{number}", "list_files", json.dumps({"path": f"folder-{number}"})))
+
+
 @pytest.fixture
 def mesh(keys: Path) -> ScriptedMesh:
     return ScriptedMesh(TokenMinter("session", keys / "session.pem"))
@@ -126,7 +131,7 @@ async def test_a_run_continues_when_compaction_fails_and_stops_trying(
     tmp_path: Path,
 ) -> None:
     real.peers.answers.append(MeshError(Reason.ALL_CANDIDATES_FAILED, "nobody answers"))
-    mesh.answers.extend([*(calling(LIST) for _ in range(4)), saying("Done.")])
+    mesh.answers.extend([*map(listing, range(4)), saying("Done.")])
     mesh.queue_run(epoch=2, tools=("list_files",))
 
     def refuse_next() -> None:
@@ -156,7 +161,7 @@ async def test_the_progress_of_a_summarized_turn_is_known(
     write = ("w1", "write_file", json.dumps({"path": "a.txt", "content": "a"}))
     mesh.answers.append(calling(write))
     for number in range(6):
-        answer = calling((f"l{number}", "list_files", "{}"))
+        answer = listing(number)
         answer.content.append(text_block(words(f"thought-{number}", 8_000)))
         mesh.answers.append(answer)
     mesh.answers.append(saying("Done."))

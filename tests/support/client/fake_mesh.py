@@ -5,9 +5,11 @@ They use real gRPC, real tokens and the real interceptors.
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     TranscriptServiceServicer,
     add_TranscriptServiceServicer_to_server,
 )
-from spawnmesh_client.cli.app import build_app
+from spawnmesh_client.cli.app import build_app, main
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
@@ -42,6 +44,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import AUDIENCE, TokenVerifier
 from structlog.testing import capture_logs
+from typer.main import get_command
 from typer.testing import CliRunner
 
 SESSION_ID = new_id(IdKind.SESSION)
@@ -254,15 +257,42 @@ class FakeMesh:
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
-        return await asyncio.to_thread(invoke, build_app(), "--data", str(self.data), *arguments)
+        return await asyncio.to_thread(invoke, "--data", str(self.data), *arguments)
 
 
-def invoke(app: typer.Typer, *arguments: str) -> Any:
-    """Run the command; anything but an orderly exit fails the test."""
-    result = CliRunner().invoke(app, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def invoke(*arguments: str, app: typer.Typer | None = None) -> Ended:
+    """Run `spawnmesh`, or the command of `app`; anything but an orderly exit fails the test."""
+    command = spawnmesh() if app is None else get_command(app)
+    with CliRunner().isolation() as (stdout, stderr, _):
+        with pytest.raises(SystemExit) as ended:
+            command.main(args=arguments, prog_name="spawnmesh")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Ended(int(ended.value.code or 0), stdout.getvalue().decode(), stderr.getvalue().decode())
+
+
+@cache
+def spawnmesh() -> Any:
+    """Build the command once for all tests: that takes longer than most commands."""
+    return get_command(build_app())
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command as its script does, and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["spawnmesh", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def add_sessions(sessions: FakeSessions, tenants: FakeTenants) -> Callable[[MeshServer], None]:

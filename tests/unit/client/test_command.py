@@ -1,8 +1,6 @@
 """The `spawnmesh` command, against services in this process."""
 
-import asyncio
 import json
-import sys
 
 import jwt
 import pytest
@@ -11,7 +9,6 @@ from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.errors import FieldViolation, MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
@@ -21,6 +18,7 @@ from tests.support.client.fake_mesh import (
     event,
     invoke,
     mesh,
+    run_main,
     session_in,
     unset,
     write_mesh_file,
@@ -295,7 +293,7 @@ async def test_an_operators_token_names_no_tenant(mesh):
 
 @pytest.mark.parametrize("command", [("sessions",), ("doctor",), ("token",), ("tenant", "list")])
 def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
-    result = invoke(build_app(), "--data", str(tmp_path), *command)
+    result = invoke("--data", str(tmp_path), *command)
 
     assert result.exit_code == 1
     assert result.stderr == (
@@ -307,7 +305,7 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
 def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
 
-    result = invoke(build_app(), "--data", str(tmp_path), "sessions")
+    result = invoke("--data", str(tmp_path), "sessions")
 
     assert result.exit_code == 1
     assert result.stderr == (
@@ -319,7 +317,7 @@ def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
 def test_settings_that_cannot_be_read_are_named_without_their_value(tmp_path, monkeypatch):
     monkeypatch.setenv("SPAWNMESH_MAX_MESSAGE_BYTES", "a lot")
 
-    result = invoke(build_app(), "--data", str(tmp_path), "sessions")
+    result = invoke("--data", str(tmp_path), "sessions")
 
     assert result.exit_code == 1
     assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_MAX_MESSAGE_BYTES\n"
@@ -330,17 +328,30 @@ def test_settings_that_cannot_be_read_are_named_without_their_value(tmp_path, mo
     [("spawn",), ("spawn", "Work.", "--attach", "missing"), ("kill",), ("nonsense",), ("sessions", "--x")],
 )
 def test_wrong_usage_exits_with_2(arguments):
-    assert invoke(build_app(), *arguments).exit_code == 2
+    assert invoke(*arguments).exit_code == 2
 
 
-async def test_an_internal_error_is_reported_without_a_traceback():
-    """Here the command is broken before it starts."""
-    program = "import spawnmesh_client.cli.app as app; app.entry_points = None; app.main()"
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_internal_error_is_reported_without_a_traceback(tmp_path, monkeypatch, capsys, options):
+    """Here another package breaks the command before it starts."""
+    add_broken_commands(tmp_path, monkeypatch)
 
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    stdout, stderr = await child.communicate()
+    exit_code = run_main(monkeypatch, *options)
 
-    assert (child.returncode, stdout) == (1, b"")
-    assert stderr == b"error: unexpected TypeError: 'NoneType' object is not callable\n"
+    printed = capsys.readouterr()
+    assert exit_code == 1
+    if options:
+        assert printed.err == ""
+        assert json.loads(printed.out)["error"]["reason"] == "INTERNAL"
+    else:
+        assert printed.out == ""
+        assert printed.err == "error: unexpected TypeError: 'NoneType' object is not callable\n"
+
+
+def add_broken_commands(folder, monkeypatch):
+    """Install a package whose entry point for commands cannot be called."""
+    (folder / "broken_commands.py").write_text("add_commands = None\n")
+    (package := folder / "broken_commands-1.dist-info").mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-commands\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[spawnmesh.commands]\nbroken = broken_commands:add_commands\n")
+    monkeypatch.syspath_prepend(folder)

@@ -1,6 +1,7 @@
 """`spawnmesh doctor`."""
 
 import json
+import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,7 +26,6 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     TranscriptServiceServicer,
     add_TranscriptServiceServicer_to_server,
 )
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.clock import utc_now
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_runtime.tokens import AUDIENCE, TokenMinter
@@ -177,9 +177,9 @@ async def test_an_unusable_schema_is_reported_with_advice(hospital, keys, state,
 @pytest.mark.parametrize(
     ("ago", "told"),
     [
-        (timedelta(seconds=40), "one was seen last 40 s ago"),
-        (timedelta(minutes=3), "one was seen last 3 min ago"),
-        (timedelta(hours=5), "one was seen last 5 h ago"),
+        (timedelta(seconds=40), r"one was seen last \d+ s ago"),
+        (timedelta(minutes=3), r"one was seen last 3 min ago"),
+        (timedelta(hours=5), r"one was seen last 5 h ago"),
         (None, "and none was seen that has not stopped in good order"),
     ],
 )
@@ -191,7 +191,8 @@ async def test_a_worker_that_is_not_there_is_named(hospital, keys, ago, told):
 
     finding = (await hospital.findings(keys))["workers"]
 
-    assert (finding["ok"], finding["detail"]) == (False, f"no session-worker is at work, {told}")
+    assert finding["ok"] is False
+    assert re.fullmatch(f"no session-worker is at work, {told}", finding["detail"])
     assert finding["advice"]
 
 
@@ -304,7 +305,7 @@ async def test_clocks_that_differ_are_found_out(hospital, keys, skew, told):
 def test_a_dead_mesh_is_reported_line_by_line(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
 
-    result = invoke(build_app(), "--data", str(tmp_path), "doctor")
+    result = invoke("--data", str(tmp_path), "doctor")
 
     assert result.exit_code == 1
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [

@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_client.doctor.deep import examine_deep
 from spawnmesh_client.doctor.finding import Finding
 from spawnmesh_client.endpoints import find_endpoints
@@ -88,11 +87,11 @@ async def test_what_cannot_be_looked_at_is_not_counted_as_wrong(name: str) -> No
 
 
 def test_keys_are_made_once_and_vouch_for_their_issuers(tmp_path: Path) -> None:
-    first = invoke(build_app(), "keys", str(tmp_path / "keys"))
+    first = invoke("keys", str(tmp_path / "keys"))
     assert (first.exit_code, first.stdout.strip()) == (0, str(tmp_path / "keys" / "jwks.json"))
     pem = (tmp_path / "keys" / "client.pem").read_bytes()
     assert stat.S_IMODE((tmp_path / "keys" / "client.pem").stat().st_mode) == 0o600
-    assert invoke(build_app(), "keys", str(tmp_path / "keys")).exit_code == 0
+    assert invoke("keys", str(tmp_path / "keys")).exit_code == 0
     assert (tmp_path / "keys" / "client.pem").read_bytes() == pem
     jwks = (tmp_path / "keys" / "jwks.json").read_text()
     assert {key.issuer for several in parse_jwks(jwks).values() for key in several} == set(ISSUERS)
@@ -100,17 +99,17 @@ def test_keys_are_made_once_and_vouch_for_their_issuers(tmp_path: Path) -> None:
 
 
 def test_former_keys_stay_in_the_set_until_they_are_dropped(tmp_path: Path) -> None:
-    made = [invoke(build_app(), "keys", str(tmp_path))]
+    made = [invoke("keys", str(tmp_path))]
     (tmp_path / "hook.pem").unlink()
-    made.append(invoke(build_app(), "keys", str(tmp_path)))
+    made.append(invoke("keys", str(tmp_path)))
     assert len(json.loads((tmp_path / "jwks.json").read_text())["keys"]) == len(ISSUERS) + 1
-    made.append(invoke(build_app(), "keys", "--drop-old", str(tmp_path)))
+    made.append(invoke("keys", "--drop-old", str(tmp_path)))
     assert len(json.loads((tmp_path / "jwks.json").read_text())["keys"]) == len(ISSUERS)
     assert [result.exit_code for result in made] == [0, 0, 0]
 
 
 def test_an_invalid_key_file_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "client.pem").write_text("hush")
-    result = invoke(build_app(), "keys", str(tmp_path))
+    result = invoke("keys", str(tmp_path))
     assert result.exit_code == 1
     assert result.stderr.strip() == "error: the keys cannot be made: client.pem holds no private key"

@@ -16,7 +16,6 @@ from spawnmesh.transcript.v1.archive_service_pb2_grpc import (
     ArchiveServiceServicer,
     add_ArchiveServiceServicer_to_server,
 )
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
@@ -56,7 +55,7 @@ class Exporter:
     to: Path
 
     async def run(self, *options: str, out: str = "out.jsonl") -> Any:
-        return await asyncio.to_thread(invoke, build_app(), *self.arguments(out), *options)
+        return await asyncio.to_thread(invoke, *self.arguments(out), *options)
 
     def arguments(self, out: str = "out.jsonl") -> list[str]:
         return ["--data", str(self.data), "transcript", "export", SESSION_ID, "--out", str(self.to / out)]

@@ -45,7 +45,7 @@ def recorded(mesh):
 
 
 async def test_a_trace_is_drawn_as_a_waterfall(recorded, app):
-    result = invoke(app, "--data", str(recorded.data), "trace", TRACE)
+    result = invoke("--data", str(recorded.data), "trace", TRACE, app=app)
 
     head, line = result.stdout.splitlines()
     assert head == f"trace {TRACE}: 1 spans of session"
@@ -54,13 +54,15 @@ async def test_a_trace_is_drawn_as_a_waterfall(recorded, app):
 
 
 async def test_a_session_is_traced_by_its_id(recorded, app):
-    result = await asyncio.to_thread(invoke, app, "--data", str(recorded.data), "trace", SESSION_ID, "--json")
+    result = await asyncio.to_thread(
+        invoke, "--data", str(recorded.data), "trace", SESSION_ID, "--json", app=app
+    )
 
     assert [span["name"] for span in json.loads(result.stdout)["spans"]] == ["SpawnSession"]
 
 
 async def test_a_missing_trace_is_reported(recorded, app):
-    result = invoke(app, "--data", str(recorded.data), "trace", "cd" * 16)
+    result = invoke("--data", str(recorded.data), "trace", "cd" * 16, app=app)
 
     assert result.exit_code == 1
     assert result.stderr == (
@@ -69,11 +71,11 @@ async def test_a_missing_trace_is_reported(recorded, app):
 
 
 def test_a_mesh_elsewhere_keeps_its_traces_elsewhere(app):
-    result = invoke(app, "--session-target", "elsewhere:1", "trace", TRACE)
+    result = invoke("--session-target", "elsewhere:1", "trace", TRACE, app=app)
 
     assert result.exit_code == 1
     assert result.stderr.startswith("error: NOT_FOUND: this mesh keeps its traces elsewhere")
 
 
 def test_anything_but_an_id_is_wrong_usage(app):
-    assert invoke(app, "trace", "../etc").exit_code == 2
+    assert invoke("trace", "../etc", app=app).exit_code == 2

@@ -1,16 +1,13 @@
 """Invalid input is reported in one line, and to programs as JSON."""
 
-import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_client.cli.run import reported
 
-from tests.support.client.fake_mesh import SESSION_ID, FakeMesh, invoke, mesh, unset
+from tests.support.client.fake_mesh import SESSION_ID, FakeMesh, invoke, mesh, run_main, unset
 
 __all__ = ["mesh", "unset"]
 
@@ -87,7 +84,7 @@ async def test_an_unnamed_service_is_reported_with_its_variable(mesh: FakeMesh) 
 
 
 def test_an_invalid_listen_address_is_reported() -> None:
-    result = invoke(build_app(), "hooks", "serve", "my_plugin", "--listen", "garbage")
+    result = invoke("hooks", "serve", "my_plugin", "--listen", "garbage")
 
     assert (result.exit_code, result.stderr) == (1, "error: INVALID_REQUEST: --listen must be host:port\n")
 
@@ -95,7 +92,7 @@ def test_an_invalid_listen_address_is_reported() -> None:
 def test_settings_of_a_plugin_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPAWNMESH_PLUGIN_MAX_MESSAGE_BYTES", "a lot")
 
-    result = invoke(build_app(), "hooks", "serve", "my_plugin")
+    result = invoke("hooks", "serve", "my_plugin")
 
     told = "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_PLUGIN_MAX_MESSAGE_BYTES\n"
     assert (result.exit_code, result.stderr) == (1, told)
@@ -127,23 +124,6 @@ async def test_an_unknown_word_is_reported_with_the_known_ones(
     ] == []
 
 
-async def test_an_internal_error_is_reported_to_programs_as_json() -> None:
-    program = "import spawnmesh_client.cli.app as app; app.entry_points = None; app.main()"
-
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        program,
-        "--json",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    stdout, stderr = await child.communicate()
-
-    assert (child.returncode, stderr) == (1, b"")
-    assert json.loads(stdout)["error"]["reason"] == "INTERNAL"
-
-
 def test_what_a_terminal_cannot_show_is_not_blamed_on_an_argument() -> None:
     with pytest.raises(UnicodeEncodeError), reported(as_json=False):
         "ä".encode("ascii")
@@ -164,16 +144,14 @@ async def test_a_decision_that_there_is_not_is_no_empty_answer(mesh: FakeMesh) -
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--json",)])
-async def test_an_argument_that_is_no_text(arguments: tuple[str, ...], options: tuple[str, ...]) -> None:
-    script = str(Path(sys.executable).with_name("spawnmesh"))
+def test_an_argument_that_is_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    options: tuple[str, ...],
+) -> None:
+    exit_code = run_main(monkeypatch, *arguments, os.fsdecode(b"\xff"), *options)
 
-    child = await asyncio.create_subprocess_exec(
-        script, *arguments, b"\xff", *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    stdout, stderr = await child.communicate()
-
-    assert (child.returncode, b"an argument is no UTF-8 text" in (stdout if options else stderr)) == (
-        1,
-        True,
-    ), stderr
-    assert (stderr if options else stdout) == b""
+    printed = capsys.readouterr()
+    report, other = (printed.out, printed.err) if options else (printed.err, printed.out)
+    assert (exit_code, "an argument is no UTF-8 text" in report, other) == (1, True, ""), printed

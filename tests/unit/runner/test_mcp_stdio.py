@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
+
+from tests.support.runner.mcp_fixtures import is_alive
+from tests.support.waiting import eventually
 
 _HOLD = """
 import asyncio, sys
@@ -26,34 +26,22 @@ asyncio.run(main())
 """
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def until(holds: object, *, seconds: float = 20.0) -> None:
-    assert callable(holds)
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "it never came to hold"
-        time.sleep(0.02)
+async def pid_in(file: Path) -> int:
+    """Return the process id that the file gets."""
+    return int(await eventually(lambda: file.exists() and file.read_text()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
-def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
-    runner = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)])
+async def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", _HOLD, str(tmp_path))
     try:
-        pid_file = tmp_path / "pid"
-        until(lambda: pid_file.exists() and pid_file.read_text())
-        pid = int(pid_file.read_text())
+        pid = await pid_in(tmp_path / "pid")
         assert os.getpgid(pid) == pid, "it has a group of its own"
         assert is_alive(pid)
     finally:
-        runner.send_signal(signal.SIGKILL)
-        runner.wait()
-    until(lambda: not is_alive(pid))
+        runner.kill()
+        await runner.wait()
+    await eventually(lambda: not is_alive(pid))
 
 
 async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
@@ -89,7 +77,7 @@ async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: P
 
     async def fail() -> None:
         async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
-            until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            await pid_in(tmp_path / "pid")
             raise ValueError("of the block")
 
     with pytest.raises(ExceptionGroup) as raised:
@@ -98,21 +86,26 @@ async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: P
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-async def test_a_second_cancellation_waits_for_the_commands_end(tmp_path: Path) -> None:
+async def test_more_cancellations_wait_for_the_commands_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"trap '' TERM; echo $$ > {pid_file}; while :; do sleep 1; done"
 
+    is_leaving = asyncio.Event()
+
     async def hold() -> None:
         async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
-            await asyncio.sleep(600)
+            try:
+                await asyncio.sleep(600)
+            finally:
+                is_leaving.set()
 
     holding = asyncio.create_task(hold())
-    async with asyncio.timeout(20):
-        while not (pid_file.exists() and pid_file.read_text()):
-            await asyncio.sleep(0.01)
-    for _ in range(3):
+    pid = await pid_in(pid_file)
+    holding.cancel()
+    await is_leaving.wait()
+    for _ in range(20):  # At each step of the way out.
         holding.cancel()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0)
     await asyncio.wait([holding])
     assert holding.cancelled()
-    assert not is_alive(int(pid_file.read_text()))
+    assert not is_alive(pid)
