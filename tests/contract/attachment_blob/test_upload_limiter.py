@@ -118,7 +118,7 @@ async def test_UploadFile__waiting_stream_is_refused(
 
         peer = CountingPeer(running.peer, waiter.client_token())
         retrying = asyncio.ensure_future(upload_file(peer, Attachment("a.txt", b"retrying")))
-        await eventually(peer.has_retried, seconds=30)
+        await eventually(peer.has_retried)
         assert not retrying.done()
         hold.set()
         await holding

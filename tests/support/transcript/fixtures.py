@@ -181,7 +181,7 @@ class Session:
             entries=entries,
         )
         with use_token(token or (self.run_token(claim) if claim else self.service_token())):
-            return await self.service.peer.unary(self.service.stub.AppendEntries, request)
+            return await self.service.peer.unary(self.service.stub.AppendEntries, request, timeout_seconds=60)
 
     async def entries(
         self, *, after_seq: int = 0, page_size: int = 1000, token: str = ""
@@ -209,12 +209,14 @@ class Session:
         else:
             request.before_seq = before_seq
         with use_token(token or self.client_token()):
-            return await self.service.peer.unary(self.service.stub.ListEntries, request)
+            return await self.service.peer.unary(self.service.stub.ListEntries, request, timeout_seconds=60)
 
     async def context(self, token_budget: int = 100_000, *, token: str = "") -> pb.AssembleContextResponse:
         request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=token_budget)
         with use_token(token or self.client_token()):
-            return await self.service.peer.unary(self.service.stub.AssembleContext, request)
+            return await self.service.peer.unary(
+                self.service.stub.AssembleContext, request, timeout_seconds=60
+            )
 
 
 @pytest.fixture(scope="module")

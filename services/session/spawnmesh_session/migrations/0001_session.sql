@@ -612,11 +612,7 @@ begin
     where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
       and m.position >= 0;
     if run.epoch = p_epoch
-<<<<<<< HEAD
         and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
-=======
-       and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.decided_entry_id = '')
->>>>>>> session
     then
         is_decided := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
         update runs r set
