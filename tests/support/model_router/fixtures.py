@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,9 +248,14 @@ class World:
 @asynccontextmanager
 async def open_world(dsn: ServiceDsn, keys: Path, folder: Path) -> AsyncIterator[World]:
     """Yield a migrated database and a provider. No router runs yet."""
-    await asyncio.to_thread(migrate, dsn.owner, package="spawnmesh_model_router", schema="model_router")
+    await asyncio.to_thread(_migrate_once, dsn.owner)
     async with open_loopback_provider() as provider, AsyncExitStack() as stack:
         yield World(provider, dsn, keys, folder, stack)
+
+
+@cache
+def _migrate_once(owner_dsn: str) -> None:
+    migrate(owner_dsn, package="spawnmesh_model_router", schema="model_router")
 
 
 def text_block(text: str) -> message_pb2.ContentBlock:

@@ -15,6 +15,7 @@ from spawnmesh_model_router.clients.providers.client_cache import ClientCache
 from spawnmesh_model_router.clients.providers.idle_timeout import with_idle_timeout
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.clients.providers.thinking import thinking_setting
+from spawnmesh_model_router.clients.providers.tls import trust_store
 from spawnmesh_model_router.domain.answer import PieceStream, StreamTimeouts
 from spawnmesh_model_router.domain.router_config import Model, Provider
 
@@ -27,7 +28,7 @@ async def open_upstream(
     _name: str, provider: Provider, connect_seconds: float
 ) -> AsyncIterator["AnthropicUpstream"]:
     """Yield the provider. Its connections close with the block."""
-    async with anthropic.DefaultAioHttpClient() as http:
+    async with anthropic.DefaultAioHttpClient(verify=trust_store()) as http:
         yield AnthropicUpstream(provider, http, connect_seconds)
 
 

@@ -16,6 +16,7 @@ from spawnmesh_model_router.clients.providers.gemini_stream import read_generate
 from spawnmesh_model_router.clients.providers.idle_timeout import with_idle_timeout
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.clients.providers.thinking import thinking_setting
+from spawnmesh_model_router.clients.providers.tls import trust_store
 from spawnmesh_model_router.domain.answer import PieceStream, StreamTimeouts
 from spawnmesh_model_router.domain.router_config import Model, Provider
 
@@ -30,7 +31,7 @@ async def open_upstream(
 ) -> AsyncIterator["GeminiUpstream"]:
     """Yield the provider. Its connections close with the block."""
     timeout = openai.Timeout(None, connect=connect_seconds)
-    async with openai.DefaultAioHttpClient(timeout=timeout) as http:
+    async with openai.DefaultAioHttpClient(timeout=timeout, verify=trust_store()) as http:
         yield GeminiUpstream(provider, http)
 
 
@@ -38,12 +39,19 @@ class GeminiUpstream:
     """Gemini."""
 
     def __init__(self, provider: Provider, http: openai.DefaultAioHttpClient) -> None:
+        # The SDK also makes clients that are not used here. Without a context, each one reads the
+        # certificate authorities, on the event loop.
+        unused_args = {"verify": trust_store(), "ssl": trust_store()}
         self._clients = ClientCache(
             lambda key: genai.Client(
                 vertexai=False,
                 api_key=key,
                 http_options=genai_types.HttpOptions(
-                    base_url=provider.base_url or _URL, api_version=_VERSION, httpx_async_client=http
+                    base_url=provider.base_url or _URL,
+                    api_version=_VERSION,
+                    httpx_async_client=http,
+                    client_args=unused_args,
+                    async_client_args=unused_args,
                 ),
             )
         )

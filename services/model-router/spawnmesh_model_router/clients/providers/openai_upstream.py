@@ -20,6 +20,7 @@ from spawnmesh_model_router.clients.providers.responses_request import responses
 from spawnmesh_model_router.clients.providers.responses_stream import ends, error_in, read_response
 from spawnmesh_model_router.clients.providers.sse import read_events
 from spawnmesh_model_router.clients.providers.thinking import thinking_setting
+from spawnmesh_model_router.clients.providers.tls import trust_store
 from spawnmesh_model_router.domain.answer import Finished, PieceStream, StreamTimeouts
 from spawnmesh_model_router.domain.router_config import Model, Provider
 
@@ -34,7 +35,7 @@ async def open_upstream(
     name: str, provider: Provider, connect_seconds: float
 ) -> AsyncIterator["OpenAiUpstream"]:
     """Yield the provider. Its connections close with the block."""
-    async with openai.DefaultAioHttpClient() as http:
+    async with openai.DefaultAioHttpClient(verify=trust_store()) as http:
         yield OpenAiUpstream(name, provider, http, connect_seconds)
 
 
