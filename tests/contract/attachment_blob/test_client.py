@@ -13,7 +13,6 @@ from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh_client.attachment_sets import download_file, get_set
 from spawnmesh_client.attachment_uploads import CHUNK_BYTES, upload_file
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.cli.app import build_app
 from spawnmesh_client.spawn_attachments import INLINE_FILE_BYTES, prepare_attachments
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_core.errors import MeshError, unavailable
@@ -217,7 +216,7 @@ def command(tenant: Tenant, tmp_path: Path) -> Any:
 
     async def invoked(*arguments: str) -> Any:
         given = ("--data", str(data), "--tenant", tenant.tenant_id, "attachments", *arguments)
-        return await asyncio.to_thread(invoke, build_app(), *given)
+        return await asyncio.to_thread(invoke, *given)
 
     return invoked
 
