@@ -47,7 +47,7 @@ def test_a_command_that_is_cancelled_by_itself_was_not_interrupted() -> None:
 
 
 def test_sigterm_ends_a_command_gracefully() -> None:
-    # Whatever becomes of the command, this process goes on.
+    # This process goes on even if the command fails.
     signal.signal(signal.SIGTERM, lambda *_: None)
     closed = []
 

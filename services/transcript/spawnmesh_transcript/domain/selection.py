@@ -91,7 +91,6 @@ def select(
     be older than all the groups. If the group that ends the selection is the newest one with
     results, `cut_newest_results` includes it: its results share what is left.
     """
-    newest_with_results = next((group for group in reversed(groups) if group.has_results), None)
     remaining = token_budget - (always.token_count if always else 0)
     remaining_bytes = max_bytes - (ENTRY_BYTES + always.size_bytes if always else 0)
     chosen: list[Group] = []
@@ -106,7 +105,7 @@ def select(
         cost = group_token_count(group, missing_result_token_count=missing_result_token_count)
         size = group_size_bytes(group)
         if is_full or cost > remaining or size > remaining_bytes:
-            if cut_newest_results and not is_full and group is newest_with_results:
+            if cut_newest_results and not is_full and group is _newest_with_results(groups):
                 cut = _shares_of_results(group, remaining - cost, remaining_bytes - size)
                 chosen.append(group)
             is_full = True
@@ -119,6 +118,10 @@ def select(
     if not has_always and always:
         chosen.append(Group(always))
     return Selection(tuple(reversed(chosen)), is_full, cut)
+
+
+def _newest_with_results(groups: Sequence[Group]) -> Group | None:
+    return next((group for group in reversed(groups) if group.has_results), None)
 
 
 def _shares_of_results(group: Group, spare_tokens: int, spare_bytes: int) -> dict[int, Share]:
