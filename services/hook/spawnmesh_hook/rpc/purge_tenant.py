@@ -1,6 +1,7 @@
 """PurgeTenant: delete all rows of a tenant, in pages."""
 
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as pb
+from spawnmesh_postgres import tenant_purges
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -22,8 +23,9 @@ async def purge_tenant(
     """
     tenant_id, version = caller.tenant_id, request.settings_version
     async with deps.database.transaction(tenant_id) as connection:
-        await tenants.block_writes(connection, tenant_id)
-        if not await tenants.start_purge(connection, tenant_id, version):
+        await tenant_purges.block_writers(connection, tenant_id)
+        current = await tenants.get_settings_version(connection, tenant_id)
+        if not await tenant_purges.begin_purge(connection, tenant_id, version, current):
             return pb.PurgeTenantResponse(done=True)
     response = pb.PurgeTenantResponse()
     page_count = 0
@@ -42,9 +44,9 @@ async def purge_tenant(
             if table == "plugins":
                 response.deleted_plugin_count += row_count
     async with deps.database.transaction(tenant_id) as connection:
-        if await tenants.lock_purge(connection, tenant_id, version):
+        if await tenant_purges.lock_purge(connection, tenant_id, version):
             await tenants.delete_settings(connection, tenant_id)
-            await tenants.finish_purge(connection, tenant_id)
+            await tenant_purges.finish_purge(connection, tenant_id)
     response.done = True
     return response
 
@@ -52,7 +54,7 @@ async def purge_tenant(
 async def _delete_page(tenant_id: str, version: int, table: str, deps: Dependencies) -> int | None:
     """Delete a page of the table and return its rows, or None if the purge is over."""
     async with deps.database.transaction(tenant_id) as connection:
-        if not await tenants.lock_purge(connection, tenant_id, version):
+        if not await tenant_purges.lock_purge(connection, tenant_id, version):
             return None
         row_count = await tenants.purge_rows(connection, tenant_id, table, PAGE_ROWS)
         if table == "plugins" and row_count:
