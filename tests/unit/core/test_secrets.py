@@ -94,6 +94,8 @@ def test_provider_keys_go(name: str, around: str) -> None:
     ("text", "secret", "kind"),
     [
         ("Authorization: Bearer {}", drawn(40), Secret.BEARER_TOKEN),
+        ("curl -H 'Authorization: Bearer {}' x", "abcdefghijklmnopqrst", Secret.BEARER_TOKEN),
+        ("Bearer {} is the token", "kQzJhWvXbTgRfDsLpYmNcAeU", Secret.BEARER_TOKEN),
         ("authorization: bearer {}\r\nHost: a", drawn(20) + "==", Secret.BEARER_TOKEN),
         ('{{"auth": "{}"}}', token(), Secret.BEARER_TOKEN),
         ("cookie: session={}; path=/", token(), Secret.BEARER_TOKEN),
@@ -170,6 +172,18 @@ def test_private_keys_go_in_every_spelling(traditional: bool) -> None:
     assert mask_text(f"before\n{key}behind").endswith("behind")
 
 
+@pytest.mark.parametrize("width", [12, 16, 32, 39])
+def test_private_keys_with_short_lines_go(width: int) -> None:
+    lines = [drawn(width) for _ in range(8)]
+    key = "\n".join(("-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----", ""))
+    for spelled in (key, key.replace("\n", "\r\n"), key.replace("\n", "\\n"), key.replace("\n", "\n> ")):
+        masked = mask_text(f"before\n{spelled}behind")
+        assert masked.startswith(f"before\n{marker(Secret.PRIVATE_KEY)}")
+        assert not any(line in masked for line in lines)
+    cut = mask_text(key[: len(key) * 2 // 3])
+    assert not any(line in cut for line in lines)
+
+
 def test_a_private_key_that_is_a_whole_value_goes_although_it_could_be_base64() -> None:
     lines = [drawn(64), drawn(63), drawn(62), drawn(61), drawn(60)]
     for armour in ("PRIVATE KEY", "RSA PRIVATE KEY"):
@@ -230,6 +244,8 @@ def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str
     )
     shown = marker(Secret.BEARER_TOKEN)
     assert mask_document(document) == document.replace(secret, shown)
+    bearer = json.dumps({name: "Bearer abcdefghijklmnopqrst"})
+    assert mask_document(bearer) == json.dumps({name: f"Bearer {shown}"})
     kept = json.dumps(
         {"Accept": f"Basic {secret}", name: "Basic auth", "note": "Basic knowledge of authorization"}
     )
@@ -327,6 +343,9 @@ def corpus() -> list[str]:
         "secret key = da39a3ee5e6b4b0d3255bfef95601890afd80709",
         "SecretAccessKey=<your secret access key of forty characters here>",
         'type SecretAccessKey = ReadonlySecretAccessKeyOfTheAccount["value"]',
+        "a bearer SecurityContextHolderAwareRequestFilter",
+        "Bearer realm-of-the-administrators is a challenge",
+        "-----BEGIN PRIVATE KEY----- begins a key\nand considerable\nadministration follows it",
         "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
         "https://hooks.slack.com/services/T00000000/B00000000/xxxxxxxxxxxxxxxxxxxxxxxx",
         "https://hooks.slack.com/services/{team}/{channel}/{secret}",
