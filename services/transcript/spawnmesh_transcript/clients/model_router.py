@@ -26,7 +26,10 @@ _COMPLETE = (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIF
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A model's text, empty if it did not finish or refused. `model` is empty if none said anything."""
+    """A model's text, empty if it did not finish or refused.
+
+    `model` is empty if none said anything.
+    """
 
     text: str
     model: str
