@@ -80,7 +80,14 @@ async def test_no_file_tool_leaves_the_workspace(workspace: Path, tool_name: str
 
 
 def test_search_does_not_follow_links(workspace: Path) -> None:
+    os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
     assert items(search_files(workspace, "SECRET")) == []
+
+
+async def test_a_hard_link_is_not_read(workspace: Path) -> None:
+    os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
+    outcome = await call(workspace, "read_file", path="hard.txt")
+    assert (outcome.error_reason, "SECRET" in outcome.whole_text) == ("UNSAFE_PATH", False)
 
 
 def test_a_hard_link_is_not_written_through(workspace: Path) -> None:
