@@ -53,7 +53,7 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
 async def only_of(superuser_dsn: str, tenant: str) -> None:
     """Remove the entries of other tests from the queue, since the gauges count all tenants."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
-        await link.execute("delete from session.dispatch where tenant_id <> %s", (tenant,))
+        await link.execute("delete from session.work_queue where tenant_id <> %s", (tenant,))
 
 
 def gauge_values(

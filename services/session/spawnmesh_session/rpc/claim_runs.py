@@ -31,7 +31,7 @@ from spawnmesh_session.rpc.messages import (
     render_thinking,
     render_time,
 )
-from spawnmesh_session.store import agents, runs
+from spawnmesh_session.store import agents, runs, work_queue
 
 _POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
 _CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
@@ -106,7 +106,7 @@ async def _claim_or_requeue(
 async def _take_and_claim(
     deps: Dependencies, runner_id: str, limit: int, runtimes: Sequence[str]
 ) -> tuple[list[_Assignment], bool]:
-    taken = await runs.take_claimable_runs(deps.database, limit, deps.lease_ttl, runtimes)
+    taken = await work_queue.take_claimable_runs(deps.database, limit, deps.lease_ttl, runtimes)
     return await _claim_taken(deps, taken.runs, runner_id), taken.others_took
 
 
@@ -144,7 +144,7 @@ async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_
             one = await _claim_one(deps, tenant_id, run_id, runner_id, free_bytes)
         except _ResponseFull:
             free_bytes = 0
-            await _release_lease(deps, tenant_id, run_id)
+            await _undo_take(deps, tenant_id, run_id)
             continue
         except Exception as error:  # noqa: BLE001
             # The runs of other tenants are claimed all the same.
@@ -152,7 +152,7 @@ async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_
                 "claim_failed", tenant=tenant_id, run=run_id, error=error_label(error)
             )
             if _is_transient(error):
-                await _release_lease(deps, tenant_id, run_id)
+                await _undo_take(deps, tenant_id, run_id)
             continue
         if one is not None:
             deps.metrics.claimed(one.run, was_held=one.was_held)
@@ -161,11 +161,11 @@ async def _claim_taken(deps: Dependencies, taken: list[tuple[str, str]], runner_
     return claimed
 
 
-async def _release_lease(deps: Dependencies, tenant_id: str, run_id: str) -> None:
+async def _undo_take(deps: Dependencies, tenant_id: str, run_id: str) -> None:
     """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""
     try:
         async with deps.database.pipelined(tenant_id) as connection:
-            await runs.release_lease(connection, tenant_id, run_id)
+            await work_queue.undo_take(connection, tenant_id, run_id)
     except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
         structlog.get_logger().warning("run_not_requeued", run=run_id, error=error_label(error))
 
@@ -208,7 +208,7 @@ async def _end_without_agent(deps: Dependencies, tenant_id: str, run_id: str, er
     async with deps.database.transaction(tenant_id) as connection:
         locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
         if await agents.get_agent(connection, tenant_id, locked.session.agent_id) is not None:
-            await runs.release_lease(connection, tenant_id, run_id)
+            await work_queue.undo_take(connection, tenant_id, run_id)
             return
         outcome = RunOutcome(
             state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message
