@@ -33,7 +33,9 @@ from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -57,7 +59,9 @@ class Components:
     hooks: Hooks
     job_app: App
     metrics: RunMetrics
+    queuer: RunQueuer
     terminator: RunTerminator
+    closer: SessionCloser
     undo: SpawnUndo
     spawn_saga: SpawnSaga
     killer: FamilyKiller
@@ -106,7 +110,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         job_app = open_job_app(direct_url, name="session jobs")
         add_tasks(job_app, database, sets, transcripts, hooks)
         metrics = RunMetrics(process.metrics.meter)
-        terminator = RunTerminator(job_app, settings.max_run_attempts, metrics)
+        queuer = RunQueuer(settings.max_run_attempts)
+        terminator = RunTerminator(job_app, queuer, metrics)
+        closer = SessionCloser(job_app)
         undo = SpawnUndo(database, sets, transcripts, job_app)
         spawn_saga = SpawnSaga(
             database,
@@ -114,12 +120,13 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             sets,
             transcripts,
             hooks,
-            terminator,
+            queuer,
+            job_app,
             undo,
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
-        killer = FamilyKiller(database, terminator, undo, transcripts)
+        killer = FamilyKiller(database, terminator, closer, undo, transcripts)
         deleter = SessionDeleter(database, killer, sets, transcripts)
         max_push = timedelta(seconds=3 * step_seconds)  # Much longer than its calls may take.
         yield Components(
@@ -130,7 +137,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             hooks,
             job_app,
             metrics,
+            queuer,
             terminator,
+            closer,
             undo,
             spawn_saga,
             killer,
@@ -169,7 +178,9 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         listener=components.listener,
         spawn_saga=components.spawn_saga,
         finalize_saga=FinalizeSaga(database, components.transcripts, components.hooks, terminator, metrics),
+        queuer=components.queuer,
         terminator=terminator,
+        closer=components.closer,
         killer=components.killer,
         deleter=components.deleter,
         settings_push=components.settings_push,

@@ -104,7 +104,9 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         listener=components.listener,
         spawn_saga=unused,
         finalize_saga=unused,
+        queuer=components.queuer,
         terminator=components.terminator,
+        closer=components.closer,
         killer=killer,
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from procrastinate import App
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
@@ -45,7 +46,7 @@ from spawnmesh_session.domain.spawns import (
 )
 from spawnmesh_session.domain.tenants import spawn_limits_of
 from spawnmesh_session.operations import due_jobs
-from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.store import sessions, spawns
 
@@ -80,7 +81,8 @@ class SpawnSaga:
     sets: AttachmentSets
     transcripts: Transcripts
     hooks: Hooks
-    terminator: RunTerminator
+    queuer: RunQueuer
+    job_app: App
     undo: SpawnUndo
     deadline: timedelta
     fork_token_count: int
@@ -248,10 +250,7 @@ class SpawnSaga:
             parent_session_id=spec.parent_session_id,
             traceparent=spec.traceparent,
         )
-        run, jobs = (
-            self.terminator.new_run(spec.run_timeout),
-            jobs_parameter(self.terminator.job_app, started),
-        )
+        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(self.job_app, started)
         session = await spawns.activate_session(self.database, tenant_id, spec.session_id, receipt, run, jobs)
         if session is None:
             raise overtaken()

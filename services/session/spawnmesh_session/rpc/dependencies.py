@@ -11,7 +11,9 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -29,7 +31,9 @@ class Dependencies:
     listener: Listener
     spawn_saga: SpawnSaga
     finalize_saga: FinalizeSaga
+    queuer: RunQueuer
     terminator: RunTerminator
+    closer: SessionCloser
     killer: FamilyKiller
     deleter: SessionDeleter
     settings_push: SettingsPush

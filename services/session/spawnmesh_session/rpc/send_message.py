@@ -118,7 +118,7 @@ async def _send(
         await inbox.insert_message(connection, tenant_id, session_id, key, to_store)
         if live is not None:
             return live
-        run_id = await deps.terminator.queue_run(connection, tenant_id, session_id, session.run_timeout)
+        run_id = await deps.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         return await runs.get_run(connection, tenant_id, run_id)
 
 
