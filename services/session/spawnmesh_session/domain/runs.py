@@ -9,6 +9,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
+QUEUE_MARGIN = 100
+"""If this many places of a tenant's queue are free, its runs are counted without a lock."""
 
 
 class RunState(StrEnum):
@@ -144,3 +146,14 @@ def require_same_end(run: Run, epoch: int, state: RunState) -> Run:
             facts={"run_id": run.run_id, "state": run.state},
         )
     return run
+
+
+def check_queue(waiting_count: int, max_queued_run_count: int) -> None:
+    """Raise RUN_QUEUE_FULL if the maximum number of the tenant's runs waits."""
+    if waiting_count >= max_queued_run_count:
+        raise MeshError(
+            Reason.RUN_QUEUE_FULL,
+            "the tenant has as many waiting runs as it may; call again later",
+            retry_after_seconds=1.0,
+            facts={"limit": max_queued_run_count, "waiting": waiting_count},
+        )

@@ -32,7 +32,7 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import require_lease, require_run
+from spawnmesh_session.domain.runs import QUEUE_MARGIN, require_lease, require_run
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import (
     KnownSpawn,
@@ -43,8 +43,8 @@ from spawnmesh_session.domain.spawns import (
     mount_note,
     overtaken,
     spawn_error,
+    spawn_limits_of,
 )
-from spawnmesh_session.domain.tenants import spawn_limits_of
 from spawnmesh_session.operations import due_jobs
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
@@ -58,8 +58,6 @@ _POLL_SECONDS = 0.5
 # finds none.
 _SAGA_SHARE = 0.9
 _INTERRUPTED = "the spawn was cut off and undone; spawn again with a new request_id"
-# If more than this many places are free, the queue is counted without its lock.
-_QUEUE_MARGIN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +111,13 @@ class SpawnSaga:
 
         Return its depth; None if the request_id is known.
         """
-        if spec.is_plain and await spawns.begin_spawn(
-            self.database, tenant_id, spec, due_in=self.deadline, margin=_QUEUE_MARGIN
-        ):
+        if spec.is_plain and await spawns.begin_spawn(self.database, tenant_id, spec, due_in=self.deadline):
             return 0
         async with self.database.pipelined(tenant_id) as connection:
             context = await spawns.read_spawn_context(connection, tenant_id, spec)
             parent, limits = context.parent, spawn_limits_of(context.settings)
             waiting_count, known = context.waiting_count, context.known
-            if known is None and waiting_count + _QUEUE_MARGIN > limits.max_queued_run_count:
+            if known is None and waiting_count + QUEUE_MARGIN > limits.max_queued_run_count:
                 waiting_count, known = await spawns.recount_waiting_runs(connection, tenant_id, spec)
             if known is not None:
                 return None

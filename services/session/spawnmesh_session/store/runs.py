@@ -13,7 +13,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import QueuedRun, Run, RunOutcome, require_run, run_deleted
+from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run, RunOutcome, require_run, run_deleted
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
 from spawnmesh_session.store import work_queue
@@ -29,6 +29,33 @@ async def queue_run(connection: Connection, tenant_id: str, session_id: str, run
     """
     values = {**asdict(run), "tenant_id": tenant_id, "session_id": session_id}
     await connection.execute(_SQL["queue_run"], values)
+
+
+async def send_count_of_waiting_runs(connection: Connection, tenant_id: str) -> PendingRow[int]:
+    """Send the count of the tenant's waiting runs and spawns in progress.
+
+    The count is exact while the queue is locked.
+    """
+    cursor = await connection.execute(_SQL["count_waiting_runs"], {"tenant_id": tenant_id})
+    return PendingRow(cursor, lambda row: int(row["waiting"]))
+
+
+async def lock_queue(connection: Connection, tenant_id: str) -> None:
+    """Lock the tenant's queue against other transactions that add to it near its limit."""
+    await connection.execute(_SQL["lock_queue"], {"tenant_id": tenant_id})
+
+
+async def count_waiting_runs(connection: Connection, tenant_id: str, *, limit: int) -> int:
+    """Return the number of the tenant's waiting runs and spawns in progress.
+
+    If fewer than QUEUE_MARGIN places of `limit` are left, lock the queue and return the exact
+    number.
+    """
+    waiting_count = await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
+    if waiting_count + QUEUE_MARGIN <= limit:
+        return waiting_count
+    await lock_queue(connection, tenant_id)
+    return await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
 
 
 async def get_run(connection: Connection, tenant_id: str, run_id: str) -> Run:

@@ -3,6 +3,15 @@
 -- for its indexes.
 select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
 
+-- name: count_waiting_runs
+-- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
+select count(*) as waiting from work_queue
+where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
+
+-- name: lock_queue
+-- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
+select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
+
 -- name: get_run
 -- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s

@@ -74,15 +74,6 @@ where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_sessio
 -- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(parent_run_id)s
 
--- name: count_waiting_runs
--- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
-select count(*) as waiting from work_queue
-where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
-
--- name: lock_queue
--- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
-select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
-
 -- name: pass_gate
 -- A transaction of its own. Locks the session. Returns false if the session is no longer
 -- PROVISIONING. See the function for its index.
