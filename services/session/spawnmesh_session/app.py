@@ -35,6 +35,7 @@ from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.run_tokens import RunTokens
 from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
@@ -173,6 +174,7 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
     database, terminator, metrics = components.database, components.terminator, components.metrics
+    lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
     return Dependencies(
         database=database,
         listener=components.listener,
@@ -185,8 +187,8 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         deleter=components.deleter,
         settings_push=components.settings_push,
         metrics=metrics,
-        minter=process.minter,
-        lease_ttl=timedelta(seconds=settings.lease_ttl_seconds),
+        run_tokens=RunTokens(process.minter, lease_ttl),
+        lease_ttl=lease_ttl,
         watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
     )
 

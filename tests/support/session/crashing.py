@@ -113,7 +113,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         ),
         settings_push=replace(components.settings_push, database=database, **services),
         metrics=components.metrics,
-        minter=unused,
+        run_tokens=unused,
         lease_ttl=timedelta(minutes=1),
         watch_limit=unused,
     )

@@ -20,7 +20,6 @@ from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.operations.run_requeue import requeue_run
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import (
-    mint_run_token,
     parse_enum,
     parse_seconds,
     parse_text,
@@ -230,8 +229,8 @@ def _render(deps: Dependencies, claimed: _Assignment) -> pb.ClaimedRun:
         session=render_session(session),
         agent=render_agent(agent),
         models=models,
-        run_token=mint_run_token(
-            deps, claimed.tenant_id, session.session_id, run.run_id, run.epoch, claimed.time_left
+        run_token=deps.run_tokens.mint(
+            claimed.tenant_id, session.session_id, run.run_id, run.epoch, claimed.time_left
         ),
         lease_ttl=render_duration(deps.lease_ttl),
         deadline_time=render_time(run.deadline_time),

@@ -3,9 +3,10 @@
 from spawnmesh.session.v1.run_service_pb2 import ReleaseRunRequest, ReleaseRunResponse
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.operations.run_requeue import requeue_run
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_run, require_epoch
+from spawnmesh_session.rpc.messages import render_run
 
 
 async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependencies) -> ReleaseRunResponse:

@@ -16,10 +16,11 @@ from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets, require_ready
 from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.operations.callers import calling_run_of
 from spawnmesh_session.operations.calling_run import require_lease_of
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import calling_run_of, render_run
+from spawnmesh_session.rpc.messages import render_run
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 _RETRY_SECONDS = 2.0

@@ -9,8 +9,9 @@ import asyncio
 from spawnmesh.session.v1.session_service_pb2 import WaitSessionRequest, WaitSessionResponse
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import family_root_of, parse_seconds, render_session
+from spawnmesh_session.rpc.messages import parse_seconds, render_session
 from spawnmesh_session.store import sessions
 
 _DEFAULT_TIMEOUT_SECONDS = 30.0
