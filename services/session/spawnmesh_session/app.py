@@ -33,6 +33,7 @@ from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
@@ -181,6 +182,7 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         spawn_saga=components.spawn_saga,
         finalize_saga=FinalizeSaga(database, components.transcripts, components.hooks, terminator, metrics),
         queuer=components.queuer,
+        claimer=RunClaimer(database, components.listener, terminator, metrics, lease_ttl),
         terminator=terminator,
         closer=components.closer,
         killer=components.killer,

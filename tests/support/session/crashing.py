@@ -105,6 +105,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         spawn_saga=unused,
         finalize_saga=unused,
         queuer=components.queuer,
+        claimer=unused,
         terminator=components.terminator,
         closer=components.closer,
         killer=killer,

@@ -10,6 +10,7 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
@@ -32,6 +33,7 @@ class Dependencies:
     spawn_saga: SpawnSaga
     finalize_saga: FinalizeSaga
     queuer: RunQueuer
+    claimer: RunClaimer
     terminator: RunTerminator
     closer: SessionCloser
     killer: FamilyKiller
