@@ -23,12 +23,11 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.model_router import ModelRouter
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.event_relay import EventRelay
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.tasks import add_tasks
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
@@ -42,10 +41,11 @@ from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import pending_events
+from spawnmesh_session.store import events, pending_events
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -70,7 +70,7 @@ class Components:
     deleter: SessionDeleter
     settings_push: SettingsPush
     purge: TenantPurge
-    backlog: Backlog
+    gauges: Gauges
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             open_listener(
                 direct_url,
                 name="session listener",
-                channels=("run_queued", "session_changed", pending_events.CHANNEL),
+                channels=("run_queued", events.CHANNEL, pending_events.CHANNEL),
             )
         )
         blob = await stack.enter_async_context(
@@ -148,7 +148,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             deleter,
             SettingsPush(database, sets, transcripts, hooks, model_router, max_push),
             TenantPurge(database, killer, sets, transcripts, hooks, model_router, spawn_deadline),
-            Backlog(database, process.metrics.meter),
+            Gauges(database, process.metrics.meter),
         )
 
 
@@ -214,7 +214,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
         components.purge,
         components.settings_push,
         settings.sweep_interval_seconds,
-        components.backlog,
+        components.gauges,
     )
 
 

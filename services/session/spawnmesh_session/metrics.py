@@ -48,7 +48,7 @@ class RunMetrics:
         is_first = run.epoch == run.first_epoch
         self._claims.add(
             1,
-            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "given_back"},
+            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "released"},
         )
         if is_first:
             self._waits.record(max(0.0, (utc_now() - run.queue_time).total_seconds()))

@@ -19,7 +19,7 @@ from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.caller import Caller, CallerKind
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.store import work_queue
 
@@ -259,7 +259,9 @@ async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
             await connection.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
             await enqueue(
-                sweep.terminator.job_app, connection, due_jobs.release_attachments("t-nobody", "ses_1", "")
+                sweep.terminator.job_app,
+                connection,
+                follow_up_jobs.release_attachments("t-nobody", "ses_1", ""),
             )
 
 

@@ -92,7 +92,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
-    "requeue_run": {"epoch": 1},
+    "release_run": {"epoch": 1},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from spawnmesh_session.app import Components
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 
 COMMITTED, ANSWERED = "committed", "answered"

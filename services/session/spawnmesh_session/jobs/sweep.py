@@ -19,13 +19,13 @@ from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_session.domain.runs import RunOutcome, RunState
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.store import job_queue, runs, sessions, tenants, work_queue
 from spawnmesh_session.store.work_queue import LostRun
 
@@ -65,7 +65,7 @@ class Sweeper:
     purge: TenantPurge
     settings_push: SettingsPush
     interval_seconds: float
-    backlog: Backlog
+    gauges: Gauges
 
     async def sweep_forever(self) -> None:
         """Sweep at every interval, each kind in a task of its own."""
@@ -78,7 +78,7 @@ class Sweeper:
                 ("tenant_purges", self.purge_tenants),
                 ("settings", self.push_settings),
                 ("jobs", self.revive_jobs),
-                ("backlog", self.backlog.measure),
+                ("backlog", self.gauges.measure),
             ):
                 sweeps.create_task(self._repeat(kind, sweep))
 

@@ -12,7 +12,7 @@ from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.operations.calling_run import require_lease_of
+from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.spawn_undo import SpawnUndo

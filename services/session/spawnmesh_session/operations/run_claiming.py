@@ -17,7 +17,7 @@ from spawnmesh_session.domain.agents import AgentProfile, require_agent
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.metrics import RunMetrics
-from spawnmesh_session.operations.run_requeue import requeue_run
+from spawnmesh_session.operations.run_release import release_run
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import agents, runs, work_queue
 
@@ -72,22 +72,22 @@ class RunClaimer:
         give_up = loop.time() + wait_seconds
         with self.listener.subscription("run_queued") as queued:
             while True:
-                claimed, others_took = await self._claim_or_requeue(request)
+                claimed, others_took = await self._claim_or_release(request)
                 left = give_up - loop.time()
                 if claimed or left <= 0:
                     return claimed
                 await queued.wait(min(left, _CONTENDED_POLL_SECONDS if others_took else _POLL_SECONDS))
 
-    async def _claim_or_requeue(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
+    async def _claim_or_release(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
         """Return the claimed runs, and whether it is worth looking again soon.
 
-        If the caller cancels meanwhile, requeue what was claimed for it.
+        If the caller cancels meanwhile, release what was claimed for it.
         """
         claiming = asyncio.create_task(self._take_and_claim(request))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            await asyncio.shield(self._requeue_all(claiming))
+            await asyncio.shield(self._release_all(claiming))
             raise
 
     async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
@@ -96,8 +96,8 @@ class RunClaimer:
         )
         return await self._claim_taken(request, taken.runs), taken.others_took
 
-    async def _requeue_all(self, claiming: "asyncio.Task[tuple[list[RunAssignment], bool]]") -> None:
-        """Requeue what was claimed for a caller that is gone.
+    async def _release_all(self, claiming: "asyncio.Task[tuple[list[RunAssignment], bool]]") -> None:
+        """Release what was claimed for a caller that is gone.
 
         Never raises: the rest waits for its lease.
         """
@@ -109,17 +109,17 @@ class RunClaimer:
             return
         for one in claimed:
             try:
-                await requeue_run(self.database, one.tenant_id, one.run.run_id, one.run.epoch)
-            except Exception as error:  # noqa: BLE001 - the other runs are requeued all the same.
-                log.warning("run_not_requeued", run=one.run.run_id, error=error_label(error))
+                await release_run(self.database, one.tenant_id, one.run.run_id, one.run.epoch)
+            except Exception as error:  # noqa: BLE001 - the other runs are released all the same.
+                log.warning("run_not_released", run=one.run.run_id, error=error_label(error))
 
     async def _claim_taken(self, request: ClaimRequest, taken: list[tuple[str, str]]) -> list[RunAssignment]:
         """Claim each run in a transaction of its own, which takes its locks in the common order.
 
         - A run that cannot be claimed waits until its lease has expired, and is failed after its
           attempts.
-        - If the database could not answer, the lease of the run is released at once.
-        - If the response would be too large, the leases of the rest are released, but never of the
+        - If the database could not answer, the take of the run is undone at once.
+        - If the response would be too large, the takes of the rest are undone, but never of the
           first.
         """
         claimed: list[RunAssignment] = []
@@ -153,7 +153,7 @@ class RunClaimer:
             async with self.database.pipelined(tenant_id) as connection:
                 await work_queue.undo_take(connection, tenant_id, run_id)
         except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
-            structlog.get_logger().warning("run_not_requeued", run=run_id, error=error_label(error))
+            structlog.get_logger().warning("take_not_undone", run=run_id, error=error_label(error))
 
     async def _claim_one(
         self, request: ClaimRequest, tenant_id: str, run_id: str, free_bytes: int | None
@@ -187,7 +187,7 @@ class RunClaimer:
     async def _end_without_agent(self, tenant_id: str, run_id: str, error: MeshError) -> None:
         """Fail a run whose agent was deleted.
 
-        Release its lease if the agent was written again meanwhile.
+        Undo its take if the agent was written again meanwhile.
         """
         async with self.database.transaction(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)

@@ -17,7 +17,7 @@ from spawnmesh_session.domain.sessions import (
 )
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.metrics import RunMetrics
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.session_closing import close_session
@@ -66,7 +66,7 @@ class RunTerminator:
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         due = [
-            due_jobs.finish_ended_run(
+            follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,
                 run_id=run.run_id,
@@ -126,12 +126,12 @@ class RunTerminator:
 
 async def _withdrawal(
     connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome
-) -> due_jobs.DraftWithdrawal | None:
+) -> follow_up_jobs.DraftWithdrawal | None:
     """Return the decided draft that the run does not end with, and an epoch to withdraw it."""
     if run.decided_entry_id in ("", outcome.draft_entry_id):
         return None
     epoch = await sessions.reserve_epoch(connection, tenant_id, run.session_id)
-    return due_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
+    return follow_up_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
 
 
 async def _mask(

@@ -8,7 +8,7 @@ from spawnmesh_postgres.jobs import DueJob, enqueue
 
 from spawnmesh_session.domain.sessions import Session, SessionState, releases_attachments
 from spawnmesh_session.domain.tenants import retains_kept_sessions
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import sessions, tenants
 
 
@@ -30,10 +30,10 @@ async def close_session(connection: Connection, tenant_id: str, session: Session
     if session.state != SessionState.ACTIVE:
         return []
     await sessions.close_session(connection, tenant_id, session_id)
-    due = [due_jobs.publish_session_end(tenant_id, session_id, traceparent)]
+    due = [follow_up_jobs.publish_session_end(tenant_id, session_id, traceparent)]
     if session.receipt:
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         retains = retains_kept_sessions(tenant.settings)
         if releases_attachments(session.cleanup, retain_on_session_keep=retains):
-            due.append(due_jobs.release_attachments(tenant_id, session_id, traceparent))
+            due.append(follow_up_jobs.release_attachments(tenant_id, session_id, traceparent))
     return due

@@ -13,7 +13,7 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import events, sessions, spawns, work_queue
 
 
@@ -83,7 +83,7 @@ class SpawnUndo:
                 connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
             )
         if (session.gate_passed or passed_gate) and not is_published:
-            ended = due_jobs.finish_ended_run(
+            ended = follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,
                 run_id="",

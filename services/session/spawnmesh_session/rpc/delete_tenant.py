@@ -15,7 +15,7 @@ from spawnmesh_session.store import tenant_deletions, tenants, work_queue
 async def delete_tenant(
     request: DeleteTenantRequest, caller: Caller, deps: Dependencies
 ) -> DeleteTenantResponse:
-    """Make the deletion durable; `jobs.tenant_purge` carries it out.
+    """Make the deletion durable; `operations.tenant_purge` carries it out.
 
     From the commit on nothing begins in the tenant, and the purge finds what began before.
     """

@@ -16,8 +16,8 @@ from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets, require_ready
 from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.callers import calling_run_of
-from spawnmesh_session.operations.calling_run import require_lease_of
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_run

@@ -24,7 +24,8 @@ async def watch_session(
     """Yield every event after the cursor once and in order; end after a terminal one."""
     tenant_id, session_id, after_cursor = caller.tenant_id, request.session_id, request.after_cursor
     family_root = family_root_of(caller)
-    with deps.listener.subscription("session_changed", f"{tenant_id}:{session_id}") as changed:
+    payload = events.payload_of(tenant_id, session_id)
+    with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
             async with deps.watch_limit, deps.database.transaction(tenant_id) as connection:
                 session = await sessions.read_session(

@@ -160,13 +160,13 @@ async def claim_run(
     )
 
 
-async def requeue_run(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> Run | None:
-    """Requeue a run that is held at this epoch; this does not count as an attempt.
+async def release_run(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> Run | None:
+    """Release a run that is held at this epoch into the queue; this does not count as an attempt.
 
     Return None if the run is not held at this epoch.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch}
-    row = await (await connection.execute(_SQL["requeue_run"], values)).fetchone()
+    row = await (await connection.execute(_SQL["release_run"], values)).fetchone()
     if row is None:
         return None
     await work_queue.undo_take(connection, tenant_id, run_id)

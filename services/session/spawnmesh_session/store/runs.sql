@@ -103,7 +103,7 @@ left join lateral (
 ) a on true
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
 
--- name: requeue_run
+-- name: release_run
 -- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
 -- Index: runs_pkey.
 update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()

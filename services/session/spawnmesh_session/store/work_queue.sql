@@ -39,7 +39,8 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 returning due_time
 
 -- name: undo_take
--- Makes the run claimable now and gives the attempt back. Locks the entry. Index: work_queue_pkey.
+-- Makes the run claimable now, and does not count the attempt. Locks the entry.
+-- Index: work_queue_pkey.
 update work_queue set due_time = now(), leased = false, attempts_left = attempts_left + 1
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 

@@ -1,4 +1,4 @@
-"""The purge of a deleted tenant from every service, in repeatable steps."""
+"""The purge of a deleted tenant from every service, in repeatable steps. `jobs.sweep` calls it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

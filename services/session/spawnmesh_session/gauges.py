@@ -6,8 +6,8 @@ from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_session.store import work_queue
 
 
-class Backlog:
-    """Measures for all tenants; every worker measures the same."""
+class Gauges:
+    """Gauges over all tenants; every worker measures the same."""
 
     def __init__(self, database: Database, meter: Meter) -> None:
         self._database = database
