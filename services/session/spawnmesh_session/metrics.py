@@ -4,12 +4,10 @@ from opentelemetry.metrics import Meter
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState
 
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
-_KNOWN = frozenset(
-    {*(reason.value for reason in Reason), "RUNNER_ERROR", "KILLED", "RUN_TIMEOUT", "ATTEMPTS_EXHAUSTED"}
-)
+_KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason))
 # OpenTelemetry's value for an error outside of a known set; runners may name any.
 _OTHER = "_OTHER"
 

@@ -29,6 +29,26 @@ class RunState(StrEnum):
     KILLED = "KILLED"
 
 
+class RunReason(StrEnum):
+    """The reasons of runs without an answer that are not among the reasons of the mesh."""
+
+    RUN_TIMEOUT = "RUN_TIMEOUT"
+    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
+    KILLED = "KILLED"
+    RUNNER_ERROR = "RUNNER_ERROR"
+    TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+    OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
+    NO_PROGRESS = "NO_PROGRESS"
+    MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
+
+
+RUNNER_REASONS = frozenset(RunReason) - {
+    RunReason.RUN_TIMEOUT,
+    RunReason.ATTEMPTS_EXHAUSTED,
+    RunReason.KILLED,
+}
+"""Runners give these to FailRun, whose contract names them; this service gives the others."""
+
 TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
 HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
 

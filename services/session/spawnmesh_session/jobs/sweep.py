@@ -16,7 +16,7 @@ from spawnmesh_core.errors import error_label
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.domain.runs import RunOutcome, RunState
+from spawnmesh_session.domain.runs import RunOutcome, RunReason, RunState
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 from spawnmesh_session.gauges import Gauges
@@ -31,12 +31,12 @@ from spawnmesh_session.store.work_queue import LostRun
 
 _TIMED_OUT = RunOutcome(
     state=RunState.TIMED_OUT,
-    error_reason="RUN_TIMEOUT",
+    error_reason=RunReason.RUN_TIMEOUT.value,
     error_message="the run took longer than its run_timeout",
 )
 _LOST = RunOutcome(
     state=RunState.FAILED,
-    error_reason="ATTEMPTS_EXHAUSTED",
+    error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
     error_message="every runner that held the run was lost",
 )
 _INTERRUPTED = SpawnFailure.at(
