@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.dropped import LeftOut, older
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.domain.families import Measure, measure_of
-from spawnmesh_transcript.domain.tier import TailLimits
+from spawnmesh_transcript.domain.left_out import LeftOut, older
+from spawnmesh_transcript.domain.stale_results import TailLimits
+from spawnmesh_transcript.domain.token_vocabularies import Measure, measure_of
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import turns_of
 from spawnmesh_transcript.operations.accompanying_texts import accompanying_token_count

@@ -6,8 +6,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.compaction import is_due
-from spawnmesh_transcript.domain.dropped import LeftOut
-from spawnmesh_transcript.domain.families import count_basis
+from spawnmesh_transcript.domain.left_out import LeftOut
+from spawnmesh_transcript.domain.token_vocabularies import count_basis
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_result, synthetic_token_count
 from spawnmesh_transcript.operations.context_assembly import (
