@@ -16,7 +16,7 @@ from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Scope
 from spawnmesh_runtime.methods import mesh_services, policy_of
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
-from spawnmesh_session.store.dispatch import BACKLOG_KINDS as CLEANUP_KINDS
+from spawnmesh_session.store.work_queue import BACKLOG_KINDS as CLEANUP_KINDS
 
 from tests.support.deploy.instruments import series
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind

@@ -37,7 +37,12 @@ async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
     """Count the rows and objects of the tenant, without the rows of its sessions."""
     counted = {}
     async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
-        for table in ("session.runs", "session.dispatch", "transcript.entries", "attachment_blob.set_files"):
+        for table in (
+            "session.runs",
+            "session.work_queue",
+            "transcript.entries",
+            "attachment_blob.set_files",
+        ):
             found = await connection.execute(f"select count(*) from {table} where tenant_id = %s", (tenant,))
             row: Any = await found.fetchone()
             counted[table] = row[0]

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import Default
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 ROOMS = {"rpc", "operations", "domain", "store", "clients", "jobs", "migrations"}
-TOP = {"__init__", "__main__", "app", "settings", "metrics", "telemetry", "py"}  # As in `py.typed`.
+TOP = {"__init__", "__main__", "app", "settings", "metrics", "gauges", "telemetry", "py"}  # As in `py.typed`.
 SERVED_ELSEWHERE = {"HookHandlerService"}  # Plugins serve it.
 
 

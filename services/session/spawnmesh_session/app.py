@@ -23,25 +23,29 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.model_router import ModelRouter
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.event_relay import EventRelay
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.tasks import add_tasks
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_claiming import RunClaimer
+from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.run_tokens import RunTokens
+from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import pending_events
+from spawnmesh_session.store import events, pending_events
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -57,14 +61,16 @@ class Components:
     hooks: Hooks
     job_app: App
     metrics: RunMetrics
+    queuer: RunQueuer
     terminator: RunTerminator
+    closer: SessionCloser
     undo: SpawnUndo
     spawn_saga: SpawnSaga
     killer: FamilyKiller
     deleter: SessionDeleter
     settings_push: SettingsPush
     purge: TenantPurge
-    backlog: Backlog
+    gauges: Gauges
 
 
 @asynccontextmanager
@@ -85,7 +91,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             open_listener(
                 direct_url,
                 name="session listener",
-                channels=("run_queued", "session_changed", pending_events.CHANNEL),
+                channels=("run_queued", events.CHANNEL, pending_events.CHANNEL),
             )
         )
         blob = await stack.enter_async_context(
@@ -106,7 +112,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         job_app = open_job_app(direct_url, name="session jobs")
         add_tasks(job_app, database, sets, transcripts, hooks)
         metrics = RunMetrics(process.metrics.meter)
-        terminator = RunTerminator(job_app, settings.max_run_attempts, metrics)
+        queuer = RunQueuer(settings.max_run_attempts)
+        terminator = RunTerminator(job_app, queuer, metrics)
+        closer = SessionCloser(job_app)
         undo = SpawnUndo(database, sets, transcripts, job_app)
         spawn_saga = SpawnSaga(
             database,
@@ -114,12 +122,13 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             sets,
             transcripts,
             hooks,
-            terminator,
+            queuer,
+            job_app,
             undo,
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
-        killer = FamilyKiller(database, terminator, undo, transcripts)
+        killer = FamilyKiller(database, terminator, closer, undo, transcripts)
         deleter = SessionDeleter(database, killer, sets, transcripts)
         max_push = timedelta(seconds=3 * step_seconds)  # Much longer than its calls may take.
         yield Components(
@@ -130,14 +139,16 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             hooks,
             job_app,
             metrics,
+            queuer,
             terminator,
+            closer,
             undo,
             spawn_saga,
             killer,
             deleter,
             SettingsPush(database, sets, transcripts, hooks, model_router, max_push),
             TenantPurge(database, killer, sets, transcripts, hooks, model_router, spawn_deadline),
-            Backlog(database, process.metrics.meter),
+            Gauges(database, process.metrics.meter),
         )
 
 
@@ -164,18 +175,22 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
     database, terminator, metrics = components.database, components.terminator, components.metrics
+    lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
     return Dependencies(
         database=database,
         listener=components.listener,
         spawn_saga=components.spawn_saga,
         finalize_saga=FinalizeSaga(database, components.transcripts, components.hooks, terminator, metrics),
+        queuer=components.queuer,
+        claimer=RunClaimer(database, components.listener, terminator, metrics, lease_ttl),
         terminator=terminator,
+        closer=components.closer,
         killer=components.killer,
         deleter=components.deleter,
         settings_push=components.settings_push,
         metrics=metrics,
-        minter=process.minter,
-        lease_ttl=timedelta(seconds=settings.lease_ttl_seconds),
+        run_tokens=RunTokens(process.minter, lease_ttl),
+        lease_ttl=lease_ttl,
         watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
     )
 
@@ -199,7 +214,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
         components.purge,
         components.settings_push,
         settings.sweep_interval_seconds,
-        components.backlog,
+        components.gauges,
     )
 
 

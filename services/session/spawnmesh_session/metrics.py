@@ -4,12 +4,10 @@ from opentelemetry.metrics import Meter
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState
 
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
-_KNOWN = frozenset(
-    {*(reason.value for reason in Reason), "RUNNER_ERROR", "KILLED", "RUN_TIMEOUT", "ATTEMPTS_EXHAUSTED"}
-)
+_KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason))
 # OpenTelemetry's value for an error outside of a known set; runners may name any.
 _OTHER = "_OTHER"
 
@@ -48,7 +46,7 @@ class RunMetrics:
         is_first = run.epoch == run.first_epoch
         self._claims.add(
             1,
-            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "given_back"},
+            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "released"},
         )
         if is_first:
             self._waits.record(max(0.0, (utc_now() - run.queue_time).total_seconds()))

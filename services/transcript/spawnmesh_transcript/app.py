@@ -22,7 +22,7 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.jobs.externalize_payloads import PayloadExternalizer
 from spawnmesh_transcript.jobs.forget_activities import forget_activities
 from spawnmesh_transcript.jobs.publish_summaries import publish_summaries

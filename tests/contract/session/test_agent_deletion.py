@@ -16,7 +16,7 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
-from spawnmesh_session.rpc import claim_runs
+from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.store import agents
 
 from tests.support.session.calls import another, fill_agents
@@ -133,13 +133,13 @@ async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_giv
     await mesh.put_agent(CLERK)
     session = await mesh.spawn(agent_id="clerk")
     await delete(mesh)
-    end = claim_runs._end_without_agent
+    end = RunClaimer._end_without_agent
 
     async def written_meanwhile(*which: Any) -> None:
         await mesh.put_agent(CLERK)
         await end(*which)
 
-    monkeypatch.setattr(claim_runs, "_end_without_agent", written_meanwhile)
+    monkeypatch.setattr(RunClaimer, "_end_without_agent", written_meanwhile)
     held = await mesh.claim(session.session_id, wait_seconds=3.0)
     assert (held.agent, held.run.attempt_count) == (CLERK, 1)
 

@@ -6,7 +6,7 @@ import psycopg
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.gauges import Gauges
 
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import Remains
@@ -19,7 +19,7 @@ async def test_backlog_counts_deletions_until_they_are_finished(
     session = await mesh.spawn(attachments=[attachment()])
     async with components_of(mesh.settings) as components:
         reader = InMemoryMetricReader()
-        backlog = Backlog(components.database, MeterProvider([reader]).get_meter("test"))
+        backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
         await only_of(remains.dsn, mesh.tenant)
         await backlog.measure()
         before = gauge_values(reader)
@@ -39,7 +39,7 @@ async def test_backlog_counts_deletions_until_they_are_finished(
 async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, remains: Remains) -> None:
     async with components_of(mesh.settings) as components:
         reader = InMemoryMetricReader()
-        backlog = Backlog(components.database, MeterProvider([reader]).get_meter("test"))
+        backlog = Gauges(components.database, MeterProvider([reader]).get_meter("test"))
         await only_of(remains.dsn, mesh.tenant)
         first, _second = await mesh.spawn(), await mesh.spawn()
         await mesh.claim(first.session_id)
@@ -53,7 +53,7 @@ async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, re
 async def only_of(superuser_dsn: str, tenant: str) -> None:
     """Remove the entries of other tests from the queue, since the gauges count all tenants."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
-        await link.execute("delete from session.dispatch where tenant_id <> %s", (tenant,))
+        await link.execute("delete from session.work_queue where tenant_id <> %s", (tenant,))
 
 
 def gauge_values(

@@ -19,9 +19,9 @@ from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.caller import Caller, CallerKind
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.rpc.wait_session import wait_session
-from spawnmesh_session.store import dispatch
+from spawnmesh_session.store import work_queue
 
 from tests.support.session.calls import another
 from tests.support.session.harness import Mesh, OpenMesh
@@ -146,13 +146,13 @@ async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
         await mesh.create_tenant()
         broken = f"t-{uuid4().hex[:12]}"
         insert = """
-            insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
+            insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
             select %s, kind, 'gone_' || i, now() - interval '1 day', now() - interval '1 day'
             from generate_series(1, 40) i, unnest(array['RUN', 'SPAWN']) kind"""
         await link.execute(insert, (broken,))
         session = await mesh.spawn()
         await link.execute(
-            "update session.dispatch set expire_time = now() where tenant_id = %s and kind = 'RUN'",
+            "update session.work_queue set expire_time = now() where tenant_id = %s and kind = 'RUN'",
             (mesh.tenant,),
         )
         try:
@@ -166,7 +166,7 @@ async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
             await eventually(timed_out, within_seconds=3)
             assert await sweep.undo_spawns() > 0
         finally:
-            await link.execute("delete from session.dispatch where tenant_id = %s", (broken,))
+            await link.execute("delete from session.work_queue where tenant_id = %s", (broken,))
 
 
 async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
@@ -180,14 +180,14 @@ async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
 
         async def expired() -> bool:
             async with session_database.transaction(ALL_TENANTS) as connection:
-                quota = dispatch.TakeQuota(limit=64, share=16)
-                lost = await dispatch.take_lost_runs(connection, quota, timedelta(seconds=5))
+                quota = work_queue.TakeQuota(limit=64, share=16)
+                lost = await work_queue.take_lost_runs(connection, quota, timedelta(seconds=5))
             taken.extend(one for one in lost if one.run_id == run_id)
             return bool(taken)
 
         async def is_lost() -> bool:
             async with session_database.transaction(mesh.tenant) as connection:
-                return await dispatch.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
+                return await work_queue.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
 
         await eventually(expired)
         assert await is_lost()
@@ -259,7 +259,9 @@ async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
             await connection.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
             await enqueue(
-                sweep.terminator.job_app, connection, due_jobs.release_attachments("t-nobody", "ses_1", "")
+                sweep.terminator.job_app,
+                connection,
+                follow_up_jobs.release_attachments("t-nobody", "ses_1", ""),
             )
 
 
@@ -286,7 +288,7 @@ async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: A
         await link.execute(
             "update session.runs set result_text = repeat('x', 1048576) where tenant_id = %s", (mesh.tenant,)
         )
-        await link.execute("delete from session.dispatch where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from session.work_queue where tenant_id = %s", (mesh.tenant,))
     listed: list[str] = []
     token = ""
     while True:

@@ -100,7 +100,7 @@ async def test_files_of_a_session_that_has_ended(
     else:
         assert isinstance(session, session_pb2.Session)
         assert session.HasField("end_time")
-    assert "session.dispatch" not in left
+    assert "session.work_queue" not in left
 
     for repeat in (kill, *REPEATS.get(path, ())):
         await repeat(mesh, session_id)

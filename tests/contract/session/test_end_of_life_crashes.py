@@ -22,7 +22,7 @@ from tests.support.session.remains import REPORT, Remains
 from tests.support.session.worker import components_of, work_once
 
 OF_SESSIONS = {
-    "session.runs", "session.session_events", "session.inbox_messages", "session.dispatch", "transcript.entries",
+    "session.runs", "session.session_events", "session.inbox_messages", "session.work_queue", "transcript.entries",
     "attachment_blob.set_files", "attachment_blob.blobs", "jobs",
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ MAX_BLOCKS = 2_000
 KNOWN = {"never": (0, 0), "tenants of a session": (200, 1), "one tenant": (1, 1000)}
 SHARE = 16
 _LONG_DUE = """
-insert into session.dispatch (tenant_id, kind, subject_id, due_time)
+insert into session.work_queue (tenant_id, kind, subject_id, due_time)
 select %s, %s, 'gone_' || i, now() - interval '1 day' from generate_series(1, %s) i
 """
 
@@ -58,7 +58,7 @@ async def test_one_sweep_sees_to_what_is_due_of_all_tenants(
             await link.execute(_LONG_DUE, (tenant, kind, count))
         assert await (sweep.undo_spawns() if kind == "SPAWN" else sweep.finish_deletions()) > MANY
         left = await link.execute(
-            "select count(*) from session.dispatch where tenant_id = any (%s)", ([many, one],)
+            "select count(*) from session.work_queue where tenant_id = any (%s)", ([many, one],)
         )
         assert await left.fetchone() == (0,)
 
@@ -77,14 +77,14 @@ def crowded(
             come_alive(link, TENANT, DUE)
             come_alive(link, "t-small", 1)
             link.execute(
-                "update session.dispatch set due_time = now() - interval '1 second' where tenant_id = 't-small'"
+                "update session.work_queue set due_time = now() - interval '1 second' where tenant_id = 't-small'"
             )
         yield grown
 
 
 LOST = {
-    "timed out": "update session.dispatch set expire_time = due_time where kind = 'RUN' and due_time <= now()",
-    "tried by all": "update session.dispatch set attempts_left = 0 where kind = 'RUN' and due_time <= now()",
+    "timed out": "update session.work_queue set expire_time = due_time where kind = 'RUN' and due_time <= now()",
+    "tried by all": "update session.work_queue set attempts_left = 0 where kind = 'RUN' and due_time <= now()",
 }
 
 
@@ -110,7 +110,7 @@ def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded:
             assert_costs_a_page(crowded, "take_lost_runs", page)
         finally:
             link.execute(
-                "update session.dispatch set attempts_left = 1, expire_time = now() + interval '1 hour'"
+                "update session.work_queue set attempts_left = 1, expire_time = now() + interval '1 hour'"
             )
 
 

@@ -107,7 +107,7 @@ async def test_every_table_of_ours_is_bound_by_row_level_security(session_databa
           and c.relname not like 'procrastinate_%' and c.relname !~ '^(_|yoyo)'"""
     async with session_database.transaction(ALL_TENANTS) as connection:
         rows = await (await connection.execute(query)).fetchall()
-    assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "dispatch"}
+    assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "work_queue"}
     assert [row["relname"] for row in rows if not row["bound"] or row["leads"] != "tenant_id"] == []
 
 

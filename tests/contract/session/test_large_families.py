@@ -77,7 +77,7 @@ async def nothing_to_do(mesh: Mesh, remains: Remains) -> AsyncIterator[None]:
     yield
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         await link.execute("set search_path to session")
-        await link.execute("delete from dispatch where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from work_queue where tenant_id = %s", (mesh.tenant,))
         await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
 
 

@@ -16,7 +16,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_session.app import Components
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.harness import Mesh, attachment

@@ -62,7 +62,7 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
 
     claims = 'spawnmesh_session_claims_total{spawnmesh_session_claim="%s"}'
     assert samples[claims % "takeover"] == 1
-    assert samples[claims % "given_back"] == 3
+    assert samples[claims % "released"] == 3
 
 
 async def _fail(mesh: Mesh, reason: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
 WAITING = 20_000
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 _FOR_EXTERNAL = """
-update session.dispatch set runtime = 'EXTERNAL',
+update session.work_queue set runtime = 'EXTERNAL',
     due_time = now() - interval '1 hour' - random() * interval '1 hour'
 where tenant_id = %s and kind = 'RUN' and subject_id <> all (%s)
 """

@@ -112,7 +112,7 @@ async def settings(mesh: Mesh, remains: Remains) -> AsyncIterator[SessionSetting
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     yield mesh.settings.model_copy(update={"worker_concurrency": PLACES, "drain_grace_seconds": 1.0})
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
-        await link.execute("delete from session.dispatch where kind = 'EVENT'")
+        await link.execute("delete from session.work_queue where kind = 'EVENT'")
 
 
 def has_no_files(mesh: Mesh, remains: Remains) -> Callable[[], Awaitable[bool]]:
@@ -170,7 +170,7 @@ async def test_a_stopped_worker_returns_the_events_that_it_was_delivering(
         async with working(settings):
             await eventually(lambda: _is(places.now == 1))
         assert (
-            await remains.count(own.tenant, "session.dispatch where kind = 'EVENT' and due_time <= now()")
+            await remains.count(own.tenant, "session.work_queue where kind = 'EVENT' and due_time <= now()")
             == 1
         )
         places.may_answer.set()
@@ -198,13 +198,15 @@ async def test_an_event_is_delivered_without_target_after_three_failures_of_plug
 
                 async def has_failed(left: int = tries_left) -> bool:
                     query = (
-                        "select attempts_left from session.dispatch where kind = 'EVENT' and tenant_id = %s"
+                        "select attempts_left from session.work_queue where kind = 'EVENT' and tenant_id = %s"
                     )
                     return await (await link.execute(query, (own.tenant,))).fetchone() == (left,)
 
                 await eventually(has_failed)
                 assert await targets(own, remains) == []
-                query = "update session.dispatch set due_time = now() where kind = 'EVENT' and tenant_id = %s"
+                query = (
+                    "update session.work_queue set due_time = now() where kind = 'EVENT' and tenant_id = %s"
+                )
                 await link.execute(query, (own.tenant,))
         await eventually(is_published)
 

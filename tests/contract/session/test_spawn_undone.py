@@ -213,13 +213,13 @@ async def test_SpawnSession__saga_cut_off_is_undone_after_its_deadline(
     ) as link:
         key = (mesh.tenant, session.session_id)
         await link.execute("delete from session.runs where tenant_id = %s and session_id = %s", key)
-        await link.execute("delete from session.dispatch where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from session.work_queue where tenant_id = %s", (mesh.tenant,))
         await link.execute(
             "update session.sessions set state = 'PROVISIONING', receipt = null where tenant_id = %s and session_id = %s",
             key,
         )
         await link.execute(
-            "insert into session.dispatch (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())",
+            "insert into session.work_queue (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())",
             key,
         )
     async with open_mesh() as healthy:

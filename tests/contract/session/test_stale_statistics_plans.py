@@ -36,7 +36,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
-    "requeue_run": {"epoch": 1},
+    "release_run": {"epoch": 1},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",
@@ -52,8 +52,8 @@ BY_ID: dict[str, dict[str, Any]] = {
     "acknowledge_inbox": {"keys": ["k1"]},
     "extend_lease": {"lease_ttl": "1 s"},
     "is_lost_run": {"taken_due_time": None},
-    "delete_dispatch": {},
-    "delay_dispatch": {"due_in": "1 s"},
+    "delete_entry": {},
+    "delay_entry": {"due_in": "1 s"},
     "prune_events": {"older_than": "1 day", "limit": 1000},
     "prune_messages": {"older_than": "1 day", "limit": 1000},
 }
@@ -70,8 +70,8 @@ def alive(
         psycopg.connect(grown.superuser_dsn, autocommit=True) as link,
     ):
         if missing:
-            link.execute("delete from session.dispatch where kind = %s", (missing,))
-            link.execute("vacuum analyze session.dispatch")
+            link.execute("delete from session.work_queue where kind = %s", (missing,))
+            link.execute("vacuum analyze session.work_queue")
         yield grown, come_alive(link, TENANT, SESSIONS)
 
 

@@ -80,7 +80,11 @@ async def test_ClaimRuns__run_that_the_database_could_not_claim_goes_back(mesh: 
     request = run_pb.ClaimRunsRequest(runner_id="r", max_run_count=1)
     async with dependencies_of(mesh.settings) as deps:
         losing: Any = LosesClaims(deps.database)
-        answer = await claim_runs(request, Caller(CallerKind.RUNNER, "r"), replace(deps, database=losing))
+        answer = await claim_runs(
+            request,
+            Caller(CallerKind.RUNNER, "r"),
+            replace(deps, claimer=replace(deps.claimer, database=losing)),
+        )
         assert not answer.runs
         assert losing.has_failed
     held = await mesh.claim(session.session_id)  # Long before a lease has run out.

@@ -15,7 +15,7 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations import append_queue
 from spawnmesh_transcript.operations.append_queue import open_append_queue
-from spawnmesh_transcript.store.appends import Append, AppendOutcome
+from spawnmesh_transcript.store.appends import Append, AppendResult
 
 from tests.support.transcript.fixtures import Service, Session
 
@@ -193,7 +193,7 @@ async def test_an_append_that_the_database_refuses_does_not_harm_others(
     async with open_append_queue(database, slots=1) as queue:
         outcomes = await asyncio.gather(*map(queue.append, appends), return_exceptions=True)
     assert isinstance(outcomes[1], psycopg.errors.UniqueViolation)
-    made = [outcome for outcome in outcomes if isinstance(outcome, AppendOutcome)]
+    made = [outcome for outcome in outcomes if isinstance(outcome, AppendResult)]
     assert sorted(outcome.first_seq for outcome in made) == [2, 3, 4, 5]
 
 

@@ -11,7 +11,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 
 from tests.support.transcript.compaction import Compacting

@@ -15,13 +15,13 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendOutcome, append_plain, are_plain
+from spawnmesh_transcript.store.appends import Append, AppendResult, append_plain, are_plain
 
 from tests.support.transcript.fixtures import (
     Service,
@@ -351,7 +351,7 @@ async def test_replicas_that_write_the_same_transcripts_lose_and_repeat_nothing(
         await one.create()
     claims = [await one.acquire(1) for one in sessions]
 
-    async def write(database: Database, first: int) -> list[AppendOutcome]:
+    async def write(database: Database, first: int) -> list[AppendResult]:
         """Append to two of the three, at once or in sequence, until each has all its entries."""
         pair, made = [first % 3, (first + 1) % 3], []
         for _ in range(25):

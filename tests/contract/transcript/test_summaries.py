@@ -20,7 +20,7 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.domain.compaction import MAX_PIECES, files_in
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.settings import TranscriptSettings

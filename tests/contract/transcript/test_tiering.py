@@ -20,8 +20,8 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import Stub
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader

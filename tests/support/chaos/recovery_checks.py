@@ -40,7 +40,7 @@ class RecoveryChecks:
     async def sweep(self, tenant: str) -> None:
         """Make the tenant's spawns due, and sweep spawns and runs."""
         await self.rows(
-            "update session.dispatch set due_time = now() where kind = 'SPAWN' and tenant_id = %s", tenant
+            "update session.work_queue set due_time = now() where kind = 'SPAWN' and tenant_id = %s", tenant
         )
         sweep = make_sweeper(self.components, self.settings)
         for work in (sweep.undo_spawns, sweep.end_lost_runs):
@@ -75,12 +75,12 @@ class RecoveryChecks:
 
     async def expire_lease(self, tenant: str, run_id: str) -> None:
         """The run's lease has run out."""
-        query = "update session.dispatch set due_time = now() where tenant_id = %s and kind = 'RUN' and subject_id = %s"
+        query = "update session.work_queue set due_time = now() where tenant_id = %s and kind = 'RUN' and subject_id = %s"
         await self.rows(query, tenant, run_id)
 
     async def forget(self) -> None:
         """Of the tenants nothing waits for anybody: no run, no job."""
         for tenant in self.tenants:
-            await self.rows("delete from session.dispatch where tenant_id = %s", tenant)
+            await self.rows("delete from session.work_queue where tenant_id = %s", tenant)
             await self.rows("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", tenant)
         self.tenants.clear()

@@ -87,7 +87,7 @@ class Spawning:
         return await self.recovery.rows(query, self.mesh.tenant, self.request["request_id"])
 
     async def _spawns_in_queue(self) -> int:
-        return await self.recovery.remains.count(self.mesh.tenant, "session.dispatch where kind = 'SPAWN'")
+        return await self.recovery.remains.count(self.mesh.tenant, "session.work_queue where kind = 'SPAWN'")
 
 
 def _content(answer: Answer) -> object:

@@ -72,8 +72,8 @@ UNDONE: Path = (  # The files are refused.
 
 SPAWNED_BEFORE: Path = (
     Transaction("SpawnSaga._begin"),
-    Transaction("SpawnSaga._find_known"),
-    Transaction("SpawnSaga._find_known (2)"),
+    Transaction("SpawnRepeat._find_known"),
+    Transaction("SpawnRepeat._find_known (2)"),
     Call("get_session"),
 )
 

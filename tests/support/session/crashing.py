@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from spawnmesh_session.app import Components
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
+from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 
 COMMITTED, ANSWERED = "committed", "answered"
@@ -104,14 +104,17 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         listener=components.listener,
         spawn_saga=unused,
         finalize_saga=unused,
+        queuer=components.queuer,
+        claimer=unused,
         terminator=components.terminator,
+        closer=components.closer,
         killer=killer,
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts
         ),
         settings_push=replace(components.settings_push, database=database, **services),
         metrics=components.metrics,
-        minter=unused,
+        run_tokens=unused,
         lease_ttl=timedelta(minutes=1),
         watch_limit=unused,
     )

@@ -15,7 +15,7 @@ from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
 TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
-TABLES = ("tenants", "sessions", "runs", "dispatch", "inbox_messages", "session_events", "agents")
+TABLES = ("tenants", "sessions", "runs", "work_queue", "inbox_messages", "session_events", "agents")
 
 FILL_TENANT = (
     """
@@ -60,7 +60,7 @@ _FILL = (
     select tenant_id, session_id, 'k', '', end_time from session.sessions where tenant_id = %(tenant)s
     """,
     """
-    insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
+    insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
     select tenant_id, kind, kind || substr(session_id, 4), now() + interval '1 hour',
         now() + interval '1 hour'
     from session.sessions, unnest(array['RUN', 'DELETE']) kind where tenant_id = %(tenant)s
@@ -75,7 +75,7 @@ _FILL = (
             '', '', '{}', '1 hour', '', '')
         returning tenant_id, session_id
     )
-    insert into session.dispatch (tenant_id, kind, subject_id, due_time)
+    insert into session.work_queue (tenant_id, kind, subject_id, due_time)
     select tenant_id, 'SPAWN', session_id, now() + interval '1 hour' from spawning
     """,
 )
@@ -101,7 +101,7 @@ _LIVE = (
     select %(tenant)s, %(ids)s[1], 'k' || n, '' from generate_series(1, cardinality(%(ids)s::text[])) n
     """,
     """
-    insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
+    insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
     select %(tenant)s, kind, kind || substr(session_id, 4), now() - interval '1 minute',
         now() + interval '1 hour'
     from unnest(%(ids)s::text[]) session_id, unnest(array['RUN', 'DELETE']) kind

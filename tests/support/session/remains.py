@@ -15,7 +15,7 @@ NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "o
 
 _COUNTS = {
     "runs": "session.runs where true",
-    "queue": "session.dispatch where true",
+    "queue": "session.work_queue where true",
     "transcripts": "transcript.transcripts where state = 'LIVE'",
     "entries": "transcript.entries where true",
     "files": "attachment_blob.set_files where true",

@@ -52,7 +52,8 @@ async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
         postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
     ) as link:
         await link.execute(
-            "update session.dispatch set due_time = now() where tenant_id = %s and kind = 'SPAWN'", (tenant,)
+            "update session.work_queue set due_time = now() where tenant_id = %s and kind = 'SPAWN'",
+            (tenant,),
         )
     async with start_process("session", settings) as process, open_sweeper(process, settings) as sweep:
         await sweep.undo_spawns()
@@ -84,7 +85,7 @@ async def assert_sound(postgres: Any, tenant: str, root: str) -> None:
         tenant,
     )
     queue = await rows(
-        postgres, "select subject_id from session.dispatch where tenant_id = %s and kind = 'RUN'", tenant
+        postgres, "select subject_id from session.work_queue where tenant_id = %s and kind = 'RUN'", tenant
     )
     assert {row["state"] for row in runs} <= set(TERMINAL)
     assert {row["state"] for row in sessions} <= {"CLOSED", "SPAWN_FAILED"}

@@ -41,7 +41,7 @@ async def make_due(superuser_dsn: str, *tenants: str) -> None:
     """Make all waiting work of the tenants due now."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
         for statement in (
-            "update session.dispatch set due_time = now() where kind <> 'RUN' and tenant_id = any (%s)",
+            "update session.work_queue set due_time = now() where kind <> 'RUN' and tenant_id = any (%s)",
             "update session.tenants set next_retention_time = now() where tenant_id = any (%s)",
             "update session.tenant_deletions set settle_time = now() where tenant_id = any (%s)",
         ):

@@ -5,7 +5,7 @@ from typing import Any
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 from tests.support.transcript.fixtures import (
     Session,

@@ -8,8 +8,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.agents import DEFAULT_AGENT
 from spawnmesh_session.domain.sessions import SessionState
-from spawnmesh_session.domain.spawns import SpawnParent, SpawnSpec, check_spawn
-from spawnmesh_session.domain.tenants import SpawnLimits, spawn_limits_of
+from spawnmesh_session.domain.spawns import SpawnLimits, SpawnParent, SpawnSpec, check_spawn, spawn_limits_of
 
 SPAWN = SpawnSpec(
     session_id="ses_child",

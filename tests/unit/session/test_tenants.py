@@ -6,17 +6,16 @@ from datetime import UTC, datetime
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_session.domain.spawns import SpawnLimits, spawn_limits_of
 from spawnmesh_session.domain.tenants import (
     DeletedTenant,
     DeletionStep,
-    SpawnLimits,
     Tenant,
     TenantDeletion,
     masks_secrets,
     require_ready,
     require_tenant,
     retains_kept_sessions,
-    spawn_limits_of,
 )
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

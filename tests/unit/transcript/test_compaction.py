@@ -25,7 +25,7 @@ from spawnmesh_transcript.domain.compaction import (
     with_files,
 )
 from spawnmesh_transcript.domain.pairing import pair
-from spawnmesh_transcript.domain.tier import TailLimits, newest_stale, position_turns
+from spawnmesh_transcript.domain.stale_results import TailLimits, newest_stale, position_turns
 from spawnmesh_transcript.domain.turns import Role, Turn
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 

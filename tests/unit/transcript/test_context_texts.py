@@ -2,7 +2,7 @@
 the texts."""
 
 import pytest
-from spawnmesh_transcript.domain.families import Measure, Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
 from spawnmesh_transcript.operations import accompanying_texts as context_texts
 from spawnmesh_transcript.operations.accompanying_texts import REMEMBERED, accompanying_token_count
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens

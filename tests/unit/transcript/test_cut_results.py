@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_transcript.domain.families import Measure, Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
 from spawnmesh_transcript.operations.bodies.cut_results import cut_result
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens, token_prefix
 

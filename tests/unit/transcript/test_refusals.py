@@ -6,6 +6,7 @@ import pytest
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.entries import EntryKind, Head, WriterClaim
+from spawnmesh_transcript.domain.prompt_window import Offence, TakeoverCause
 from spawnmesh_transcript.domain.refusals import (
     being_purged,
     claim_lost,
@@ -31,7 +32,6 @@ from spawnmesh_transcript.domain.refusals import (
     unknown_tenant,
     unowned_append_not_allowed,
 )
-from spawnmesh_transcript.domain.window import Offence, TakeoverCause
 
 HEAD = Head("inc_1", 5, b"\x0a\xff", "run_1", 3)
 HEAD_FACTS = {

@@ -1,7 +1,7 @@
 """Token counts are those of the complete text, also if it is counted in pieces."""
 
 import pytest
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import MAX_PIECE_CHARS, count_tokens, encoding
 
 

@@ -173,9 +173,10 @@ create type set_to_stage as (
 --   POLICY_CHANGED  the tenant's limits differ from the given ones
 --   UNKNOWN_TENANT  the tenant is not prepared, or it is being purged
 --   UPLOAD_GONE     a hash of `uploaded` is not stored any more
--- The caller rolls back after UNKNOWN_TENANT and UPLOAD_GONE. Until the transaction ends, no other
--- one deletes one of the blobs or puts one of `unstored`; others may stage bytes that were stored
--- before.
+-- Only WRITTEN and UPLOAD_GONE leave rows. The caller commits WRITTEN when the objects are put, and
+-- rolls back UPLOAD_GONE; after every other outcome there is nothing to roll back. Until the
+-- transaction ends, no other one deletes one of the blobs or puts one of `unstored`; others may
+-- stage bytes that were stored before.
 -- Locks the tenant against a purge, then the set, then the blobs in the order of their hashes.
 -- Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
 create function stage_set(

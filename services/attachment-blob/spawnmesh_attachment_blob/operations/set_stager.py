@@ -179,7 +179,8 @@ class SetStager:
     ) -> AttachmentSet | None:
         """Return the durable set.
 
-        Returns None if the limits changed or the existing set went. Then validate again.
+        Returns None if the limits changed or the existing set went. Then validate again. The block
+        commits, except if it raises: UPLOAD_GONE must be rolled back.
         """
         async with AsyncExitStack() as transaction:
             connection, rows = await transaction.enter_async_context(

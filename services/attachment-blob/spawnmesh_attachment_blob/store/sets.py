@@ -1,4 +1,7 @@
-"""Rows of sets and their files. Each function runs within the caller's transaction."""
+"""Rows of sets and their files.
+
+`stage_set` opens a transaction of its own. Every other function runs within the caller's.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -55,8 +58,9 @@ async def stage_set(
 
     It takes one round trip. It waits for transactions that stage or release the set, and for those
     that put or delete one of the objects; until it ends, they wait for it. Other transactions do
-    not see its rows. Roll it back after every outcome but WRITTEN and EXISTS: leave the block by
-    raising.
+    not see its rows. Only WRITTEN and UPLOAD_GONE leave rows: commit WRITTEN when the objects of
+    `unstored` are put, and roll back UPLOAD_GONE by leaving the block with an error. After every
+    other outcome there is nothing to roll back.
     """
     files = requested.files
     given = {

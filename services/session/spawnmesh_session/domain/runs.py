@@ -9,6 +9,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
+QUEUE_MARGIN = 100
+"""If this many places of a tenant's queue are free, its runs are counted without a lock."""
 
 
 class RunState(StrEnum):
@@ -26,6 +28,26 @@ class RunState(StrEnum):
     TIMED_OUT = "TIMED_OUT"
     KILLED = "KILLED"
 
+
+class RunReason(StrEnum):
+    """The reasons of runs without an answer that are not among the reasons of the mesh."""
+
+    RUN_TIMEOUT = "RUN_TIMEOUT"
+    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
+    KILLED = "KILLED"
+    RUNNER_ERROR = "RUNNER_ERROR"
+    TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+    OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
+    NO_PROGRESS = "NO_PROGRESS"
+    MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
+
+
+RUNNER_REASONS = frozenset(RunReason) - {
+    RunReason.RUN_TIMEOUT,
+    RunReason.ATTEMPTS_EXHAUSTED,
+    RunReason.KILLED,
+}
+"""Runners give these to FailRun, whose contract names them; this service gives the others."""
 
 TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
 HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
@@ -144,3 +166,14 @@ def require_same_end(run: Run, epoch: int, state: RunState) -> Run:
             facts={"run_id": run.run_id, "state": run.state},
         )
     return run
+
+
+def check_queue(waiting_count: int, max_queued_run_count: int) -> None:
+    """Raise RUN_QUEUE_FULL if the maximum number of the tenant's runs waits."""
+    if waiting_count >= max_queued_run_count:
+        raise MeshError(
+            Reason.RUN_QUEUE_FULL,
+            "the tenant has as many waiting runs as it may; call again later",
+            retry_after_seconds=1.0,
+            facts={"limit": max_queued_run_count, "waiting": waiting_count},
+        )

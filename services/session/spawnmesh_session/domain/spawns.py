@@ -1,6 +1,29 @@
-"""Spawns: the request, the limits that refuse it, and why it failed."""
+"""Spawns: the request, the limits that refuse it, and why it failed.
+
+The refusals of a spawn, in the order in which they apply:
+
+ 1. INVALID_ARGUMENT, and NOT_FOUND if a run names another parent than its own session:
+    the interceptors and `rpc.spawn_session`
+ 2. UNKNOWN_TENANT: `store.spawns.read_spawn_context`
+ 3. A known request_id gets the answer of its first call, or REQUEST_ID_REUSED, NOT_FOUND or
+    SPAWN_IN_PROGRESS, and none of the refusals below: `operations.spawn_saga`
+ 4. UNKNOWN_AGENT, and NOT_FOUND for the parent: `store.spawns.read_spawn_context`
+ 5. RUN_LEASE_LOST, if a run spawns: `operations.spawn_saga`
+ 6. ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT: `check_spawn`
+ 7. With a parent, SESSION_CLOSED, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED,
+    CHILDREN_LIMIT_EXCEEDED: `check_spawn`
+ 8. RUN_QUEUE_FULL: `check_spawn`, which calls `domain.runs.check_queue`
+
+Only 2, 3, 4 and 8 can refuse a plain spawn, which has no parent, no fork and no files for an
+external runtime. The SQL function `begin_spawn` tests these four conditions and inserts the session
+in one call if they hold, so a plain spawn that it begins skips `check_spawn`. It refuses nothing:
+if it inserts nothing, the checks above follow and give the reason.
+
+After its row is inserted, a spawn can still fail at a step of the saga: see `spawn_error`.
+"""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -9,7 +32,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 from spawnmesh_session.domain.agents import EVERY_AGENT, AgentProfile
-from spawnmesh_session.domain.tenants import SpawnLimits
+from spawnmesh_session.domain.runs import check_queue
 from spawnmesh_session.domain.text import without_nul
 
 _MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
@@ -56,6 +79,28 @@ class SpawnSpec:
             or self.context == "FORK"
             or (self.runtime == "EXTERNAL" and self.attachment_count)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnLimits:
+    """A tenant's limits on spawning."""
+
+    max_spawn_depth: int = 5
+    max_live_child_count: int = 5
+    max_queued_run_count: int = 1000
+    max_running_run_count: int = 32
+    max_spawn_count: int = 0  # 0 is no limit.
+
+
+def spawn_limits_of(settings: Mapping[str, object]) -> SpawnLimits:
+    """Read the limits from a tenant's stored settings. An absent limit, or 0, has its default."""
+    defaults = SpawnLimits()
+
+    def limit(name: str) -> int:
+        value = settings.get(name)
+        return value if isinstance(value, int) and value > 0 else int(getattr(defaults, name))
+
+    return SpawnLimits(*(limit(name) for name in SpawnLimits.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +153,7 @@ class KnownSpawn:
 
 
 def check_spawn(spec: SpawnSpec, parent: SpawnParent | None, limits: SpawnLimits, waiting_count: int) -> None:
-    """Raise the first refusal that applies. Nothing exists yet."""
+    """Raise the first refusal that applies, in the order of the list above. Nothing exists yet."""
     if spec.runtime == "EXTERNAL" and spec.attachment_count:
         raise MeshError(
             Reason.ATTACHMENTS_UNSUPPORTED_RUNTIME,
@@ -121,18 +166,7 @@ def check_spawn(spec: SpawnSpec, parent: SpawnParent | None, limits: SpawnLimits
         )
     if parent is not None:
         _check_parent(spec, parent, limits)
-    check_queue(waiting_count, limits)
-
-
-def check_queue(waiting_count: int, limits: SpawnLimits) -> None:
-    """Raise RUN_QUEUE_FULL if the maximum number of the tenant's runs waits."""
-    if waiting_count >= limits.max_queued_run_count:
-        raise MeshError(
-            Reason.RUN_QUEUE_FULL,
-            "the tenant has as many waiting runs as it may; call again later",
-            retry_after_seconds=1.0,
-            facts={"limit": limits.max_queued_run_count, "waiting": waiting_count},
-        )
+    check_queue(waiting_count, limits.max_queued_run_count)
 
 
 def _check_parent(spec: SpawnSpec, parent: SpawnParent, limits: SpawnLimits) -> None:

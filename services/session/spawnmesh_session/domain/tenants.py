@@ -90,28 +90,6 @@ def require_ready(tenant_id: str, found: Tenant | DeletedTenant | None) -> Tenan
     return tenant
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnLimits:
-    """A tenant's limits on spawning."""
-
-    max_spawn_depth: int = 5
-    max_live_child_count: int = 5
-    max_queued_run_count: int = 1000
-    max_running_run_count: int = 32
-    max_spawn_count: int = 0  # 0 is no limit.
-
-
-def spawn_limits_of(settings: Mapping[str, object]) -> SpawnLimits:
-    """Read the limits from a tenant's stored settings. An absent limit, or 0, has its default."""
-    defaults = SpawnLimits()
-
-    def limit(name: str) -> int:
-        value = settings.get(name)
-        return value if isinstance(value, int) and value > 0 else int(getattr(defaults, name))
-
-    return SpawnLimits(*(limit(name) for name in SpawnLimits.__slots__))
-
-
 def masks_secrets(settings: Mapping[str, object]) -> bool:
     """Return whether a tenant's stored settings demand that secrets are masked."""
     transcripts = settings.get("transcripts")

@@ -16,27 +16,27 @@ from spawnmesh_core.errors import error_label
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.domain.runs import RunOutcome, RunState
+from spawnmesh_session.domain.runs import RunOutcome, RunReason, RunState
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
-from spawnmesh_session.jobs.tenant_purge import TenantPurge
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
-from spawnmesh_session.store import dispatch, job_queue, runs, sessions, tenants
-from spawnmesh_session.store.dispatch import LostRun
+from spawnmesh_session.operations.tenant_purge import TenantPurge
+from spawnmesh_session.store import job_queue, runs, sessions, tenants, work_queue
+from spawnmesh_session.store.work_queue import LostRun
 
 _TIMED_OUT = RunOutcome(
     state=RunState.TIMED_OUT,
-    error_reason="RUN_TIMEOUT",
+    error_reason=RunReason.RUN_TIMEOUT.value,
     error_message="the run took longer than its run_timeout",
 )
 _LOST = RunOutcome(
     state=RunState.FAILED,
-    error_reason="ATTEMPTS_EXHAUSTED",
+    error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
     error_message="every runner that held the run was lost",
 )
 _INTERRUPTED = SpawnFailure.at(
@@ -45,8 +45,8 @@ _INTERRUPTED = SpawnFailure.at(
 _WORKER_SILENT = timedelta(seconds=60)  # Several heartbeats of a job worker.
 _CONCURRENT_ITEMS = 8  # A service that is slow for one tenant must not delay all others.
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
-_QUOTA = dispatch.TakeQuota(limit=32, share=_CONCURRENT_ITEMS // 2)
-_RUN_QUOTA = dispatch.TakeQuota(limit=64, share=16)
+_QUOTA = work_queue.TakeQuota(limit=32, share=_CONCURRENT_ITEMS // 2)
+_RUN_QUOTA = work_queue.TakeQuota(limit=64, share=16)
 _MAX_PAGES = 100  # Pages of one sweep; the next sweep takes the rest.
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Sweeper:
     purge: TenantPurge
     settings_push: SettingsPush
     interval_seconds: float
-    backlog: Backlog
+    gauges: Gauges
 
     async def sweep_forever(self) -> None:
         """Sweep at every interval, each kind in a task of its own."""
@@ -78,7 +78,7 @@ class Sweeper:
                 ("tenant_purges", self.purge_tenants),
                 ("settings", self.push_settings),
                 ("jobs", self.revive_jobs),
-                ("backlog", self.backlog.measure),
+                ("backlog", self.gauges.measure),
             ):
                 sweeps.create_task(self._repeat(kind, sweep))
 
@@ -99,7 +99,7 @@ class Sweeper:
         ended = 0
         for _ in range(_MAX_PAGES):
             async with self.database.transaction(ALL_TENANTS) as connection:
-                lost = await dispatch.take_lost_runs(connection, _RUN_QUOTA, dispatch.RETRY_IN)
+                lost = await work_queue.take_lost_runs(connection, _RUN_QUOTA, work_queue.RETRY_IN)
             if not lost:
                 break
             ended += sum(await _map_concurrently(_CONCURRENT_ENDS, self._try_to_end, lost))
@@ -119,18 +119,18 @@ class Sweeper:
         tenant_id, run_id = lost.tenant_id, lost.run_id
         async with self.database.transaction(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
-            if not await dispatch.is_lost_run(connection, tenant_id, run_id, lost.due_time):
+            if not await work_queue.is_lost_run(connection, tenant_id, run_id, lost.due_time):
                 return False
             outcome = _TIMED_OUT if lost.timed_out else _LOST
             return await self.terminator.terminate(connection, tenant_id, locked, outcome) is not None
 
     async def undo_spawns(self) -> int:
         """Undo spawns past their deadline, and retry failed undos; return the number."""
-        return await self._take_all(dispatch.SPAWN, self._undo_spawn)
+        return await self._take_all(work_queue.SPAWN, self._undo_spawn)
 
     async def finish_deletions(self) -> int:
         """Remove what other services store for deleted sessions; return the number of tries."""
-        return await self._take_all(dispatch.DELETE, self.deleter.finish)
+        return await self._take_all(work_queue.DELETE, self.deleter.finish)
 
     async def retain(self) -> int:
         """Apply the retention of tenants whose pass is due; return the number of passes."""
@@ -148,11 +148,11 @@ class Sweeper:
         async def purge(tenant_id: str, _: str) -> object:
             return await self.purge.purge(tenant_id)
 
-        return await self._take(dispatch.PURGE, purge)
+        return await self._take(work_queue.PURGE, purge)
 
     async def push_settings(self) -> int:
         """Repeat pushes of settings that failed or were interrupted; return the number of tries."""
-        return await self._take(dispatch.SETTINGS, self.settings_push.push_again)
+        return await self._take(work_queue.SETTINGS, self.settings_push.push_again)
 
     async def revive_jobs(self) -> int:
         """Requeue jobs whose worker was killed or lost its database; return their number."""
@@ -170,7 +170,7 @@ class Sweeper:
 
     async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         async with self.database.transaction(ALL_TENANTS) as connection:
-            due = await dispatch.take_overdue(connection, kind, _QUOTA, dispatch.RETRY_IN)
+            due = await work_queue.take_overdue(connection, kind, _QUOTA, work_queue.RETRY_IN)
         return await self._work_on(kind, [(entry.tenant_id, entry.subject_id) for entry in due], work)
 
     async def _work_on(
@@ -196,7 +196,7 @@ class Sweeper:
         async with self.database.transaction(tenant_id) as connection:
             session = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
             if session is None or session.delete_time is not None:
-                await dispatch.delete_dispatch(connection, tenant_id, dispatch.SPAWN, session_id)
+                await work_queue.delete_entry(connection, tenant_id, work_queue.SPAWN, session_id)
                 return
         if session.state == SessionState.PROVISIONING:
             await self.undo.undo(tenant_id, session_id, _INTERRUPTED, settled=True)

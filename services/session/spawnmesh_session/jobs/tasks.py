@@ -26,7 +26,7 @@ from spawnmesh_runtime.telemetry import continue_trace, traced
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import pending_events
 from spawnmesh_session.store.pending_events import RunEnded
 
@@ -46,7 +46,7 @@ class Backoff(BaseRetryStrategy):
         seconds = None if is_over else min(2 ** min(job.attempts + 1, 30), _MAX_PAUSE_SECONDS)
         structlog.get_logger().warning(
             "job_failed",
-            job=job.task_name.removeprefix(f"{due_jobs.NAMESPACE}:"),
+            job=job.task_name.removeprefix(f"{follow_up_jobs.NAMESPACE}:"),
             tenant=job.task_kwargs.get("tenant_id"),
             session=job.task_kwargs.get("session_id"),
             attempt=job.attempts + 1,
@@ -59,16 +59,16 @@ class Backoff(BaseRetryStrategy):
 def add_tasks(
     app: App, database: Database, sets: AttachmentSets, transcripts: Transcripts, hooks: Hooks
 ) -> None:
-    """Register the tasks of `operations.due_jobs` with the job queue."""
+    """Register the tasks of `operations.follow_up_jobs` with the job queue."""
     blueprint = Blueprint()
 
-    @blueprint.task(name=due_jobs.RELEASE_ATTACHMENTS, retry=Backoff())
+    @blueprint.task(name=follow_up_jobs.RELEASE_ATTACHMENTS, retry=Backoff())
     async def release_attachments(tenant_id: str, session_id: str, traceparent: str) -> None:
         with continue_trace(traceparent), impersonate(tenant_id):
             async with traced("release_attachments"):
                 await sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
 
-    @blueprint.task(name=due_jobs.FINISH_ENDED_RUN, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
+    @blueprint.task(name=follow_up_jobs.FINISH_ENDED_RUN, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
     async def finish_ended_run(
         tenant_id: str,
         session_id: str,
@@ -99,7 +99,7 @@ def add_tasks(
                     if failure is not None:
                         raise failure
 
-    @blueprint.task(name=due_jobs.PUBLISH_SESSION_START, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
+    @blueprint.task(name=follow_up_jobs.PUBLISH_SESSION_START, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
     async def publish_session_start(
         tenant_id: str, session_id: str, parent_session_id: str, traceparent: str
     ) -> None:
@@ -122,7 +122,7 @@ def add_tasks(
             async with traced("publish_session_start"):
                 await hooks.publish(events)
 
-    @blueprint.task(name=due_jobs.PUBLISH_SESSION_END, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
+    @blueprint.task(name=follow_up_jobs.PUBLISH_SESSION_END, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
     async def publish_session_end(tenant_id: str, session_id: str, traceparent: str) -> None:
         event = ObservedEvent(
             event_key=f"session_end:v1:{session_id}", session_id=session_id, session_end=SessionEndEvent()
@@ -131,7 +131,7 @@ def add_tasks(
             async with traced("publish_session_end"):
                 await hooks.publish([event])
 
-    app.add_tasks_from(blueprint, namespace=due_jobs.NAMESPACE)
+    app.add_tasks_from(blueprint, namespace=follow_up_jobs.NAMESPACE)
 
 
 async def _release_claim(transcripts: Transcripts, session_id: str, claim: WriterClaim) -> None:

@@ -3,8 +3,8 @@
 --
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
 -- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
--- dispatch, tenant_deletions) also have a policy for the scope '*', in which the queue is read for
--- all tenants at once.
+-- work_queue, tenant_deletions) also have a policy for the scope '*', in which the queue is read
+-- for all tenants at once.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
 -- grew. Five rules keep the plans right all the same.
@@ -152,7 +152,7 @@ create unique index runs_one_live_idx on runs (session_id, tenant_id)
 --   SETTINGS  a push of the tenant's settings to the other services
 --   EVENT     a pending event: the end of a run, or of a failed spawn, that the relay still has to
 --             publish. Its subject is the run, or the session of the failed spawn.
-create table dispatch (
+create table work_queue (
     tenant_id     text        not null,
     kind          text        not null,
     subject_id    text        not null,
@@ -166,24 +166,25 @@ create table dispatch (
     primary key (tenant_id, kind, subject_id),
     check (kind in ('RUN', 'SPAWN', 'DELETE', 'PURGE', 'SETTINGS', 'EVENT'))
 );
-alter table dispatch alter column tenant_id set (n_distinct = 100);
-alter table dispatch alter column runtime set (n_distinct = 2);
+alter table work_queue alter column tenant_id set (n_distinct = 100);
+alter table work_queue alter column runtime set (n_distinct = 2);
 -- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
-create index dispatch_tenant_due_idx on dispatch (tenant_id, kind, due_time) where due_time >= '-infinity';
+create index work_queue_tenant_due_idx on work_queue (tenant_id, kind, due_time)
+    where due_time >= '-infinity';
 -- count_backlog.
-create index dispatch_kind_overdue_idx on dispatch (kind, due_time)
+create index work_queue_kind_overdue_idx on work_queue (kind, due_time)
     where kind <> 'RUN' and due_time >= '-infinity';
 -- take_claimable_runs (the runs that may be claimed).
-create index dispatch_runtime_due_idx on dispatch (tenant_id, runtime, due_time)
+create index work_queue_runtime_due_idx on work_queue (tenant_id, runtime, due_time)
     where kind = 'RUN' and runtime >= '';
--- take_overdue. Created after dispatch_kind_overdue_idx: if the costs are equal, the planner takes
--- the newer index.
-create index dispatch_tenant_overdue_idx on dispatch (kind, tenant_id, due_time)
+-- take_overdue. Created after work_queue_kind_overdue_idx: if the costs are equal, the planner
+-- takes the newer index.
+create index work_queue_tenant_overdue_idx on work_queue (kind, tenant_id, due_time)
     where kind <> 'RUN' and due_time >= '-infinity';
 -- take_lost_runs.
-create index dispatch_tenant_expiring_idx on dispatch (tenant_id, greatest(expire_time, again_time))
+create index work_queue_tenant_expiring_idx on work_queue (tenant_id, greatest(expire_time, again_time))
     where kind = 'RUN' and expire_time >= '-infinity';
-create index dispatch_tenant_last_attempt_idx on dispatch (tenant_id, due_time)
+create index work_queue_tenant_last_attempt_idx on work_queue (tenant_id, due_time)
     where kind = 'RUN' and attempts_left <= 0;
 
 create table inbox_messages (
@@ -245,7 +246,7 @@ create table tenant_deletions (
 );
 
 -- The fixed numbers of distinct values take effect with an analyze.
-analyze sessions, runs, dispatch, inbox_messages, session_events;
+analyze sessions, runs, work_queue, inbox_messages, session_events;
 
 -- ------------------------------------------------------------------------------------------
 -- Row-level security
@@ -272,11 +273,11 @@ alter table runs force row level security;
 create policy tenant on runs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
-alter table dispatch enable row level security;
-alter table dispatch force row level security;
-create policy tenant on dispatch using (tenant_id = current_setting('spawnmesh.tenant', true))
+alter table work_queue enable row level security;
+alter table work_queue force row level security;
+create policy tenant on work_queue using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on dispatch using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on work_queue using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table inbox_messages enable row level security;
 alter table inbox_messages force row level security;
@@ -344,7 +345,7 @@ $$;
 --   - the request_id is new. Waits for a transaction that is inserting the same request_id.
 -- p_session is a JSON object with the other columns. Returns false, and does nothing, if one of
 -- these does not hold. Index: tenants_pkey, tenant_deletions_pkey, agents_pkey,
--- dispatch_tenant_due_idx, sessions_spawner_request_idx, sessions_pkey, dispatch_pkey.
+-- work_queue_tenant_due_idx, sessions_spawner_request_idx, sessions_pkey, work_queue_pkey.
 create function begin_spawn(
     p_tenant_id text, p_session jsonb, p_run_timeout interval, p_due_in interval,
     p_max_queued_run_count bigint, p_margin bigint
@@ -371,7 +372,7 @@ begin
         where tenant.ready and tenant.deletion is null
             and exists (select from agents a where a.tenant_id = p_tenant_id and a.agent_id = s.agent_id)
             and allowed >= (select count(*) from (
-                select from dispatch d
+                select from work_queue d
                 where d.tenant_id = p_tenant_id and d.kind in ('RUN', 'SPAWN') and d.due_time >= '-infinity'
                   and not d.leased
                 limit greatest(allowed + 1, 0)
@@ -379,7 +380,7 @@ begin
         on conflict do nothing
         returning session_id, last_cursor
     ), due as (
-        insert into dispatch (tenant_id, kind, subject_id, due_time)
+        insert into work_queue (tenant_id, kind, subject_id, due_time)
         select p_tenant_id, 'SPAWN', i.session_id, now() + p_due_in from inserted i
         on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
     )
@@ -418,7 +419,7 @@ begin
         from next cross join clock_timestamp() as queued
         returning deadline_time
     ), placed as (
-        insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
+        insert into work_queue (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
         select p_tenant_id, 'RUN', p_run_id, now(), q.deadline_time, p_attempts_left, n.runtime
         from queued q cross join next n
     )
@@ -431,7 +432,7 @@ $$;
 -- PROVISIONING -> ACTIVE: removes the spawn's deadline from the queue, queues the first run and
 -- enqueues p_jobs, a list of procrastinate_job_to_defer_v1. Locks the session. Returns the session
 -- with its run. Returns no row, and does nothing, if the session is no longer PROVISIONING. Index:
--- sessions_pkey, dispatch_pkey, and those of the functions that it calls.
+-- sessions_pkey, work_queue_pkey, and those of the functions that it calls.
 create function activate_session(
     p_tenant_id text, p_session_id text, p_receipt jsonb, p_run_id text, p_run_timeout interval,
     p_attempts_left integer, p_jobs jsonb
@@ -442,7 +443,7 @@ begin
     if not found then
         return;
     end if;
-    delete from dispatch d
+    delete from work_queue d
     where d.tenant_id = p_tenant_id and d.kind = 'SPAWN' and d.subject_id = p_session_id;
     perform queue_run(p_tenant_id, p_session_id, p_run_id, p_run_timeout, p_attempts_left);
     perform procrastinate_defer_jobs_v1(array_agg(job))
@@ -461,7 +462,7 @@ $$;
 --     lock takes runs of it; so the second statement sees what other claims have taken. others_took
 --     is true if another claim had such a lock: look again soon.
 --   - Reads the queue tenant by tenant and runtime by runtime, however many runs wait.
--- Index: dispatch_runtime_due_idx, dispatch_tenant_due_idx, dispatch_pkey.
+-- Index: work_queue_runtime_due_idx, work_queue_tenant_due_idx, work_queue_pkey.
 create function take_claimable_runs(
     p_every_tenant text, p_limit integer, p_lease_ttl interval, p_runtimes text[],
     out tenant_ids text[], out run_ids text[], out others_took boolean
@@ -472,7 +473,7 @@ begin
     with due as materialized (
         select t.tenant_id,
                t.max_running_run_count < (select count(*) from (
-                   select from dispatch d
+                   select from work_queue d
                    where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
                    limit t.max_running_run_count::bigint + 1
                ) counted) as is_crowded
@@ -480,7 +481,7 @@ begin
         where (select true
                from unnest(p_runtimes) as wanted (runtime)
                cross join lateral (
-                   select from dispatch d
+                   select from work_queue d
                    where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
                      and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
                      and d.attempts_left > 0
@@ -501,7 +502,7 @@ begin
     end if;
     with waiting as materialized (
         select t.tenant_id, t.max_running_run_count as cap,
-               (select count(*) from dispatch d
+               (select count(*) from work_queue d
                 where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased
                   and d.due_time >= '-infinity' and d.due_time > now()) as running
         from tenants t
@@ -512,21 +513,21 @@ begin
         from waiting w
         cross join unnest(p_runtimes) as wanted (runtime)
         cross join lateral (
-            select subject_id, due_time from dispatch
+            select subject_id, due_time from work_queue
             where tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime and runtime >= ''
               and due_time <= now() and expire_time > now() and attempts_left > 0
             order by due_time limit p_limit * 2
         ) d
     ), chosen as (
         select d.tenant_id, d.subject_id
-        from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
+        from work_queue d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
         where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0
           and c.rank <= c.cap
         order by c.rank, d.due_time
         limit p_limit
         for update of d skip locked
     ), taken as (
-        update dispatch d
+        update work_queue d
         set due_time = now() + p_lease_ttl, leased = true, attempts_left = attempts_left - 1
         from chosen
         where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
@@ -634,7 +635,7 @@ $$;
 -- each tenant it takes at most p_share minus p_busy, the entries in progress. The order is
 -- round-robin over tenants, and oldest first within a tenant. Locks each entry, skips those that
 -- others hold, and makes it due again after p_again_in. Goes from tenant to tenant and reads no
--- more of one than its share. Index: dispatch_tenant_overdue_idx, dispatch_pkey.
+-- more of one than its share. Index: work_queue_tenant_overdue_idx, work_queue_pkey.
 create function take_overdue(p_kind text, p_limit integer, p_share integer, p_busy jsonb, p_again_in interval)
     returns table (tenant_id text, subject_id text, attempts_left integer, details jsonb)
 language plpgsql set enable_sort = off as $$
@@ -645,11 +646,11 @@ declare
 begin
     for chosen in
         with recursive waiting as (
-            (select d.tenant_id from dispatch d
+            (select d.tenant_id from work_queue d
              where d.kind = p_kind and d.kind <> 'RUN' and d.due_time >= '-infinity'
              order by d.tenant_id limit 1)
             union all
-            select (select d.tenant_id from dispatch d
+            select (select d.tenant_id from work_queue d
                     where d.kind = p_kind and d.kind <> 'RUN' and d.due_time >= '-infinity'
                       and d.tenant_id > w.tenant_id
                     order by d.tenant_id limit 1)
@@ -662,7 +663,7 @@ begin
                s.busy + row_number() over (partition by s.tenant_id order by due.due_time) as rank
         from shares s
         cross join lateral (
-            select d.subject_id, d.due_time from dispatch d
+            select d.subject_id, d.due_time from work_queue d
             where d.kind = p_kind and d.kind <> 'RUN' and d.tenant_id = s.tenant_id
               and d.due_time between '-infinity' and now()
             order by d.due_time limit greatest(p_share - s.busy, 0)
@@ -670,12 +671,12 @@ begin
         order by rank, due.due_time
         limit p_limit
     loop
-        select d.ctid into place from dispatch d
+        select d.ctid into place from work_queue d
         where d.tenant_id = chosen.tenant_id and d.kind = p_kind and d.subject_id = chosen.subject_id
           and d.due_time <= now()
         for update skip locked;
         if found then
-            return query update dispatch d set due_time = now() + p_again_in where d.ctid = place
+            return query update work_queue d set due_time = now() + p_again_in where d.ctid = place
                 returning d.tenant_id, d.subject_id, d.attempts_left, d.details;
         end if;
     end loop;
@@ -683,8 +684,8 @@ end
 $$;
 
 -- As take_overdue, for runs that no runner can finish: the deadline has passed, or the lease has
--- expired and no attempt is left. Index: dispatch_tenant_expiring_idx,
--- dispatch_tenant_last_attempt_idx, dispatch_pkey.
+-- expired and no attempt is left. Index: work_queue_tenant_expiring_idx,
+-- work_queue_tenant_last_attempt_idx, work_queue_pkey.
 create function take_lost_runs(p_limit integer, p_share integer, p_again_in interval)
     returns table (tenant_id text, run_id text, timed_out boolean, due_time timestamptz)
 language plpgsql set enable_sort = off as $$
@@ -695,10 +696,10 @@ declare
 begin
     for chosen in
         with recursive live as (
-            (select d.tenant_id from dispatch d where d.kind = 'RUN' and d.expire_time >= '-infinity'
+            (select d.tenant_id from work_queue d where d.kind = 'RUN' and d.expire_time >= '-infinity'
              order by d.tenant_id limit 1)
             union all
-            select (select d.tenant_id from dispatch d
+            select (select d.tenant_id from work_queue d
                     where d.kind = 'RUN' and d.expire_time >= '-infinity' and d.tenant_id > l.tenant_id
                     order by d.tenant_id limit 1)
             from live l where l.tenant_id is not null
@@ -707,12 +708,12 @@ begin
                row_number() over (partition by l.tenant_id order by lost.since) as rank
         from live l
         cross join lateral (
-            (select d.subject_id, greatest(d.expire_time, d.again_time) as since from dispatch d
+            (select d.subject_id, greatest(d.expire_time, d.again_time) as since from work_queue d
              where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.expire_time >= '-infinity'
                and greatest(d.expire_time, d.again_time) between '-infinity' and now()
              order by greatest(d.expire_time, d.again_time) limit p_share)
             union all
-            (select d.subject_id, d.due_time from dispatch d
+            (select d.subject_id, d.due_time from work_queue d
              where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.attempts_left <= 0
                and d.due_time between '-infinity' and now() and d.expire_time > now()
              order by d.due_time limit p_share)
@@ -721,14 +722,14 @@ begin
         order by rank, lost.since
         limit p_limit
     loop
-        select d.ctid into place from dispatch d
+        select d.ctid into place from work_queue d
         where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
           and (greatest(d.expire_time, d.again_time) <= now()
                or d.expire_time > now() and d.attempts_left <= 0 and d.due_time <= now())
         for update skip locked;
         if found then
             return query
-                update dispatch d
+                update work_queue d
                 set due_time = greatest(d.due_time, now() + p_again_in), again_time = now() + p_again_in
                 where d.ctid = place
                 returning d.tenant_id, d.subject_id, d.expire_time <= now(), d.due_time;
@@ -781,7 +782,7 @@ end
 $$;
 
 -- Deletes the rows of deleted sessions. Keeps a row while the session may still have files or a
--- transcript in other services. Index: sessions_forgotten_idx, dispatch_pkey.
+-- transcript in other services. Index: sessions_forgotten_idx, work_queue_pkey.
 create function forget_deleted_sessions(p_tenant_id text, p_older_than interval, p_limit integer)
     returns bigint
 language plpgsql set enable_sort = off as $$
@@ -792,7 +793,7 @@ begin
     for place in
         select s.ctid from sessions s
         where s.tenant_id = p_tenant_id and s.delete_time between '-infinity' and now() - p_older_than
-            and (select true from dispatch d
+            and (select true from work_queue d
                  where d.tenant_id = p_tenant_id and d.kind = 'DELETE'
                    and d.subject_id = s.session_id) is null
         order by s.delete_time limit p_limit for update of s skip locked

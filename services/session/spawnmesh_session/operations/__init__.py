@@ -1,1 +1,1 @@
-"""Steps over several stores and clients that RPCs and jobs share, and the sagas."""
+"""Steps that RPCs and jobs share, or that are longer than a screen, such as the sagas."""

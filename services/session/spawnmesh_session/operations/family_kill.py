@@ -9,16 +9,21 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunState
+from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunReason, RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.operations.calling_run import require_lease_of
+from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.store import runs, sessions
 from spawnmesh_session.store.runs import KilledRun
 
-_KILLED = RunOutcome(state=RunState.KILLED, error_reason="KILLED", error_message="the session was killed")
+_KILLED = RunOutcome(
+    state=RunState.KILLED,
+    error_reason=RunReason.KILLED.value,
+    error_message="the session was killed",
+)
 _KILLED_WHILE_SPAWNING = SpawnFailure.at("kill", "the session was killed while it was being spawned")
 _CONCURRENT_FENCES = 16
 KILL_PAGE = 200
@@ -44,6 +49,7 @@ class FamilyKiller:
 
     database: Database
     terminator: RunTerminator
+    closer: SessionCloser
     undo: SpawnUndo
     transcripts: Transcripts
 
@@ -114,7 +120,7 @@ class FamilyKiller:
         live = await runs.lock_live_run(connection, tenant_id, session_id)
         if live is None:
             session = await sessions.lock_session(connection, tenant_id, session_id)
-            await self.terminator.close_session(connection, tenant_id, session)
+            await self.closer.close(connection, tenant_id, session)
             return False
         locked = await runs.lock_run_with_sessions(connection, tenant_id, live.run_id)
         await self.terminator.terminate(connection, tenant_id, locked, _KILLED, closing=True)

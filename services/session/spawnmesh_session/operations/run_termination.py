@@ -1,27 +1,26 @@
 """The end of a run: everything that is committed with the terminal state, whatever the cause."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from procrastinate import App
-from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs import DueJob, enqueue
+from spawnmesh_postgres.jobs import enqueue
 
 from spawnmesh_session.domain.inbox import announcement, announcement_key
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, QueuedRun, Run, RunOutcome
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
 from spawnmesh_session.domain.sessions import (
     EventKind,
     Session,
     SessionMode,
     SessionState,
-    releases_attachments,
 )
-from spawnmesh_session.domain.tenants import masks_secrets, retains_kept_sessions
+from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.metrics import RunMetrics
-from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.operations.run_queueing import RunQueuer
+from spawnmesh_session.operations.session_closing import close_session
 from spawnmesh_session.store import events, inbox, runs, sessions, tenants
 from spawnmesh_session.store.rows import PendingRow
 from spawnmesh_session.store.runs import LockedRun
@@ -29,10 +28,10 @@ from spawnmesh_session.store.runs import LockedRun
 
 @dataclass(frozen=True, slots=True)
 class RunTerminator:
-    """Ends runs and closes sessions inside the caller's transaction, which holds the locks."""
+    """Ends runs inside the caller's transaction, which holds the locks."""
 
     job_app: App
-    max_run_attempts: int
+    queuer: RunQueuer
     metrics: RunMetrics
 
     async def terminate(
@@ -67,7 +66,7 @@ class RunTerminator:
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         due = [
-            due_jobs.finish_ended_run(
+            follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,
                 run_id=run.run_id,
@@ -79,49 +78,15 @@ class RunTerminator:
             )
         ]
         if closing or session.mode == SessionMode.RUN:
-            due += await self._close(connection, tenant_id, session)
+            due += await close_session(connection, tenant_id, session)
         # The deadline dates from the first queueing; queue_time changes when a run is released.
         else:
             begin_time = run.deadline_time - session.run_timeout
             if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=begin_time):
-                await self.queue_run(connection, tenant_id, session_id, session.run_timeout)
+                await self.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         await enqueue(self.job_app, connection, *due)
         self.metrics.ended(outcome)
         return ended
-
-    async def close_session(self, connection: Connection, tenant_id: str, session: Session) -> None:
-        """ACTIVE -> CLOSED, and release the files as the session's cleanup says."""
-        if due := await self._close(connection, tenant_id, session):
-            await enqueue(self.job_app, connection, *due)
-
-    async def _close(self, connection: Connection, tenant_id: str, session: Session) -> list[DueJob]:
-        """Close the session and return the jobs. Return none if the session was not ACTIVE."""
-        session_id, traceparent = session.session_id, session.traceparent
-        if session.state != SessionState.ACTIVE:
-            return []
-        await sessions.close_session(connection, tenant_id, session_id)
-        due = [due_jobs.publish_session_end(tenant_id, session_id, traceparent)]
-        if session.receipt:
-            tenant = await tenants.get_existing_tenant(connection, tenant_id)
-            retains = retains_kept_sessions(tenant.settings)
-            if releases_attachments(session.cleanup, retain_on_session_keep=retains):
-                due.append(due_jobs.release_attachments(tenant_id, session_id, traceparent))
-        return due
-
-    async def queue_run(
-        self, connection: Connection, tenant_id: str, session_id: str, run_timeout: timedelta
-    ) -> str:
-        """Queue a new run of an active session without a live run; return its id.
-
-        Fetches no row.
-        """
-        run = self.new_run(run_timeout)
-        await runs.queue_run(connection, tenant_id, session_id, run)
-        return run.run_id
-
-    def new_run(self, run_timeout: timedelta) -> QueuedRun:
-        """Return a run with a new id and the maximum number of attempts."""
-        return QueuedRun(new_id(IdKind.RUN), run_timeout, self.max_run_attempts)
 
     async def _announce(
         self,
@@ -156,17 +121,17 @@ class RunTerminator:
         )
         is_open = parent.state == SessionState.ACTIVE and parent.mode == SessionMode.SESSION
         if is_open and await runs.lock_live_run(connection, tenant_id, parent_id) is None:
-            await self.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
+            await self.queuer.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
 
 
 async def _withdrawal(
     connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome
-) -> due_jobs.DraftWithdrawal | None:
+) -> follow_up_jobs.DraftWithdrawal | None:
     """Return the decided draft that the run does not end with, and an epoch to withdraw it."""
     if run.decided_entry_id in ("", outcome.draft_entry_id):
         return None
     epoch = await sessions.reserve_epoch(connection, tenant_id, run.session_id)
-    return due_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
+    return follow_up_jobs.DraftWithdrawal(run.decided_entry_id, epoch)
 
 
 async def _mask(

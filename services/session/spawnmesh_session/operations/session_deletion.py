@@ -14,7 +14,7 @@ from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.operations.family_kill import EndedFamily, FamilyKiller
-from spawnmesh_session.store import dispatch, sessions
+from spawnmesh_session.store import sessions, work_queue
 
 _PAGE = 500  # Sessions that one transaction deletes; a larger family takes several.
 _FINISH_PAGE = 64
@@ -91,9 +91,9 @@ class SessionDeleter:
         Return the sessions that were deleted now.
         """
         gone = await sessions.delete_sessions(connection, tenant_id, session_ids)
-        await dispatch.delete_many_dispatch(connection, tenant_id, dispatch.SPAWN, gone)
-        await dispatch.insert_many_dispatch(
-            connection, tenant_id, dispatch.DELETE, gone, due_in=dispatch.RETRY_IN
+        await work_queue.delete_entries(connection, tenant_id, work_queue.SPAWN, gone)
+        await work_queue.insert_entries(
+            connection, tenant_id, work_queue.DELETE, gone, due_in=work_queue.RETRY_IN
         )
         return gone
 
@@ -118,7 +118,7 @@ class SessionDeleter:
         failures = {one: result for one, result in zip(to_clear, results, strict=True) if result is not None}
         done = [session_id for session_id in session_ids if session_id not in failures]
         async with self.database.transaction(tenant_id) as connection:
-            await dispatch.delete_many_dispatch(connection, tenant_id, dispatch.DELETE, done)
+            await work_queue.delete_entries(connection, tenant_id, work_queue.DELETE, done)
         for failure in failures.values():
             raise failure
 

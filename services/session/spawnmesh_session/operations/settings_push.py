@@ -20,7 +20,7 @@ from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.model_router import ModelRouter
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.tenants import Tenant
-from spawnmesh_session.store import dispatch, tenants
+from spawnmesh_session.store import tenants, work_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class SettingsPush:
     async def begin(self, connection: Connection, tenant_id: str) -> str:
         """Guarantee a push, with the caller's transaction; return its id."""
         push_id = uuid4().hex
-        await dispatch.insert_dispatch(
-            connection, tenant_id, dispatch.SETTINGS, push_id, due_in=self.max_duration
+        await work_queue.insert_entry(
+            connection, tenant_id, work_queue.SETTINGS, push_id, due_in=self.max_duration
         )
         return push_id
 
@@ -75,11 +75,11 @@ class SettingsPush:
                 raise answer
         async with self.database.transaction(tenant_id) as connection:
             if failed:
-                await dispatch.delay_dispatch(
-                    connection, tenant_id, dispatch.SETTINGS, push_id, dispatch.RETRY_IN
+                await work_queue.delay_entry(
+                    connection, tenant_id, work_queue.SETTINGS, push_id, work_queue.RETRY_IN
                 )
             else:
-                await dispatch.delete_dispatch(connection, tenant_id, dispatch.SETTINGS, push_id)
+                await work_queue.delete_entry(connection, tenant_id, work_queue.SETTINGS, push_id)
         return failed
 
     async def push_again(self, tenant_id: str, push_id: str) -> None:
@@ -90,9 +90,9 @@ class SettingsPush:
         async with self.database.transaction(tenant_id) as connection:
             tenant = await tenants.enter_tenant(connection, tenant_id)
             if not isinstance(tenant, Tenant) or tenant.deletion or not tenant.ready:
-                await dispatch.delete_dispatch(connection, tenant_id, dispatch.SETTINGS, push_id)
+                await work_queue.delete_entry(connection, tenant_id, work_queue.SETTINGS, push_id)
                 return
-            await dispatch.delay_dispatch(
-                connection, tenant_id, dispatch.SETTINGS, push_id, self.max_duration
+            await work_queue.delay_entry(
+                connection, tenant_id, work_queue.SETTINGS, push_id, self.max_duration
             )
         await self.push(tenant, push_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from procrastinate import App
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
@@ -25,16 +26,14 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.jobs import jobs_parameter
 from spawnmesh_postgres.listener import Listener
-from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import require_lease, require_run
+from spawnmesh_session.domain.runs import QUEUE_MARGIN, require_lease, require_run
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import (
-    KnownSpawn,
     SpawnFailure,
     SpawnSpec,
     check_spawn,
@@ -42,23 +41,18 @@ from spawnmesh_session.domain.spawns import (
     mount_note,
     overtaken,
     spawn_error,
+    spawn_limits_of,
 )
-from spawnmesh_session.domain.tenants import spawn_limits_of
-from spawnmesh_session.operations import due_jobs
-from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations import follow_up_jobs
+from spawnmesh_session.operations.run_queueing import RunQueuer
+from spawnmesh_session.operations.spawn_repeat import SpawnRepeat
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.store import sessions, spawns
 
-_WAIT_SECONDS = 30.0
-# Subtracted from the time that a repeat waits, so that its response arrives before its deadline.
-_ANSWER_SECONDS = 0.2
-_POLL_SECONDS = 0.5
 # The saga uses this share of the deadline. Calls in progress end in the rest, so that the sweep
 # finds none.
 _SAGA_SHARE = 0.9
 _INTERRUPTED = "the spawn was cut off and undone; spawn again with a new request_id"
-# If more than this many places are free, the queue is counted without its lock.
-_QUEUE_MARGIN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +74,8 @@ class SpawnSaga:
     sets: AttachmentSets
     transcripts: Transcripts
     hooks: Hooks
-    terminator: RunTerminator
+    queuer: RunQueuer
+    job_app: App
     undo: SpawnUndo
     deadline: timedelta
     fork_token_count: int
@@ -96,12 +91,12 @@ class SpawnSaga:
             await asyncio.shield(self.undo.undo(tenant_id, spec.session_id, failure, settled=True))
             raise
         if depth is None:
-            return await self._repeat_answer(tenant_id, spec)
+            return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec)
         try:
             async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
                 session = await self._execute(tenant_id, command, depth)
         except TimeoutError:
-            return await self._repeat_answer(tenant_id, spec)
+            return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec)
         if session is not None:
             return session
         return await sessions.get_session(self.database, tenant_id, spec.session_id)
@@ -111,15 +106,15 @@ class SpawnSaga:
 
         Return its depth; None if the request_id is known.
         """
-        if spec.is_plain and await spawns.begin_spawn(
-            self.database, tenant_id, spec, due_in=self.deadline, margin=_QUEUE_MARGIN
-        ):
-            return 0
+        if spec.is_plain and await spawns.begin_spawn(self.database, tenant_id, spec, due_in=self.deadline):
+            return 0  # Nothing could refuse it, and its row is inserted: see `domain.spawns`.
+        # The spawn is not plain, or something may refuse it. One transaction reads the facts under
+        # locks, gives the first refusal that applies, and otherwise inserts the row.
         async with self.database.pipelined(tenant_id) as connection:
             context = await spawns.read_spawn_context(connection, tenant_id, spec)
             parent, limits = context.parent, spawn_limits_of(context.settings)
             waiting_count, known = context.waiting_count, context.known
-            if known is None and waiting_count + _QUEUE_MARGIN > limits.max_queued_run_count:
+            if known is None and waiting_count + QUEUE_MARGIN > limits.max_queued_run_count:
                 waiting_count, known = await spawns.recount_waiting_runs(connection, tenant_id, spec)
             if known is not None:
                 return None
@@ -242,69 +237,17 @@ class SpawnSaga:
             await self.sets.attach(staged.set_id)
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))])
         await self.transcripts.append(spec.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
-        started = due_jobs.publish_session_start(
+        started = follow_up_jobs.publish_session_start(
             tenant_id,
             spec.session_id,
             parent_session_id=spec.parent_session_id,
             traceparent=spec.traceparent,
         )
-        run, jobs = (
-            self.terminator.new_run(spec.run_timeout),
-            jobs_parameter(self.terminator.job_app, started),
-        )
+        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(self.job_app, started)
         session = await spawns.activate_session(self.database, tenant_id, spec.session_id, receipt, run, jobs)
         if session is None:
             raise overtaken()
         return session
-
-    async def _repeat_answer(self, tenant_id: str, spec: SpawnSpec) -> Session:
-        """Wait for the end of the spawn with this request_id, and return or raise its answer."""
-        known = await self._find_known(tenant_id, spec)
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + _repeat_wait_seconds()
-        with self.listener.subscription("session_changed", f"{tenant_id}:{known.session_id}") as changed:
-            while True:
-                known = await self._find_known(tenant_id, spec)
-                if known.failure is not None:
-                    raise known.failure.as_error()
-                if known.state != SessionState.PROVISIONING:
-                    return await sessions.get_session(self.database, tenant_id, known.session_id)
-                left = give_up - loop.time()
-                if left <= 0:
-                    raise MeshError(
-                        Reason.SPAWN_IN_PROGRESS,
-                        "another call is working on this request_id; repeat to hear its answer",
-                        retry_after_seconds=1.0,
-                        facts={"session_id": known.session_id},
-                    )
-                await changed.wait(min(left, _POLL_SECONDS))
-
-    async def _find_known(self, tenant_id: str, spec: SpawnSpec) -> KnownSpawn:
-        """Return the spawn with this request_id.
-
-        Raise REQUEST_ID_REUSED if its payload differs, and NOT_FOUND if its session was deleted.
-        """
-        async with self.database.transaction(tenant_id) as connection:
-            known = await spawns.find_spawn(connection, tenant_id, spec)
-        if known is None:
-            raise RuntimeError("a known request_id was forgotten")
-        if known.payload_hash != spec.payload_hash:
-            raise MeshError(
-                Reason.REQUEST_ID_REUSED,
-                f"request_id {spec.request_id!r} was used before with another payload; draw a new one",
-                facts={"request_id": spec.request_id},
-            )
-        if known.deleted:
-            raise not_found("session", known.session_id)
-        return known
-
-
-def _repeat_wait_seconds() -> float:
-    """Return how long a repeat may wait and still answer before its own deadline."""
-    remaining = remaining_seconds()
-    if remaining is None:
-        return _WAIT_SECONDS
-    return min(_WAIT_SECONDS, remaining - _ANSWER_SECONDS)
 
 
 def _receipt(staged: AttachmentSet, spec: SpawnSpec) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
-from spawnmesh_session.operations import due_jobs
-from spawnmesh_session.store import dispatch, events, sessions, spawns
+from spawnmesh_session.operations import follow_up_jobs
+from spawnmesh_session.store import events, sessions, spawns, work_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class SpawnUndo:
             return
         if session.state not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
             return
-        await dispatch.insert_dispatch(
-            connection, tenant_id, dispatch.SPAWN, session_id, due_in=dispatch.RETRY_IN
+        await work_queue.insert_entry(
+            connection, tenant_id, work_queue.SPAWN, session_id, due_in=work_queue.RETRY_IN
         )
         is_published = session.gate_passed
         if session.state == SessionState.PROVISIONING:
@@ -83,7 +83,7 @@ class SpawnUndo:
                 connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
             )
         if (session.gate_passed or passed_gate) and not is_published:
-            ended = due_jobs.finish_ended_run(
+            ended = follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,
                 run_id="",
@@ -124,4 +124,4 @@ class SpawnUndo:
         if not forget:
             return
         async with self.database.transaction(tenant_id) as connection:
-            await dispatch.delete_dispatch(connection, tenant_id, dispatch.SPAWN, session_id)
+            await work_queue.delete_entry(connection, tenant_id, work_queue.SPAWN, session_id)

@@ -4,8 +4,8 @@ from spawnmesh.session.v1.run_service_pb2 import AcknowledgeInboxRequest, Acknow
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.runs import require_lease
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import require_epoch
 from spawnmesh_session.store import inbox, runs
 
 

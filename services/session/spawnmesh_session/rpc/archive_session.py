@@ -53,4 +53,4 @@ async def _close(deps: Dependencies, connection: Connection, tenant_id: str, mem
             facts={"session_id": session_id, "run_id": live.run_id, "state": live.state},
         )
     session = await sessions.lock_session(connection, tenant_id, session_id)
-    await deps.terminator.close_session(connection, tenant_id, session)
+    await deps.closer.close(connection, tenant_id, session)

@@ -9,13 +9,13 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_session.domain.tenants import Tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_tenant
-from spawnmesh_session.store import dispatch, tenant_deletions, tenants
+from spawnmesh_session.store import tenant_deletions, tenants, work_queue
 
 
 async def delete_tenant(
     request: DeleteTenantRequest, caller: Caller, deps: Dependencies
 ) -> DeleteTenantResponse:
-    """Make the deletion durable; `jobs.tenant_purge` carries it out.
+    """Make the deletion durable; `operations.tenant_purge` carries it out.
 
     From the commit on nothing begins in the tenant, and the purge finds what began before.
     """
@@ -27,8 +27,8 @@ async def delete_tenant(
         if isinstance(tenant, Tenant) and await tenant_deletions.insert_tenant_deletion(
             connection, tenant_id
         ):
-            await dispatch.insert_dispatch(
-                connection, tenant_id, dispatch.PURGE, tenant_id, due_in=timedelta(0)
+            await work_queue.insert_entry(
+                connection, tenant_id, work_queue.PURGE, tenant_id, due_in=timedelta(0)
             )
         tenant = await tenants.get_tenant(connection, tenant_id)
     if tenant is None:

@@ -6,12 +6,15 @@ from datetime import timedelta
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
-from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_claiming import RunClaimer
+from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.run_tokens import RunTokens
+from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -29,11 +32,14 @@ class Dependencies:
     listener: Listener
     spawn_saga: SpawnSaga
     finalize_saga: FinalizeSaga
+    queuer: RunQueuer
+    claimer: RunClaimer
     terminator: RunTerminator
+    closer: SessionCloser
     killer: FamilyKiller
     deleter: SessionDeleter
     settings_push: SettingsPush
     metrics: RunMetrics
-    minter: TokenMinter
+    run_tokens: RunTokens
     lease_ttl: timedelta
     watch_limit: asyncio.Semaphore

@@ -10,8 +10,9 @@ from spawnmesh_session.domain.runs import (
     require_lease,
     require_same_end,
 )
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import parse_usage, render_run, require_epoch
+from spawnmesh_session.rpc.messages import parse_usage, render_run
 from spawnmesh_session.store import runs
 
 

@@ -4,8 +4,9 @@ from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.drafts import Draft, MessagesPending, Revision
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import parse_usage, render_run, require_epoch
+from spawnmesh_session.rpc.messages import parse_usage, render_run
 
 
 async def finalize_run(

@@ -3,8 +3,9 @@
 from spawnmesh.session.v1.session_service_pb2 import GetSessionRequest, GetSessionResponse
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import family_root_of, render_session
+from spawnmesh_session.rpc.messages import render_session
 from spawnmesh_session.store import sessions
 
 

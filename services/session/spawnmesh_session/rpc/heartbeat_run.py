@@ -4,9 +4,10 @@ from spawnmesh.session.v1.run_service_pb2 import HeartbeatRunRequest, HeartbeatR
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.runs import lease_lost, require_lease
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import mint_run_token, render_time, require_epoch
-from spawnmesh_session.store import inbox, runs
+from spawnmesh_session.rpc.messages import render_time
+from spawnmesh_session.store import inbox, runs, work_queue
 
 
 async def heartbeat_run(
@@ -18,12 +19,12 @@ async def heartbeat_run(
     async with deps.database.pipelined(tenant_id) as connection:
         run = await runs.lock_run(connection, tenant_id, run_id)
         require_lease(run, request.epoch)
-        lease_end = await runs.extend_lease(connection, tenant_id, run_id, deps.lease_ttl)
+        lease_end = await work_queue.extend_lease(connection, tenant_id, run_id, deps.lease_ttl)
         if lease_end is None:
             raise lease_lost(run, request.epoch)
         unread_count = await inbox.count_inbox(connection, tenant_id, run.session_id)
     time_left = run.deadline_time - (lease_end - deps.lease_ttl)
-    token = mint_run_token(deps, tenant_id, caller.session_id, run_id, request.epoch, time_left)
+    token = deps.run_tokens.mint(tenant_id, caller.session_id, run_id, request.epoch, time_left)
     return HeartbeatRunResponse(
         lease_expire_time=render_time(lease_end), pending_message_count=unread_count, run_token=token
     )

@@ -6,8 +6,8 @@ Kills the live run of the session and of every descendant, and closes these sess
 from spawnmesh.session.v1.session_service_pb2 import KillSessionRequest, KillSessionResponse
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import calling_run_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import calling_run_of
 
 
 async def kill_session(

@@ -7,8 +7,9 @@ from spawnmesh.session.v1.session_service_pb2 import ListSessionsRequest, ListSe
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import family_root_of, parse_page, render_session
+from spawnmesh_session.rpc.messages import parse_page, render_session
 from spawnmesh_session.store import sessions
 
 

@@ -12,27 +12,16 @@ from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
-from spawnmesh_core.errors import MeshError, invalid
-from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.telemetry import trace_id_of
-from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import CallingRun, Run
+from spawnmesh_session.domain.runs import Run
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
-from spawnmesh_session.rpc.dependencies import Dependencies
 
 _DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
-
-# A killed run may use its token for this many leases. Each heartbeat returns a new token, a
-# fraction of a lease after the one before.
-_TOKEN_LEASES = 4
-_MIN_TOKEN_TTL = timedelta(seconds=SERVICE_TOKEN_SECONDS)
-# A run that is being finalized at its deadline can still finish.
-_TOKEN_GRACE = timedelta(minutes=5)
 
 
 # Requests
@@ -67,28 +56,6 @@ def parse_usage(usage: TokenUsage) -> dict[str, int]:
     }
 
 
-def require_epoch(caller: Caller, epoch: int) -> None:
-    """Raise CALLER_NOT_ALLOWED if the request names another epoch than the token."""
-    if caller.epoch != epoch:
-        raise MeshError(
-            Reason.CALLER_NOT_ALLOWED,
-            f"the token is for epoch {caller.epoch}, and the call speaks of epoch {epoch}",
-            facts={"token_epoch": caller.epoch, "epoch": epoch},
-        )
-
-
-def family_root_of(caller: Caller) -> str:
-    """Return the session whose family the caller may access; empty for a client."""
-    return caller.session_id if caller.kind is CallerKind.RUN else ""
-
-
-def calling_run_of(caller: Caller) -> CallingRun | None:
-    """Return the calling run with the epoch of its token; None for a client."""
-    if caller.kind is not CallerKind.RUN:
-        return None
-    return CallingRun(caller.session_id, caller.run_id, caller.epoch)
-
-
 def parse_seconds(duration: Duration | None, default: float) -> float:
     """Return the seconds of a duration, or the default if it is absent."""
     return default if duration is None else duration.ToTimedelta().total_seconds()
@@ -110,17 +77,6 @@ def parse_page(page_size: int, page_token: str, *, is_well_formed: bool) -> Page
 
 
 # Responses
-
-
-def mint_run_token(
-    deps: Dependencies, tenant_id: str, session_id: str, run_id: str, epoch: int, time_left: timedelta
-) -> str:
-    """Mint the token of a run. It is good for four leases, but at least for five minutes.
-
-    It outlives the run's deadline by five minutes at most.
-    """
-    ttl = min(max(_MIN_TOKEN_TTL, deps.lease_ttl * _TOKEN_LEASES), time_left + _TOKEN_GRACE)
-    return deps.minter.run_token(tenant_id, session_id, run_id, epoch, ttl.total_seconds())
 
 
 def render_time(value: datetime | None) -> Timestamp | None:

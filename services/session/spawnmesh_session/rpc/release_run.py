@@ -3,13 +3,14 @@
 from spawnmesh.session.v1.run_service_pb2 import ReleaseRunRequest, ReleaseRunResponse
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_session.operations.run_requeue import requeue_run
+from spawnmesh_session.operations import run_release
+from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import render_run, require_epoch
+from spawnmesh_session.rpc.messages import render_run
 
 
 async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependencies) -> ReleaseRunResponse:
-    """Requeue the run for the runner that holds it. A repeat at this epoch returns the run."""
+    """Release the run for the runner that holds it. A repeat at this epoch returns the run."""
     require_epoch(caller, request.epoch)
-    run = await requeue_run(deps.database, caller.tenant_id, caller.run_id, request.epoch)
+    run = await run_release.release_run(deps.database, caller.tenant_id, caller.run_id, request.epoch)
     return ReleaseRunResponse(run=render_run(run))

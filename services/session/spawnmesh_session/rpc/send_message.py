@@ -11,21 +11,20 @@ from spawnmesh_runtime.caller import Caller
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from spawnmesh_session.domain.inbox import check_inbox, message_key
-from spawnmesh_session.domain.runs import CallingRun, Run, RunState
+from spawnmesh_session.domain.runs import CallingRun, Run, RunState, check_queue
 from spawnmesh_session.domain.sessions import SessionState
-from spawnmesh_session.domain.spawns import check_queue
-from spawnmesh_session.domain.tenants import SpawnLimits, masks_secrets, require_ready, spawn_limits_of
+from spawnmesh_session.domain.spawns import spawn_limits_of
+from spawnmesh_session.domain.tenants import masks_secrets, require_ready
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.operations.calling_run import require_lease_of
+from spawnmesh_session.operations.caller_lease import require_lease_of
+from spawnmesh_session.operations.callers import calling_run_of
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import calling_run_of, render_run
-from spawnmesh_session.store import inbox, runs, sessions, spawns, tenants
+from spawnmesh_session.rpc.messages import render_run
+from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 0.02
-# If more than this many places are free, the inbox is counted without its lock.
-_QUEUE_MARGIN = 100
 
 
 async def send_message(
@@ -114,11 +113,12 @@ async def _send(
             )
         check_inbox(*await inbox.measure_inbox(connection, tenant_id, session_id), to_store)
         if live is None:
-            await _check_queue(connection, tenant_id, spawn_limits_of(tenant.settings))
+            limit = spawn_limits_of(tenant.settings).max_queued_run_count
+            check_queue(await runs.count_waiting_runs(connection, tenant_id, limit=limit), limit)
         await inbox.insert_message(connection, tenant_id, session_id, key, to_store)
         if live is not None:
             return live
-        run_id = await deps.terminator.queue_run(connection, tenant_id, session_id, session.run_timeout)
+        run_id = await deps.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         return await runs.get_run(connection, tenant_id, run_id)
 
 
@@ -127,10 +127,3 @@ async def _latest_run(connection: Connection, tenant_id: str, session_id: str) -
     if run is None:
         raise RuntimeError("a session with a message has no run")
     return run
-
-
-async def _check_queue(connection: Connection, tenant_id: str, limits: SpawnLimits) -> None:
-    """Raise RUN_QUEUE_FULL if the queue has no place for the run that would read the message."""
-    limit = limits.max_queued_run_count
-    waiting_count = await spawns.count_waiting_runs(connection, tenant_id, margin=_QUEUE_MARGIN, limit=limit)
-    check_queue(waiting_count, limits)

@@ -9,9 +9,10 @@ import asyncio
 from spawnmesh.session.v1.session_service_pb2 import WaitSessionRequest, WaitSessionResponse
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import family_root_of, parse_seconds, render_session
-from spawnmesh_session.store import sessions
+from spawnmesh_session.rpc.messages import parse_seconds, render_session
+from spawnmesh_session.store import events, sessions
 
 _DEFAULT_TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 30.0  # A lost connection wakes all waiters; this is for a loss without a sign.
@@ -24,8 +25,8 @@ async def wait_session(
     timeout = request.timeout if request.HasField("timeout") else None
     loop = asyncio.get_running_loop()
     give_up = loop.time() + parse_seconds(timeout, _DEFAULT_TIMEOUT_SECONDS)
-    topic = f"{caller.tenant_id}:{request.session_id}"
-    with deps.listener.subscription("session_changed", topic) as changed:
+    payload = events.payload_of(caller.tenant_id, request.session_id)
+    with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
             async with deps.watch_limit:
                 session = await sessions.get_session(

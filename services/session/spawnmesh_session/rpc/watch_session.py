@@ -10,8 +10,9 @@ from spawnmesh.session.v1.session_service_pb2 import WatchSessionRequest, WatchS
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.sessions import TERMINAL_EVENT_KINDS, TERMINAL_SESSION_STATES, SessionEvent
+from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import family_root_of, render_run_state, render_time
+from spawnmesh_session.rpc.messages import render_run_state, render_time
 from spawnmesh_session.store import events, sessions
 
 _POLL_SECONDS = 30.0  # A lost connection wakes all watchers; this is for a loss without a sign.
@@ -23,7 +24,8 @@ async def watch_session(
     """Yield every event after the cursor once and in order; end after a terminal one."""
     tenant_id, session_id, after_cursor = caller.tenant_id, request.session_id, request.after_cursor
     family_root = family_root_of(caller)
-    with deps.listener.subscription("session_changed", f"{tenant_id}:{session_id}") as changed:
+    payload = events.payload_of(tenant_id, session_id)
+    with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
             async with deps.watch_limit, deps.database.transaction(tenant_id) as connection:
                 session = await sessions.read_session(

@@ -10,6 +10,14 @@ from spawnmesh_session.domain.sessions import EventKind, SessionEvent
 
 _SQL = load_statements(__name__)
 
+CHANNEL = "session_changed"
+"""The channel of PostgreSQL on which each event is notified; the payload is `payload_of`."""
+
+
+def payload_of(tenant_id: str, session_id: str) -> str:
+    """Return the payload of the notifications about a session, as the statements build it."""
+    return f"{tenant_id}:{session_id}"
+
 
 async def append_event(
     connection: Connection,

@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.store import dispatch
+from spawnmesh_session.store import work_queue
 
 _SQL = load_statements(__name__)
 
@@ -68,9 +68,9 @@ async def take_pending_events(
 
     No other relay takes them for `held_for`.
     """
-    quota = dispatch.TakeQuota(limit, share, busy)
+    quota = work_queue.TakeQuota(limit, share, busy)
     async with database.transaction(ALL_TENANTS) as connection:
-        entries = await dispatch.take_overdue(connection, dispatch.EVENT, quota, held_for)
+        entries = await work_queue.take_overdue(connection, work_queue.EVENT, quota, held_for)
     return [
         PendingEvent(entry.tenant_id, RunEnded(**entry.details or {}), entry.attempts_left)
         for entry in entries
@@ -80,8 +80,8 @@ async def take_pending_events(
 async def delete_pending_event(database: Database, pending: PendingEvent) -> None:
     """Remove an event that was delivered or expired."""
     async with database.transaction(pending.tenant_id) as connection:
-        await dispatch.delete_dispatch(
-            connection, pending.tenant_id, dispatch.EVENT, pending.event.subject_id
+        await work_queue.delete_entry(
+            connection, pending.tenant_id, work_queue.EVENT, pending.event.subject_id
         )
 
 
@@ -108,8 +108,8 @@ async def delay_pending_event(database: Database, pending: PendingEvent, *, plug
 async def return_pending_event(database: Database, pending: PendingEvent) -> None:
     """Make the event due now for another relay."""
     async with database.transaction(pending.tenant_id) as connection:
-        await dispatch.delay_dispatch(
-            connection, pending.tenant_id, dispatch.EVENT, pending.event.subject_id, timedelta(0)
+        await work_queue.delay_entry(
+            connection, pending.tenant_id, work_queue.EVENT, pending.event.subject_id, timedelta(0)
         )
 
 

@@ -1,18 +1,22 @@
-"""Runs: the queue, the lease, and the terminal state. `store.drafts` finalizes them."""
+"""Runs: from their queueing to their terminal state.
+
+`store.work_queue` takes due runs for a claim and holds their leases; `store.drafts` finalizes runs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import QueuedRun, Run, RunOutcome, require_run, run_deleted
+from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run, RunOutcome, require_run, run_deleted
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.store import work_queue
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
 
 _SQL = load_statements(__name__)
@@ -25,6 +29,33 @@ async def queue_run(connection: Connection, tenant_id: str, session_id: str, run
     """
     values = {**asdict(run), "tenant_id": tenant_id, "session_id": session_id}
     await connection.execute(_SQL["queue_run"], values)
+
+
+async def send_count_of_waiting_runs(connection: Connection, tenant_id: str) -> PendingRow[int]:
+    """Send the count of the tenant's waiting runs and spawns in progress.
+
+    The count is exact while the queue is locked.
+    """
+    cursor = await connection.execute(_SQL["count_waiting_runs"], {"tenant_id": tenant_id})
+    return PendingRow(cursor, lambda row: int(row["waiting"]))
+
+
+async def lock_queue(connection: Connection, tenant_id: str) -> None:
+    """Lock the tenant's queue against other transactions that add to it near its limit."""
+    await connection.execute(_SQL["lock_queue"], {"tenant_id": tenant_id})
+
+
+async def count_waiting_runs(connection: Connection, tenant_id: str, *, limit: int) -> int:
+    """Return the number of the tenant's waiting runs and spawns in progress.
+
+    If fewer than QUEUE_MARGIN places of `limit` are left, lock the queue and return the exact
+    number.
+    """
+    waiting_count = await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
+    if waiting_count + QUEUE_MARGIN <= limit:
+        return waiting_count
+    await lock_queue(connection, tenant_id)
+    return await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
 
 
 async def get_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
@@ -91,30 +122,6 @@ async def list_killed_runs(connection: Connection, tenant_id: str, session_ids: 
 
 
 @dataclass(frozen=True, slots=True)
-class TakenRuns:
-    """Runs taken from the queue, each with its tenant.
-
-    If `others_took`, another claim was in progress, and it is worth looking again soon.
-    """
-
-    runs: list[tuple[str, str]]
-    others_took: bool
-
-
-async def take_claimable_runs(
-    database: Database, limit: int, lease_ttl: timedelta, runtimes: Sequence[str]
-) -> TakenRuns:
-    """Take claimable runs of these runtimes, in the scope of every tenant and one round trip.
-
-    Each is leased, and one attempt is used.
-    """
-    values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
-    [row] = await database.call(ALL_TENANTS, _SQL["take_claimable_runs"], values)
-    taken = list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True))
-    return TakenRuns(taken, row["others_took"])
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimedRun:
     """A claimed run with its session and agent. `agent` is None if it was deleted.
 
@@ -142,7 +149,7 @@ async def claim_run(
     if locked is None or session is None:
         raise run_deleted(run_id)
     if claimed is None:
-        await connection.execute(_SQL["delete_claim_entry"], {"tenant_id": tenant_id, "run_id": run_id})
+        await work_queue.delete_entry(connection, tenant_id, work_queue.RUN, run_id)
         return None
     return ClaimedRun(
         run=run_of(claimed),
@@ -153,31 +160,16 @@ async def claim_run(
     )
 
 
-async def extend_lease(
-    connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta
-) -> datetime | None:
-    """Let the lease last for `lease_ttl` from the database's now; return its end."""
-    values = {"tenant_id": tenant_id, "run_id": run_id, "lease_ttl": lease_ttl}
-    row = await (await connection.execute(_SQL["extend_lease"], values)).fetchone()
-    return row["due_time"] if row else None
-
-
-async def release_lease(connection: Connection, tenant_id: str, run_id: str) -> None:
-    """Undo `take_claimable_runs` for a run that was not claimed."""
-    await connection.execute(_SQL["release_lease"], {"tenant_id": tenant_id, "run_id": run_id})
-    await connection.execute(_SQL["notify_runners"])
-
-
-async def requeue_run(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> Run | None:
-    """Requeue a run that is held at this epoch; this does not count as an attempt.
+async def release_run(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> Run | None:
+    """Release a run that is held at this epoch into the queue; this does not count as an attempt.
 
     Return None if the run is not held at this epoch.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch}
-    row = await (await connection.execute(_SQL["requeue_run"], values)).fetchone()
+    row = await (await connection.execute(_SQL["release_run"], values)).fetchone()
     if row is None:
         return None
-    await release_lease(connection, tenant_id, run_id)
+    await work_queue.undo_take(connection, tenant_id, run_id)
     return run_of(row)
 
 

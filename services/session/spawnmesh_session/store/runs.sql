@@ -3,6 +3,15 @@
 -- for its indexes.
 select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
 
+-- name: count_waiting_runs
+-- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
+select count(*) as waiting from work_queue
+where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
+
+-- name: lock_queue
+-- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
+select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
+
 -- name: get_run
 -- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
@@ -46,18 +55,11 @@ cross join lateral (
 ) r
 where r.state = 'KILLED' and r.epoch > 0
 
--- name: take_claimable_runs
--- A transaction of its own, in the scope of every tenant. See the function for its locks and
--- indexes.
-select * from take_claimable_runs(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s, %(runtimes)s
-);
-
 -- name: claim_run
 -- Locks the run and its session; the transaction has locked the session before. The run gets the
 -- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
 -- was_held: the run was not QUEUED, so its last runner lost it. Returns no row if the run has
--- ended. Index: runs_pkey, sessions_pkey, dispatch_pkey.
+-- ended. Index: runs_pkey, sessions_pkey, work_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 ), claim as (
@@ -76,7 +78,7 @@ with before as (
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
     returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
 ), leased as (
-    update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
+    update work_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
     where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
       and (select true from claimed)
 ), notified as (
@@ -101,26 +103,7 @@ left join lateral (
 ) a on true
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
 
--- name: extend_lease
--- Sets the lease to end after lease_ttl. Locks the entry. Index: dispatch_pkey.
-update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
-where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
-returning due_time
-
--- name: release_lease
--- Makes the run claimable now and gives the attempt back. Locks the entry. Index: dispatch_pkey.
-update dispatch set due_time = now(), leased = false, attempts_left = attempts_left + 1
-where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
-
--- name: notify_runners
--- Runners are notified when the transaction commits.
-select pg_notify('run_queued', '')
-
--- name: delete_claim_entry
--- Deletes the entry of a run that has ended. Index: dispatch_pkey.
-delete from dispatch where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
-
--- name: requeue_run
+-- name: release_run
 -- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
 -- Index: runs_pkey.
 update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
@@ -132,8 +115,8 @@ returning *
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
 -- queue, and the session gets an event. Notifies runners if the tenant was at its limit of running
--- runs and another run waits. Index: runs_pkey, sessions_pkey, dispatch_pkey,
--- dispatch_tenant_due_idx, tenants_pkey.
+-- runs and another run waits. Index: runs_pkey, sessions_pkey, work_queue_pkey,
+-- work_queue_tenant_due_idx, tenants_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
@@ -143,7 +126,7 @@ with ended as (
       and (%(epoch)s::bigint is null or epoch = %(epoch)s)
     returning *
 ), gone as (
-    delete from dispatch
+    delete from work_queue
     where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s and (select true from ended)
 ), next as (
     update sessions set last_cursor = last_cursor + 1
@@ -154,12 +137,12 @@ with ended as (
     select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason
     from ended e cross join next n
     returning pg_notify('session_changed', tenant_id || ':' || session_id),
-              case when (select true from dispatch
+              case when (select true from work_queue
                          where tenant_id = %(tenant_id)s and kind = 'RUN'
                            and due_time between '-infinity' and now() and subject_id <> %(run_id)s
                          order by due_time limit 1)
                     and (select t.max_running_run_count <= (select count(*) from (
-                             select from dispatch d
+                             select from work_queue d
                              where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased
                                and d.due_time >= '-infinity' and d.due_time > now()
                              limit t.max_running_run_count

@@ -10,10 +10,11 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import require_agent
-from spawnmesh_session.domain.runs import QueuedRun, Run
+from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
-from spawnmesh_session.domain.tenants import SpawnLimits, require_ready
+from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnLimits, SpawnParent, SpawnSpec
+from spawnmesh_session.domain.tenants import require_ready
+from spawnmesh_session.store import runs
 from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
 from spawnmesh_session.store.tenants import tenant_of
 
@@ -22,7 +23,6 @@ _SQL = load_statements(__name__)
 _OF_TENANT = ("enter_tenant_of_spawn", "get_agent_of_spawn")
 _OF_PARENT = ("lock_parent_of_spawn", "get_agent_of_parent", "count_live_children")
 _OF_RUN = ("get_run_of_parent",)
-_OF_QUEUE = ("count_waiting_runs", "find_spawn")
 
 _COLUMNS = (
     "session_id",
@@ -40,13 +40,11 @@ _COLUMNS = (
 )
 
 
-async def begin_spawn(
-    database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta, margin: int
-) -> bool:
+async def begin_spawn(database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta) -> bool:
     """Insert the session of a plain spawn in one call, which is a transaction of its own.
 
-    Return False if something may refuse the spawn, for example if the tenant's queue has at most
-    `margin` places left; `read_spawn_context` returns the facts.
+    Return False if something may refuse the spawn, for example if the tenant's queue has fewer than
+    QUEUE_MARGIN places left; `read_spawn_context` returns the facts.
     """
     columns = asdict(spec)
     session = {name: columns[name] for name in _COLUMNS}
@@ -56,7 +54,7 @@ async def begin_spawn(
         "run_timeout": spec.run_timeout,
         "due_in": due_in,
         "max_queued_run_count": SpawnLimits().max_queued_run_count,
-        "margin": margin,
+        "margin": QUEUE_MARGIN,
     }
     [row] = await database.call(tenant_id, _SQL["begin_spawn"], values)
     return bool(row["begun"])
@@ -106,7 +104,6 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         *_OF_TENANT,
         *(_OF_PARENT if spec.parent_session_id else ()),
         *(_OF_RUN if spec.parent_run_id else ()),
-        *_OF_QUEUE,
     )
     values = {
         "tenant_id": tenant_id,
@@ -117,10 +114,12 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         "spawner": spec.spawner,
     }
     cursors = {name: await connection.execute(_SQL[name], values) for name in names}
+    waiting = await runs.send_count_of_waiting_runs(connection, tenant_id)
+    find = await connection.execute(_SQL["find_spawn"], values)
     rows = {name: await cursor.fetchone() for name, cursor in cursors.items()}
     entered = rows["enter_tenant_of_spawn"]
     tenant = require_ready(tenant_id, tenant_of(entered) if entered else None)
-    known, parent = _known(rows["find_spawn"]), None
+    known, parent = _known(await find.fetchone()), None
     if known is None:
         agent = rows["get_agent_of_spawn"]
         require_agent(spec.agent_id, agent_of(agent) if agent else None)
@@ -130,7 +129,7 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         settings=tenant.settings,
         parent=parent,
         parent_run=run_of(run) if run else None,
-        waiting_count=_count(rows["count_waiting_runs"]),
+        waiting_count=await waiting.fetch() or 0,
         known=known,
     )
 
@@ -140,21 +139,10 @@ async def recount_waiting_runs(
 ) -> tuple[int, KnownSpawn | None]:
     """Lock the tenant's queue; return the exact count and the spawn with the request_id."""
     values = {"tenant_id": tenant_id, "request_id": spec.request_id, "spawner": spec.spawner}
-    cursors = [await connection.execute(_SQL[name], values) for name in ("lock_queue", *_OF_QUEUE)]
-    return _count(await cursors[1].fetchone()), _known(await cursors[2].fetchone())
-
-
-async def count_waiting_runs(connection: Connection, tenant_id: str, *, margin: int, limit: int) -> int:
-    """Return the number of the tenant's waiting runs and spawns in progress.
-
-    If at most `margin` places are left, lock the queue and return the exact number.
-    """
-    values = {"tenant_id": tenant_id}
-    waiting = _count(await (await connection.execute(_SQL["count_waiting_runs"], values)).fetchone())
-    if waiting + margin <= limit:
-        return waiting
-    await connection.execute(_SQL["lock_queue"], values)
-    return _count(await (await connection.execute(_SQL["count_waiting_runs"], values)).fetchone())
+    await runs.lock_queue(connection, tenant_id)
+    waiting = await runs.send_count_of_waiting_runs(connection, tenant_id)
+    find = await connection.execute(_SQL["find_spawn"], values)
+    return await waiting.fetch() or 0, _known(await find.fetchone())
 
 
 async def find_spawn(connection: Connection, tenant_id: str, spec: SpawnSpec) -> KnownSpawn | None:
@@ -198,10 +186,6 @@ async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, fa
     """PROVISIONING -> SPAWN_FAILED. Do nothing if the session is no longer PROVISIONING."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "failure": Jsonb(asdict(failure))}
     await connection.execute(_SQL["fail_spawn"], values)
-
-
-def _count(row: Row | None) -> int:
-    return int(row["waiting"]) if row else 0
 
 
 def _known(row: Row | None) -> KnownSpawn | None:

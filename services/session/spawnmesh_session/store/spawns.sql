@@ -12,7 +12,7 @@ select begin_spawn(
 -- Inserts the session with its first event and its deadline in the queue, and adds one to the
 -- children of its parent, which is locked. Does nothing if the request_id is known; waits for a
 -- transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
--- dispatch_pkey.
+-- work_queue_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
                           mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
@@ -27,7 +27,7 @@ with inserted as (
     update sessions set spawn_count = spawn_count + 1
     where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and (select true from inserted)
 ), due as (
-    insert into dispatch (tenant_id, kind, subject_id, due_time)
+    insert into work_queue (tenant_id, kind, subject_id, due_time)
     select i.tenant_id, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
     on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
 )
@@ -73,15 +73,6 @@ where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_sessio
 -- name: get_run_of_parent
 -- Takes no lock. Index: runs_pkey.
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(parent_run_id)s
-
--- name: count_waiting_runs
--- Takes no lock. Runs that wait and spawns in progress. Index: dispatch_tenant_due_idx.
-select count(*) as waiting from dispatch
-where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
-
--- name: lock_queue
--- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
-select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
 
 -- name: pass_gate
 -- A transaction of its own. Locks the session. Returns false if the session is no longer

@@ -114,7 +114,7 @@ async def purge_sessions(connection: Connection, tenant_id: str, session_ids: Se
     return (await connection.execute(_SQL["purge_sessions"], values)).rowcount
 
 
-async def purge_agents_and_dispatch(connection: Connection, tenant_id: str) -> None:
+async def purge_agents_and_queue(connection: Connection, tenant_id: str) -> None:
     """Remove the tenant's agents and its queue, except the entry of the deletion."""
-    for statement in ("purge_agents", "purge_dispatch"):
+    for statement in ("purge_agents", "purge_work_queue"):
         await connection.execute(_SQL[statement], {"tenant_id": tenant_id})

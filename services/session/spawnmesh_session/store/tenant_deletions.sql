@@ -52,8 +52,8 @@ where tenant_id = %(tenant_id)s
 select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= now()
 
 -- name: has_peer_work
--- Takes no lock. Index: dispatch_pkey.
-select from dispatch where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
+-- Takes no lock. Index: work_queue_pkey.
+select from work_queue where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
 
 -- name: list_any_sessions
 -- Takes no lock. Index: sessions_pkey.
@@ -68,6 +68,6 @@ delete from sessions where tenant_id = (select %(tenant_id)s) and session_id = a
 -- Locks the rows. Index: agents_pkey.
 delete from agents where tenant_id = %(tenant_id)s
 
--- name: purge_dispatch
--- Locks the rows. All entries except that of the deletion. Index: dispatch_pkey.
-delete from dispatch where tenant_id = %(tenant_id)s and kind <> 'PURGE'
+-- name: purge_work_queue
+-- Locks the rows. All entries except that of the deletion. Index: work_queue_pkey.
+delete from work_queue where tenant_id = %(tenant_id)s and kind <> 'PURGE'

@@ -8,13 +8,13 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import (
     DeletedTenant,
     DeletionStep,
     Tenant,
     TenantDeletion,
     require_tenant,
-    spawn_limits_of,
 )
 from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row, time_of
 

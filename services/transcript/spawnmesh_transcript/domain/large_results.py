@@ -1,11 +1,20 @@
-"""Large tool results: when a result is large, and what its reference says."""
+"""Large tool results: when a result is large, and what its reference says.
+
+- A payload is one text or image of a large result, or a large image of another entry. It is stored
+  outside of its entry; a copy in the entry's body is called inline.
+- A blob is the payload's bytes in the blob store, under an id with the prefix `blb_`.
+- A file is the payload as a model and DescribeFile name it, by an id with the prefix `file_`. Each
+  payload has one blob and one file, and both ids have the same rest.
+- A reference is the text that a context shows in place of a payload; it names the file.
+- A stub is the body of the entry with references in place of its payloads, and its tokens.
+"""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.stub_text import about_call, call_input
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 MAX_PAYLOAD_BYTES = 15 * 1024 * 1024
 """The largest payload that fits in one message to the blob store; a larger text stays inline."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 LARGE_PAYLOAD_BYTES = 8_000
 """The default size from which on a tool result is large."""

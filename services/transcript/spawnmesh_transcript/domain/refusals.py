@@ -6,7 +6,7 @@ from spawnmesh_core.errors import Fact, FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
-from spawnmesh_transcript.domain.window import Offence
+from spawnmesh_transcript.domain.prompt_window import Offence
 
 
 def claim_lost(head: Head) -> MeshError:

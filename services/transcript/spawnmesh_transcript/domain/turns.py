@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from spawnmesh_transcript.domain.families import Measure
+from spawnmesh_transcript.domain.token_vocabularies import Measure
 
 
 class Role(StrEnum):

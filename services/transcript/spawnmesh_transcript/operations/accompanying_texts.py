@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from spawnmesh_transcript.domain.families import Measure, Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 
 REMEMBERED = 1024

@@ -18,7 +18,7 @@ from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendOutcome
+from spawnmesh_transcript.store.appends import Append, AppendResult
 
 WAIT_SECONDS = 3.0
 """The wait of an append for its start before it is refused, as for a connection."""
@@ -35,7 +35,7 @@ _MAX_BYTES = 256 * 1024
 @dataclass(slots=True, eq=False)
 class _PendingAppend:
     append: Append
-    outcome: asyncio.Future[AppendOutcome | None]
+    outcome: asyncio.Future[AppendResult | None]
     """None if the caller has to repeat the append alone."""
     is_started: bool = False
 
@@ -57,7 +57,7 @@ class AppendQueue:
         # By tenant; the one served last is at the end.
         self._pending: dict[str, list[_PendingAppend]] = {}
 
-    async def append(self, append: Append) -> AppendOutcome:
+    async def append(self, append: Append) -> AppendResult:
         """Make one append; it is durable on return.
 
         Raises PoolTimeout if it could not start within WAIT_SECONDS, and psycopg's errors.
@@ -69,7 +69,7 @@ class AppendQueue:
             )
         return outcome
 
-    async def _append_queued(self, append: Append) -> AppendOutcome | None:
+    async def _append_queued(self, append: Append) -> AppendResult | None:
         """Make the append without waiting for locks; return None if it has to be repeated alone."""
         tenant_id = append.key.tenant_id
         if self._free_slots and tenant_id not in self._transactions:
@@ -155,7 +155,7 @@ class AppendQueue:
                 pending.outcome.set_result(outcomes[number])
         self._end(appends)
 
-    async def _commit(self, appends: Sequence[Append]) -> list[AppendOutcome]:
+    async def _commit(self, appends: Sequence[Append]) -> list[AppendResult]:
         """Commit the appends without waiting for locks, by the short statement if all are plain."""
         tenant_id = appends[0].key.tenant_id
         if append_store.are_plain(appends):

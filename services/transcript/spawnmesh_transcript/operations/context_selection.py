@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from spawnmesh_postgres.database import Connection
 
 from spawnmesh_transcript.domain.compaction import is_worth_it, unsplit_end
-from spawnmesh_transcript.domain.dropped import LeftOut, begin_of, left_out
 from spawnmesh_transcript.domain.entries import Label
-from spawnmesh_transcript.domain.families import Measure
+from spawnmesh_transcript.domain.left_out import LeftOut, begin_of, left_out
 from spawnmesh_transcript.domain.pairing import Paired, pair
 from spawnmesh_transcript.domain.selection import Selection, Share, select
-from spawnmesh_transcript.domain.tier import (
+from spawnmesh_transcript.domain.stale_results import (
     Reference,
     TailLimits,
     Tiered,
@@ -23,6 +22,7 @@ from spawnmesh_transcript.domain.tier import (
     stale_up_to,
     with_stubs,
 )
+from spawnmesh_transcript.domain.token_vocabularies import Measure
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_token_count

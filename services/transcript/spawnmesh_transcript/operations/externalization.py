@@ -14,7 +14,7 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.domain.tier import TailLimits
+from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.operations.bodies.payload_blocks import with_payloads, without_payloads
 from spawnmesh_transcript.operations.stale_scan import scan_newest_stale

@@ -7,8 +7,8 @@ from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.domain.families import Measure, Vocabulary
 from spawnmesh_transcript.domain.selection import batches
+from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import turns_of
 from spawnmesh_transcript.operations.bodies.cut_results import cut_result

@@ -2,7 +2,7 @@
 
 from spawnmesh_postgres.database import Connection
 
-from spawnmesh_transcript.domain.tier import TailLimits, newest_stale
+from spawnmesh_transcript.domain.stale_results import TailLimits, newest_stale
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.store import entries as entry_store

@@ -19,10 +19,10 @@ from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, StoredEntry
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import not_configured, tier_disabled
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder

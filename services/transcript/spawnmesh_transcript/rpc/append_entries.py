@@ -24,7 +24,7 @@ from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_head
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendOutcome
+from spawnmesh_transcript.store.appends import Append, AppendOutcome, AppendResult
 
 UPLOAD_WAIT_SECONDS = 5.0
 """The wait of a committed append for the upload of its large results."""
@@ -57,15 +57,15 @@ async def append_entries(
         )
         stubs = await create_stubs(deps.database, deps.blobs, key, prepared.entries, policy)
         if stubs:
-            outcome = await append_store.append_with_stubs(deps.database, append, stubs)
+            result = await append_store.append_with_stubs(deps.database, append, stubs)
         else:
-            outcome = await deps.append_queue.append(append)
-        if outcome.policy is None:
-            if stubs and outcome.is_committed:
+            result = await deps.append_queue.append(append)
+        if result.outcome is not AppendOutcome.SETTINGS_CHANGED:
+            if stubs and result.is_committed:
                 upload = deps.uploader.start(key)
                 if any(stub.body is not None for stub in stubs):
                     await asyncio.wait([upload], timeout=UPLOAD_WAIT_SECONDS)
-            response = _render(outcome, session_id=key.session_id, idempotency_key=idempotency_key)
+            response = _render(result, session_id=key.session_id, idempotency_key=idempotency_key)
             deps.notifier.transcript_changed(key)
             return response
         await deps.policies.refresh(key.tenant_id)  # The entries were prepared by an old version.
@@ -99,22 +99,22 @@ def _parse_writer(request: pb.AppendEntriesRequest, caller: Caller) -> Writer:
             return Writer(claim=claim, service=caller.service, unowned=unowned_of_service(caller.service))
 
 
-def _render(outcome: AppendOutcome, *, session_id: str, idempotency_key: str) -> pb.AppendEntriesResponse:
-    match outcome.outcome, outcome.head:
-        case "APPENDED" | "REPLAYED", Head() as head:
+def _render(result: AppendResult, *, session_id: str, idempotency_key: str) -> pb.AppendEntriesResponse:
+    match result.outcome, result.head:
+        case AppendOutcome.APPENDED | AppendOutcome.REPLAYED, Head() as head:
             return pb.AppendEntriesResponse(
                 entries=[
                     pb.AppendedEntry(entry_id=entry_id, seq=seq)
-                    for seq, entry_id in enumerate(outcome.entry_ids, start=outcome.first_seq)
+                    for seq, entry_id in enumerate(result.entry_ids, start=result.first_seq)
                 ],
                 head=render_head(head),
-                replayed=outcome.outcome == "REPLAYED",
+                replayed=result.outcome is AppendOutcome.REPLAYED,
             )
-        case "CLAIM_LOST", Head() as head:
+        case AppendOutcome.CLAIM_LOST, Head() as head:
             raise claim_lost(head)
-        case "KEY_REUSED", _:
+        case AppendOutcome.KEY_REUSED, _:
             raise key_reused(idempotency_key)
-        case "TARGET_NOT_FOUND", _:
-            raise not_found("entry", outcome.missing_entry_id)
+        case AppendOutcome.TARGET_NOT_FOUND, _:
+            raise not_found("entry", result.missing_entry_id)
         case _:
             raise not_found("transcript", session_id)

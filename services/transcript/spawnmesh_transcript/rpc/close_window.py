@@ -14,9 +14,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import Head
-from spawnmesh_transcript.domain.refusals import require_current, session_takeover
-from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.domain.window import (
+from spawnmesh_transcript.domain.prompt_window import (
     Fence,
     Offence,
     WindowEntry,
@@ -24,6 +22,8 @@ from spawnmesh_transcript.domain.window import (
     fence_offence,
     head_offence,
 )
+from spawnmesh_transcript.domain.refusals import require_current, session_takeover
+from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import is_canonical
 from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bodies
 from spawnmesh_transcript.rpc.dependencies import Dependencies

@@ -12,8 +12,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.refusals import other_origin, tenant_purged, transcript_deleted
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Group, Turn, turns_of
 from spawnmesh_transcript.operations.bodies.masking import masked_body

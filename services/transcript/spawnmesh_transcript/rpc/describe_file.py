@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.cutting import Bytes, Content, LineCutter, Lines, cut_bytes, window_of
+from spawnmesh_transcript.domain.file_parts import Bytes, Content, LineCutter, Lines, cut_bytes, window_of
 from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.stubs import TEXT_TYPE, payload_of

@@ -12,10 +12,10 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind, Head, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.prompt_window import Fence
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim
-from spawnmesh_transcript.domain.tier import TailLimits
+from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.operations.bodies.well_formed import ROLES
 from spawnmesh_transcript.store.transcripts import is_descendant
 

@@ -7,8 +7,8 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_transcript.domain.prompt_window import Fence
 from spawnmesh_transcript.domain.refusals import require_current
-from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_fence
 from spawnmesh_transcript.store import entries as entry_store

@@ -6,9 +6,9 @@ Prepares the tenant: the settings hold from the next append on, at every replica
 from spawnmesh.transcript.v1 import tenant_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import LARGE_PAYLOAD_BYTES, TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import being_purged
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.store import purges as purge_store
 from spawnmesh_transcript.store import tenants as tenant_store

@@ -13,7 +13,7 @@ from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import orjson
@@ -33,36 +34,47 @@ class Append:
     settings_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendOutcome:
-    """The result of an append. The SQL function `append_entries` documents the outcomes and
-    their fields.
-    """
+class AppendOutcome(StrEnum):
+    """The outcomes of an append, which the SQL function `append_entries` documents."""
 
-    outcome: str
+    SETTINGS_CHANGED = "SETTINGS_CHANGED"
+    NOT_FOUND = "NOT_FOUND"
+    KEY_REUSED = "KEY_REUSED"
+    CLAIM_LOST = "CLAIM_LOST"
+    TARGET_NOT_FOUND = "TARGET_NOT_FOUND"
+    REPLAYED = "REPLAYED"
+    APPENDED = "APPENDED"
+    BUSY = "BUSY"
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The outcome of an append, with the fields that the outcome gives."""
+
+    outcome: AppendOutcome
     head: Head | None
     first_seq: int
     entry_ids: tuple[str, ...]
     missing_entry_id: str
     policy: TranscriptPolicy | None
-    """The policy in force, if the entries were prepared under another."""
+    """For SETTINGS_CHANGED, the policy in force."""
 
     @property
     def is_committed(self) -> bool:
         """Return whether the entries are in the transcript, by this append or by the one it
         repeats.
         """
-        return self.outcome in ("APPENDED", "REPLAYED")
+        return self.outcome in (AppendOutcome.APPENDED, AppendOutcome.REPLAYED)
 
     @property
     def is_busy(self) -> bool:
         """Return whether nothing was checked or written, because a lock was held or a rule needs
         a check.
         """
-        return self.outcome == "BUSY"
+        return self.outcome is AppendOutcome.BUSY
 
 
-_BUSY = AppendOutcome("BUSY", None, 0, (), "", None)
+_BUSY = AppendResult(AppendOutcome.BUSY, None, 0, (), "", None)
 
 
 def are_plain(appends: Sequence[Append]) -> bool:
@@ -76,7 +88,7 @@ def _is_plain(append: Append) -> bool:
     return len(append.entries) == 1 and not (append.entries[0].label or append.entries[0].target_entry_id)
 
 
-async def append_plain(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendOutcome]:
+async def append_plain(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
     """Make plain appends in one round trip and one transaction.
 
     An append is BUSY if it would wait for a lock or if a rule refuses it; `append_entries` then
@@ -93,17 +105,19 @@ async def append_plain(database: Database, tenant_id: str, appends: Sequence[App
     rows = {
         row["session_id"]: row for row in await database.call(tenant_id, _SQL["append_plain"], parameters)
     }
-    return [_outcome(rows.get(call["session_id"]), call["entry_id"]) for call in calls]
+    return [_plain_result(rows.get(call["session_id"]), call["entry_id"]) for call in calls]
 
 
-def _outcome(row: Row | None, entry_id: str) -> AppendOutcome:
-    return AppendOutcome("APPENDED", head_of(row), row["seq"], (entry_id,), "", None) if row else _BUSY
+def _plain_result(row: Row | None, entry_id: str) -> AppendResult:
+    if row is None:
+        return _BUSY
+    return AppendResult(AppendOutcome.APPENDED, head_of(row), row["seq"], (entry_id,), "", None)
 
 
 async def append_entries(
     database: Database, tenant_id: str, appends: Sequence[Append], *, waits: bool
-) -> list[AppendOutcome]:
-    """Make the appends in one round trip and one transaction; each has its own outcome.
+) -> list[AppendResult]:
+    """Make the appends in one round trip and one transaction; each has its own result.
 
     Without `waits`, an append is BUSY if another transaction holds its transcript.
     """
@@ -117,7 +131,7 @@ async def append_entries(
             first_byte += len(entry.body)
     parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": b"".join(bodies), "waits": waits}
     rows = await database.call(tenant_id, _SQL["append_entries"], parameters)
-    return [append_outcome(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
+    return [append_result(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
 
 
 def call_parameters(append: Append, first_byte: int) -> dict[str, Any]:
@@ -151,10 +165,10 @@ def fence_parameters(append: Append, first_byte: int) -> dict[str, Any]:
     }
 
 
-def append_outcome(row: Row, described: Sequence[dict[str, Any]]) -> AppendOutcome:
-    """Return the outcome of a call that was made with these `entries`."""
-    return AppendOutcome(
-        outcome=row["outcome"],
+def append_result(row: Row, described: Sequence[dict[str, Any]]) -> AppendResult:
+    """Return the result of a call that was made with these `entries`."""
+    return AppendResult(
+        outcome=AppendOutcome(row["outcome"]),
         head=head_of(row) if row["seq"] is not None else None,
         first_seq=row["first_seq"] or 0,
         entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described)),
@@ -165,7 +179,7 @@ def append_outcome(row: Row, described: Sequence[dict[str, Any]]) -> AppendOutco
     )
 
 
-async def append_with_stubs(database: Database, append: Append, stubs: Sequence[Stub]) -> AppendOutcome:
+async def append_with_stubs(database: Database, append: Append, stubs: Sequence[Stub]) -> AppendResult:
     """Make one append that waits, with the stubs of its entries, in one transaction."""
     call = call_parameters(append, 1)
     bodies = b"".join(entry.body for entry in append.entries)
@@ -176,4 +190,4 @@ async def append_with_stubs(database: Database, append: Append, stubs: Sequence[
         **stub_rows(stubs),
     }
     (row,) = await database.call(append.key.tenant_id, _SQL["append_with_stubs"], parameters)
-    return append_outcome(row, call["entries"])
+    return append_result(row, call["entries"])

@@ -21,10 +21,10 @@ from spawnmesh_transcript.domain.entries import (
     PagePosition,
     StoredEntry,
 )
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.prompt_window import WindowEntry
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.domain.window import WindowEntry
 from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, head_of, key_parameters
 
 _SQL = load_statements(__name__)

@@ -7,7 +7,7 @@ from psycopg.rows import args_row
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import key_parameters
 

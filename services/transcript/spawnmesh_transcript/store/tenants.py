@@ -3,8 +3,8 @@
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 _SQL = load_statements(__name__)
 

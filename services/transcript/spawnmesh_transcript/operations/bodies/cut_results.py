@@ -9,8 +9,8 @@ from typing import NamedTuple
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.stub_text import DESCRIBE_TOOL
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.stubs import payload_of
 from spawnmesh_transcript.operations.bodies.tokens import (
     block_token_count,

@@ -4,7 +4,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.operations.bodies.synthetic_results import is_synthetic_result
 from spawnmesh_transcript.operations.bodies.tokens import message_token_count

@@ -11,10 +11,10 @@ from spawnmesh_core.errors import invalid
 from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.masking import masked_body
 from spawnmesh_transcript.operations.bodies.message_entries import message_entry
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens

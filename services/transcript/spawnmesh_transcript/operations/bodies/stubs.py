@@ -12,7 +12,6 @@ from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_transcript.domain.entries import NewEntry
-from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import (
     MAX_PAYLOAD_BYTES,
     File,
@@ -22,6 +21,7 @@ from spawnmesh_transcript.domain.large_results import (
     line_count_of,
 )
 from spawnmesh_transcript.domain.stub_text import shown_mime_type, shown_tool_name, stub_text
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.operations.bodies.tokens import block_token_count, count_tokens
 from spawnmesh_transcript.operations.bodies.well_formed import serialize

@@ -4,7 +4,7 @@ from functools import cache
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 
-from spawnmesh_transcript.domain.families import Measure
+from spawnmesh_transcript.domain.token_vocabularies import Measure
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 
 SYNTHETIC_RESULT_TEXT = (

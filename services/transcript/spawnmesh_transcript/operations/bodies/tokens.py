@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 if TYPE_CHECKING:
     from bpe_openai import Encoding

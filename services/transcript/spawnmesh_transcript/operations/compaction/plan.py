@@ -20,7 +20,7 @@ from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.pairing import pair
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.selection import batches
-from spawnmesh_transcript.domain.tier import TailLimits
+from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Group, Turn
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens

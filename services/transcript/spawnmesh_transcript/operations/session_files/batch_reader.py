@@ -8,7 +8,7 @@ from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.json_text import NodeBudget, Object, parse_json
 
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
-from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.message_entries import message_entry
 from spawnmesh_transcript.operations.bodies.well_formed import KINDS, LABELS, serialize
 from spawnmesh_transcript.operations.session_files.line_bodies import header_of, opaque_of

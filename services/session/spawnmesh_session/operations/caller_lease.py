@@ -1,4 +1,4 @@
-"""The check that a run which calls still holds its lease."""
+"""The lease of the calling run: a call in its name needs it."""
 
 from spawnmesh_postgres.database import Connection
 

@@ -1,4 +1,4 @@
-"""The purge of a deleted tenant from every service, in repeatable steps."""
+"""The purge of a deleted tenant from every service, in repeatable steps. `jobs.sweep` calls it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
 from spawnmesh_session.store import (
-    dispatch,
     job_queue,
     pending_events,
     sessions,
     tenant_deletions,
     tenants,
+    work_queue,
 )
 
 _PAGE = 100
@@ -55,7 +55,7 @@ class TenantPurge:
             parts += 1
         if parts == _MAX_PARTS:
             async with self.database.transaction(tenant_id) as connection:
-                await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, timedelta(0))
+                await work_queue.delay_entry(connection, tenant_id, work_queue.PURGE, tenant_id, timedelta(0))
         return parts > 0
 
     async def advance(self, tenant_id: str) -> bool:
@@ -65,7 +65,7 @@ class TenantPurge:
             await tenants.enter_tenant(connection, tenant_id)
             deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
             if deletion is None or deletion.step == DeletionStep.DONE:
-                await dispatch.delete_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id)
+                await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
                 return False
         steps: dict[DeletionStep, Callable[[TenantDeletion], Awaitable[bool]]] = {
             DeletionStep.KILL: self._kill,
@@ -127,7 +127,7 @@ class TenantPurge:
                 gone = await tenant_deletions.purge_sessions(connection, tenant_id, page)
                 await tenant_deletions.report_progress(connection, deletion, sessions=gone)
                 return True
-            await tenant_deletions.purge_agents_and_dispatch(connection, tenant_id)
+            await tenant_deletions.purge_agents_and_queue(connection, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
         return True
 
@@ -169,23 +169,25 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, _HOLD)
+            await work_queue.delay_entry(connection, tenant_id, work_queue.PURGE, tenant_id, _HOLD)
             return True
 
     async def _record_stall(self, deletion: TenantDeletion, stalled_by: str) -> None:
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             await tenant_deletions.record_stall(connection, deletion, stalled_by)
-            await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, dispatch.RETRY_IN)
+            await work_queue.delay_entry(
+                connection, tenant_id, work_queue.PURGE, tenant_id, work_queue.RETRY_IN
+            )
 
     async def _finish(self, deletion: TenantDeletion) -> bool:
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await tenant_deletions.purge_agents_and_dispatch(connection, tenant_id)
+            await tenant_deletions.purge_agents_and_queue(connection, tenant_id)
             await tenants.delete_tenant(connection, tenant_id)
-            await dispatch.delete_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id)
+            await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)
         return True
 

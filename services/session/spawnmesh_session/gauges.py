@@ -3,11 +3,11 @@
 from opentelemetry.metrics import Meter
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 
-from spawnmesh_session.store import dispatch
+from spawnmesh_session.store import work_queue
 
 
-class Backlog:
-    """Measures for all tenants; every worker measures the same."""
+class Gauges:
+    """Gauges over all tenants; every worker measures the same."""
 
     def __init__(self, database: Database, meter: Meter) -> None:
         self._database = database
@@ -26,9 +26,9 @@ class Backlog:
     async def measure(self) -> None:
         """Set the gauges: live runs by state, and overdue work by kind."""
         async with self._database.transaction(ALL_TENANTS) as connection:
-            overdue = await dispatch.count_backlog(connection)
-            live = await dispatch.count_live_runs(connection)
-        for kind in dispatch.BACKLOG_KINDS:
+            overdue = await work_queue.count_backlog(connection)
+            live = await work_queue.count_live_runs(connection)
+        for kind in work_queue.BACKLOG_KINDS:
             self._overdue.set(overdue.get(kind, 0), {"spawnmesh.session.cleanup.kind": kind.lower()})
         for state, count in live.items():
             self._runs.set(count, {"spawnmesh.session.run.state": state})

@@ -1,5 +1,5 @@
-"""Cut the content of a file for one response: within limits, and at character boundaries of a
-text.
+"""Parts of a file for one response of DescribeFile: cut within limits, and at character boundaries
+of a text.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.families import CountBasis, Measure, Vocabulary, count_basis, measure_of
 from spawnmesh_transcript.domain.selection import group_token_count, select
+from spawnmesh_transcript.domain.token_vocabularies import (
+    CountBasis,
+    Measure,
+    Vocabulary,
+    count_basis,
+    measure_of,
+)
 from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn, measured, turns_of
 
 O200K, CL100K = Vocabulary.O200K, Vocabulary.CL100K

@@ -1,4 +1,4 @@
-"""Background jobs to enqueue. `jobs.tasks` runs them."""
+"""Jobs that follow the start or the end of a session or a run. `jobs.tasks` runs them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The way of a held run back into the queue."""
+"""The release of a held run: it goes back into the queue."""
 
 from spawnmesh_postgres.database import Database
 
@@ -7,8 +7,8 @@ from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.store import events, runs, sessions
 
 
-async def requeue_run(database: Database, tenant_id: str, run_id: str, epoch: int) -> Run:
-    """Requeue the run for the runner that holds it; this does not count as an attempt.
+async def release_run(database: Database, tenant_id: str, run_id: str, epoch: int) -> Run:
+    """Release the run for the runner that holds it; this does not count as an attempt.
 
     A repeat at the same epoch returns the run as it is. Raise RUN_LEASE_LOST if the run is not
     held at this epoch.
@@ -16,7 +16,7 @@ async def requeue_run(database: Database, tenant_id: str, run_id: str, epoch: in
     async with database.transaction(tenant_id) as connection:
         session_id = (await runs.get_run(connection, tenant_id, run_id)).session_id
         await sessions.lock_session(connection, tenant_id, session_id)
-        run = await runs.requeue_run(connection, tenant_id, run_id, epoch)
+        run = await runs.release_run(connection, tenant_id, run_id, epoch)
         if run is None:
             run = await runs.get_run(connection, tenant_id, run_id)
             if run.state != RunState.QUEUED or run.epoch != epoch:
@@ -29,6 +29,6 @@ async def requeue_run(database: Database, tenant_id: str, run_id: str, epoch: in
             EventKind.RUN,
             run_id=run_id,
             run_state=RunState.QUEUED,
-            detail="given back",
+            detail="released",
         )
         return run

@@ -1,6 +1,10 @@
 """The work queue of the service: what needs attention, and when.
 
-Runs are queued by `store.runs`.
+- A runner claims a run in two steps: `take_claimable_runs` takes its entry here, and
+  `store.runs.claim_run` then claims the run itself. `extend_lease` extends the lease of a claim,
+  and `undo_take` makes the run claimable again.
+- `store.runs` and `store.spawns` insert the entries of runs and spawns with their rows,
+  and `store.pending_events` those of events. `insert_entry` inserts the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.types.json import Jsonb
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
@@ -57,42 +61,81 @@ class LostRun:
     due_time: datetime
 
 
-async def insert_dispatch(
+async def insert_entry(
     connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
 ) -> None:
     """Insert an entry that is due after `due_in`, or move the existing entry."""
     values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
-    await connection.execute(_SQL["insert_dispatch"], values)
+    await connection.execute(_SQL["insert_entry"], values)
 
 
-async def insert_many_dispatch(
+async def insert_entries(
     connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str], due_in: timedelta
 ) -> None:
-    """Insert several entries as `insert_dispatch` does."""
+    """Insert several entries as `insert_entry` does."""
     values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids), "due_in": due_in}
-    await connection.execute(_SQL["insert_many_dispatch"], values)
+    await connection.execute(_SQL["insert_entries"], values)
 
 
-async def delay_dispatch(
+async def delay_entry(
     connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
 ) -> None:
     """Make an existing entry due after `due_in`. Do nothing if there is none."""
     values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
-    await connection.execute(_SQL["delay_dispatch"], values)
+    await connection.execute(_SQL["delay_entry"], values)
 
 
-async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
+async def delete_entry(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
     """Delete an entry."""
     values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id}
-    await connection.execute(_SQL["delete_dispatch"], values)
+    await connection.execute(_SQL["delete_entry"], values)
 
 
-async def delete_many_dispatch(
+async def delete_entries(
     connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str]
 ) -> None:
     """Delete several entries of a kind."""
     values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids)}
-    await connection.execute(_SQL["delete_many_dispatch"], values)
+    await connection.execute(_SQL["delete_entries"], values)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRuns:
+    """Runs taken from the queue, each with its tenant.
+
+    If `others_took`, another claim was in progress, and it is worth looking again soon.
+    """
+
+    runs: list[tuple[str, str]]
+    others_took: bool
+
+
+async def take_claimable_runs(
+    database: Database, limit: int, lease_ttl: timedelta, runtimes: Sequence[str]
+) -> TakenRuns:
+    """Take claimable runs of these runtimes, in the scope of every tenant and one round trip.
+
+    Each is leased, and one attempt is used.
+    """
+    values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
+    [row] = await database.call(ALL_TENANTS, _SQL["take_claimable_runs"], values)
+    taken = list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True))
+    return TakenRuns(taken, row["others_took"])
+
+
+async def extend_lease(
+    connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta
+) -> datetime | None:
+    """Let the lease last for `lease_ttl` from the database's now; return its end."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "lease_ttl": lease_ttl}
+    row = await (await connection.execute(_SQL["extend_lease"], values)).fetchone()
+    return row["due_time"] if row else None
+
+
+async def undo_take(connection: Connection, tenant_id: str, run_id: str) -> None:
+    """Undo `take_claimable_runs`: the run can be taken now, and its attempt is not used."""
+    await connection.execute(_SQL["undo_take"], {"tenant_id": tenant_id, "run_id": run_id})
+    await connection.execute(_SQL["notify_runners"])
 
 
 async def take_overdue(

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from spawnmesh_transcript.domain.entries import EntryKind, Head, WriterClaim
-from spawnmesh_transcript.domain.turns import Role
-from spawnmesh_transcript.domain.window import (
+from spawnmesh_transcript.domain.prompt_window import (
     Fence,
     Offence,
     TakeoverCause,
@@ -15,6 +14,7 @@ from spawnmesh_transcript.domain.window import (
     fence_offence,
     head_offence,
 )
+from spawnmesh_transcript.domain.turns import Role
 
 CLAIM = WriterClaim("run_1", 3)
 HASH = b"h" * 32

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.dropped import DropCause, LeftOut, begin_of, left_out, older
+from spawnmesh_transcript.domain.left_out import DropCause, LeftOut, begin_of, left_out, older
 from spawnmesh_transcript.domain.pairing import pair
 from spawnmesh_transcript.domain.selection import Selection, select
-from spawnmesh_transcript.domain.tier import (
+from spawnmesh_transcript.domain.stale_results import (
     Reference,
     TailLimits,
     Tiered,

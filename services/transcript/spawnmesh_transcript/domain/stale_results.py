@@ -1,5 +1,5 @@
-"""Rules of the tier: which large results a context shows as references, and where the context
-begins, so that successive contexts begin with the same bytes.
+"""Stale results: which large results a context shows as references, and where the context begins,
+so that successive contexts begin with the same bytes.
 
 No state is kept between contexts. A turn's position is the number of turns and tokens of the
 transcript up to it, which never changes, and limits that move with the transcript's end move in

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.cutting import (
+from spawnmesh_transcript.domain.file_parts import (
     DEFAULT_BYTES,
     MAX_BYTES,
     Bytes,

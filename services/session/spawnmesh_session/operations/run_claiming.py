@@ -1,0 +1,206 @@
+"""The claim of runs: take due runs from the queue, and give each to the caller with a lease."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from spawnmesh_core.errors import MeshError, error_label
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.listener import Listener
+
+from spawnmesh_session.domain.agents import AgentProfile, require_agent
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
+from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.run_release import release_run
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.store import agents, runs, work_queue
+
+_POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
+_CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
+_TRANSIENT = frozenset({Status.UNAVAILABLE, Status.ABORTED, Status.RESOURCE_EXHAUSTED})
+
+
+@dataclass(frozen=True, slots=True)
+class RunAssignment:
+    """A claimed run with everything that its runner must know."""
+
+    tenant_id: str
+    run: Run
+    session: Session
+    agent: AgentProfile
+    time_left: timedelta
+    was_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim of at most `limit` runs of the runtimes.
+
+    The runs are at most `max_bytes` together by `size_of`, but the first may have any size.
+    """
+
+    runner_id: str
+    limit: int
+    runtimes: Sequence[str]
+    max_bytes: int
+    size_of: Callable[[RunAssignment], int]
+
+
+class _ResponseFull(Exception):
+    """The run would make the response too large, and was not claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaimer:
+    """Claims due runs: queued ones, and ones whose lease has expired."""
+
+    database: Database
+    listener: Listener
+    terminator: RunTerminator
+    metrics: RunMetrics
+    lease_ttl: timedelta
+
+    async def claim(self, request: ClaimRequest, wait_seconds: float) -> list[RunAssignment]:
+        """Return the claimed runs. Wait at most this long for the first."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_seconds
+        with self.listener.subscription("run_queued") as queued:
+            while True:
+                claimed, others_took = await self._claim_or_release(request)
+                left = give_up - loop.time()
+                if claimed or left <= 0:
+                    return claimed
+                await queued.wait(min(left, _CONTENDED_POLL_SECONDS if others_took else _POLL_SECONDS))
+
+    async def _claim_or_release(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
+        """Return the claimed runs, and whether it is worth looking again soon.
+
+        If the caller cancels meanwhile, release what was claimed for it.
+        """
+        claiming = asyncio.create_task(self._take_and_claim(request))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._release_all(claiming))
+            raise
+
+    async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
+        taken = await work_queue.take_claimable_runs(
+            self.database, request.limit, self.lease_ttl, request.runtimes
+        )
+        return await self._claim_taken(request, taken.runs), taken.others_took
+
+    async def _release_all(self, claiming: "asyncio.Task[tuple[list[RunAssignment], bool]]") -> None:
+        """Release what was claimed for a caller that is gone.
+
+        Never raises: the rest waits for its lease.
+        """
+        log = structlog.get_logger()
+        try:
+            claimed, _ = await claiming
+        except Exception as error:  # noqa: BLE001 - the caller that would receive it is gone.
+            log.warning("claim_failed", error=error_label(error))
+            return
+        for one in claimed:
+            try:
+                await release_run(self.database, one.tenant_id, one.run.run_id, one.run.epoch)
+            except Exception as error:  # noqa: BLE001 - the other runs are released all the same.
+                log.warning("run_not_released", run=one.run.run_id, error=error_label(error))
+
+    async def _claim_taken(self, request: ClaimRequest, taken: list[tuple[str, str]]) -> list[RunAssignment]:
+        """Claim each run in a transaction of its own, which takes its locks in the common order.
+
+        - A run that cannot be claimed waits until its lease has expired, and is failed after its
+          attempts.
+        - If the database could not answer, the take of the run is undone at once.
+        - If the response would be too large, the takes of the rest are undone, but never of the
+          first.
+        """
+        claimed: list[RunAssignment] = []
+        free_bytes: int | None = None
+        for tenant_id, run_id in taken:
+            try:
+                one = await self._claim_one(request, tenant_id, run_id, free_bytes)
+            except _ResponseFull:
+                free_bytes = 0
+                await self._undo_take(tenant_id, run_id)
+                continue
+            except Exception as error:  # noqa: BLE001
+                # The runs of other tenants are claimed all the same.
+                structlog.get_logger().warning(
+                    "claim_failed", tenant=tenant_id, run=run_id, error=error_label(error)
+                )
+                if _is_transient(error):
+                    await self._undo_take(tenant_id, run_id)
+                continue
+            if one is not None:
+                self.metrics.claimed(one.run, was_held=one.was_held)
+                claimed.append(one)
+                free_bytes = max(
+                    0, (request.max_bytes if free_bytes is None else free_bytes) - request.size_of(one)
+                )
+        return claimed
+
+    async def _undo_take(self, tenant_id: str, run_id: str) -> None:
+        """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""
+        try:
+            async with self.database.pipelined(tenant_id) as connection:
+                await work_queue.undo_take(connection, tenant_id, run_id)
+        except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
+            structlog.get_logger().warning("take_not_undone", run=run_id, error=error_label(error))
+
+    async def _claim_one(
+        self, request: ClaimRequest, tenant_id: str, run_id: str, free_bytes: int | None
+    ) -> RunAssignment | None:
+        """Claim a taken run. Return None if it has ended, or ends here without its deleted agent.
+
+        Raise _ResponseFull, with nothing done, if the run needs more than `free_bytes`.
+        """
+        if free_bytes == 0:
+            raise _ResponseFull
+        try:
+            async with self.database.pipelined(tenant_id) as connection:
+                claimed = await runs.claim_run(
+                    connection, tenant_id, run_id, runner_id=request.runner_id, lease_ttl=self.lease_ttl
+                )
+                if claimed is None:
+                    return None
+                agent = require_agent(claimed.session.agent_id, claimed.agent)
+                one = RunAssignment(
+                    tenant_id, claimed.run, claimed.session, agent, claimed.time_left, claimed.was_held
+                )
+                if free_bytes is not None and request.size_of(one) > free_bytes:
+                    raise _ResponseFull
+                return one
+        except MeshError as error:
+            if error.reason is not Reason.UNKNOWN_AGENT:
+                raise
+            await self._end_without_agent(tenant_id, run_id, error)
+            return None
+
+    async def _end_without_agent(self, tenant_id: str, run_id: str, error: MeshError) -> None:
+        """Fail a run whose agent was deleted.
+
+        Undo its take if the agent was written again meanwhile.
+        """
+        async with self.database.transaction(tenant_id) as connection:
+            locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
+            if await agents.get_agent(connection, tenant_id, locked.session.agent_id) is not None:
+                await work_queue.undo_take(connection, tenant_id, run_id)
+                return
+            outcome = RunOutcome(
+                state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message
+            )
+            await self.terminator.terminate(connection, tenant_id, locked, outcome)
+
+
+def _is_transient(error: Exception) -> bool:
+    """Return whether the database could not answer, so that the run itself may be sound."""
+    refusal = translate(error)
+    return refusal is not None and refusal.status in _TRANSIENT

@@ -1,0 +1,29 @@
+"""The tokens of runs, with which runners call for them, and their lifetime."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, TokenMinter
+
+# A killed run may use its token for this many leases. Each heartbeat returns a new token, a
+# fraction of a lease after the one before.
+_TOKEN_LEASES = 4
+_MIN_TTL = timedelta(seconds=SERVICE_TOKEN_SECONDS)
+# A run that is being finalized at its deadline can still finish.
+_GRACE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTokens:
+    """Mints the tokens of runs."""
+
+    minter: TokenMinter
+    lease_ttl: timedelta
+
+    def mint(self, tenant_id: str, session_id: str, run_id: str, epoch: int, time_left: timedelta) -> str:
+        """Mint the token of a run. It is good for four leases, but at least for five minutes.
+
+        It outlives the run's deadline, which is `time_left` away, by five minutes at most.
+        """
+        ttl = min(max(_MIN_TTL, self.lease_ttl * _TOKEN_LEASES), time_left + _GRACE)
+        return self.minter.run_token(tenant_id, session_id, run_id, epoch, ttl.total_seconds())

@@ -1,0 +1,186 @@
+"""The assembly of a context: what a model should read, oldest first, within the budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.domain.entries import StoredEntry
+from spawnmesh_transcript.domain.left_out import LeftOut, older
+from spawnmesh_transcript.domain.stale_results import TailLimits
+from spawnmesh_transcript.domain.token_vocabularies import Measure, measure_of
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.turns import turns_of
+from spawnmesh_transcript.operations.accompanying_texts import accompanying_token_count
+from spawnmesh_transcript.operations.context_selection import Chosen, choose_context
+from spawnmesh_transcript.operations.rehydration import rehydrate_entries
+from spawnmesh_transcript.operations.result_cutting import ShortenedResult, cut_results
+from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import payloads as payload_store
+from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import summaries as summary_store
+from spawnmesh_transcript.store import tenants as tenant_store
+from spawnmesh_transcript.store import transcripts as transcript_store
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRequest:
+    """The budget in tokens, what else it must hold, and the model that reads the context.
+
+    `model` is empty if it is not known.
+    """
+
+    model: str
+    token_budget: int
+    reserved_token_count: int
+    accompanying_texts: Sequence[str]
+    tail: TailLimits
+
+
+@dataclass(frozen=True, slots=True)
+class StubbedResult:
+    """A result that is read as references: its files, their size, and its own full count."""
+
+    entry_id: str
+    seq: int
+    file_ids: tuple[str, ...]
+    size_bytes: int
+    full_token_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """The context that a model reads: the summary, the chosen groups, and the stored entries of
+    their turns by seq.
+
+    All counts are in `measure`, also those of `entries`.
+    """
+
+    chosen: Chosen
+    summary: StoredEntry | None
+    entries: dict[int, StoredEntry]
+    stubbed: tuple[StubbedResult, ...]
+    cut: tuple[ShortenedResult, ...]
+    left_out: tuple[LeftOut, ...]
+    """In order; only for tenants with the tier."""
+    dropped_entry_count: int
+    superseded_entry_count: int
+    accompanying_token_count: int
+    compact_at_percent: int
+    measure: Measure
+
+
+async def assemble(
+    database: Database, blobs: BlobStore, key: Key, request: ContextRequest
+) -> AssembledContext:
+    """Return the context within the budget, counted in the model's tokens. Raises NOT_FOUND.
+
+    The budget is reduced by the reserved tokens and by the accompanying texts; nothing or less may
+    be left. Without a model, tokens are those of the tenant's vocabulary.
+    """
+    measure = measure_of(request.model) if request.model else None
+    accompanying = 0
+    if request.accompanying_texts:
+        measure = measure or await _tenant_measure(database, key.tenant_id)
+        accompanying = await accompanying_token_count(request.accompanying_texts, measure)
+    async with database.transaction(key.tenant_id) as connection:
+        await planner.begin_snapshot(connection)
+        transcript = await transcript_store.get_transcript(connection, key)
+        policy = await tenant_store.read_policy(connection, key.tenant_id)
+        has_tier = policy.stub_large_tool_payloads
+        measure = measure or Measure(policy.token_vocabulary)
+        chosen = await choose_context(
+            connection,
+            key,
+            transcript,
+            token_budget=request.token_budget - request.reserved_token_count - accompanying,
+            measure=measure,
+            tail=request.tail,
+            with_references=has_tier,
+        )
+        entries, stubbed = await _read_chosen(connection, key, chosen)
+        summary = await _read_summary(connection, key, chosen)
+        covered_seq, turn_count, superseded_count = 0, transcript.turn_count, transcript.superseded_turn_count
+        if chosen.summary:
+            covered_seq = chosen.summary.last_source_seq
+            turn_count -= chosen.summary.covered_turn_count
+            superseded_count = await summary_store.count_superseded(connection, key, after_seq=covered_seq)
+    if not all(map(measure.takes, chosen.counted_by)):
+        entries = _counted_as_chosen(entries, chosen)
+    externalized = [entry for entry in entries.values() if entry.dropped_bytes]
+    complete = await rehydrate_entries(database, blobs, key, externalized)
+    entries |= {entry.seq: entry for entry in complete}
+    cut = await cut_results(database, blobs, key, chosen, measure) if chosen.cut else ()
+    entries |= {one.entry.seq: one.entry for one in cut}
+    read_count = sum(seq > covered_seq for seq in entries)
+    dropped_count = turn_count - superseded_count - chosen.unmatched_count - read_count
+    dropped = older(chosen.begin_seq, transcript.head.seq, dropped_count, covered_seq=covered_seq)
+    return AssembledContext(
+        chosen,
+        summary,
+        entries,
+        stubbed,
+        cut,
+        (*dropped, *chosen.left_out) if has_tier else (),
+        dropped_entry_count=dropped_count,
+        superseded_entry_count=superseded_count,
+        accompanying_token_count=accompanying,
+        compact_at_percent=policy.compact_at_percent,
+        measure=measure,
+    )
+
+
+async def _tenant_measure(database: Database, tenant_id: str) -> Measure:
+    """Return the measure of the tenant's vocabulary, read in a transaction of its own.
+
+    The texts that are counted by it next may take long.
+    """
+    async with database.transaction(tenant_id) as connection:
+        policy = await tenant_store.read_policy(connection, tenant_id)
+    return Measure(policy.token_vocabulary)
+
+
+async def _read_chosen(
+    connection: Connection, key: Key, chosen: Chosen
+) -> tuple[dict[int, StoredEntry], tuple[StubbedResult, ...]]:
+    """Read the entries of the groups, except for the results that are cut.
+
+    Results that are read as references are read without their own bodies.
+    """
+    turns = [turn for turn in turns_of(chosen.groups) if turn.seq not in chosen.cut]
+    entries = await entry_store.get_entries(
+        connection, key, [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
+    )
+    seqs = [turn.seq for turn in turns if turn.seq in chosen.stubbed]
+    if not seqs:
+        return entries, ()
+    entries |= {entry.seq: entry for entry in await payload_store.read_stubbed_entries(connection, key, seqs)}
+    files = await payload_store.list_stored_files(connection, key, seqs)
+    return entries, tuple(
+        StubbedResult(
+            entries[seq].entry_id,
+            seq,
+            tuple(file.file_id for file in files[seq]),
+            sum(file.size_bytes for file in files[seq]),
+            chosen.full_token_counts[seq],
+        )
+        for seq in seqs
+    )
+
+
+async def _read_summary(connection: Connection, key: Key, chosen: Chosen) -> StoredEntry | None:
+    """Read the summary's entry, with the token count of what is read of it."""
+    if chosen.summary is None:
+        return None
+    entries = await entry_store.get_entries(connection, key, [chosen.summary.seq])
+    return entries[chosen.summary.seq]._replace(token_count=chosen.summary.token_count)
+
+
+def _counted_as_chosen(entries: dict[int, StoredEntry], chosen: Chosen) -> dict[int, StoredEntry]:
+    """Return the entries with the counts that they were chosen by."""
+    return entries | {
+        turn.seq: entries[turn.seq]._replace(token_count=turn.token_count)
+        for turn in turns_of(chosen.groups)
+        if turn.seq not in chosen.cut and entries[turn.seq].token_count != turn.token_count
+    }
