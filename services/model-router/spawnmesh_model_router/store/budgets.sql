@@ -25,7 +25,8 @@ left join budget_periods day
 -- Locks the row of the minute and the row of the day, always in this order. Changes nothing for a
 -- purged tenant. Index: budget_periods_pkey.
 insert into budget_periods as b (tenant_id, period, begin_time, token_count, spend_micros)
-select %(tenant_id)s, given.period, date_trunc(lower(given.period), now(), 'UTC'), %(token_count)s, %(spend_micros)s
+select %(tenant_id)s, given.period, date_trunc(lower(given.period), now(), 'UTC'), %(token_count)s,
+    %(spend_micros)s
 from (values ('MINUTE'), ('DAY')) as given (period)
 where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, period, begin_time) do update

@@ -21,7 +21,7 @@ BLOCKED = "BLOCKED"
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the model reads: a line of JSON, which may be missing, and a text.
+    """The result that the model reads: a line of JSON, which may be missing, and a text.
 
     `error_reason` is empty if the call succeeded.
     """
