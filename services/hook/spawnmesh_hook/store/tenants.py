@@ -1,5 +1,7 @@
 """The settings of tenants, and their purge."""
 
+from dataclasses import dataclass
+
 import psycopg
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Connection, Database
@@ -20,6 +22,14 @@ PURGED_TABLES = (
     "revision_keys",
     "deliveries",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedRows:
+    """The number of deleted rows, and of plugins among them."""
+
+    row_count: int
+    plugin_count: int
 
 
 async def get_settings_version(connection: Connection, tenant_id: str) -> int | None:
@@ -72,6 +82,19 @@ async def purge_rows(connection: Connection, tenant_id: str, table: str, limit: 
     """Delete at most `limit` rows of one of PURGED_TABLES. Return how many."""
     parameters = {"tenant_id": tenant_id, "limit": limit}
     return (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
+
+
+async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedRows:
+    """Delete at most `limit` rows, table by table."""
+    rows = plugins = 0
+    for table in PURGED_TABLES:
+        deleted = await purge_rows(connection, tenant_id, table, limit - rows)
+        rows += deleted
+        if table == "plugins":
+            plugins = deleted
+        if rows == limit:
+            break
+    return PurgedRows(rows, plugins)
 
 
 async def finish_purge(connection: Connection, tenant_id: str) -> None:
