@@ -1,5 +1,7 @@
 """The settings of tenants, and the rows that a purge of one deletes."""
 
+from dataclasses import dataclass
+
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -15,6 +17,14 @@ PURGED_TABLES = (
     "revision_keys",
     "deliveries",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedRows:
+    """The number of deleted rows, and of plugins among them."""
+
+    row_count: int
+    plugin_count: int
 
 
 async def get_settings_version(connection: Connection, tenant_id: str) -> int | None:
@@ -48,3 +58,16 @@ async def purge_rows(connection: Connection, tenant_id: str, table: str, limit: 
     """Delete at most `limit` rows of one of PURGED_TABLES. Return how many."""
     parameters = {"tenant_id": tenant_id, "limit": limit}
     return (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
+
+
+async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedRows:
+    """Delete at most `limit` rows, table by table."""
+    rows = plugins = 0
+    for table in PURGED_TABLES:
+        deleted = await purge_rows(connection, tenant_id, table, limit - rows)
+        rows += deleted
+        if table == "plugins":
+            plugins = deleted
+        if rows == limit:
+            break
+    return PurgedRows(rows, plugins)
