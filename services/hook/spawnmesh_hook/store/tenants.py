@@ -20,7 +20,7 @@ PURGED_TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class PurgedRows:
+class PurgedPage:
     """The number of deleted rows, and of plugins among them."""
 
     row_count: int
@@ -60,7 +60,7 @@ async def purge_rows(connection: Connection, tenant_id: str, table: str, limit: 
     return (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
 
 
-async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedRows:
+async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedPage:
     """Delete at most `limit` rows, table by table."""
     rows = plugins = 0
     for table in PURGED_TABLES:
@@ -70,4 +70,4 @@ async def purge_page(connection: Connection, tenant_id: str, limit: int) -> Purg
             plugins = deleted
         if rows == limit:
             break
-    return PurgedRows(rows, plugins)
+    return PurgedPage(rows, plugins)
