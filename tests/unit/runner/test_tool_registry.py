@@ -5,11 +5,11 @@ import json
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.call import result_text
-from spawnmesh_runner.tools.call_arguments import call_arguments
-from spawnmesh_runner.tools.registry import BUILT_IN, allowed, declaration, parameters_schema
+from spawnmesh_runner.tools.calling.call import result_text
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.registry import BUILT_IN, allowed, declaration, parameters_schema
+from spawnmesh_runner.tools.calling.tool import Arguments, Tool
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
-from spawnmesh_runner.tools.tool import Arguments, Tool
 
 
 def call(block: object) -> message_pb2.ToolCall:

@@ -70,7 +70,7 @@ async def beat(database: Any) -> None:
 
 async def sweep(database: Any) -> None:
     await Sweeper(
-        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, backlog=database
+        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, gauges=database
     ).sweep_forever()
 
 

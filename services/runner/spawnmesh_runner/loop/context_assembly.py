@@ -4,7 +4,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.tools.registry import declaration
+from spawnmesh_runner.tools.calling.registry import declaration
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 
 

@@ -8,7 +8,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.messages import calls_of, text_of
-from spawnmesh_runner.tools.call import BLOCKED
+from spawnmesh_runner.tools.calling.call import BLOCKED
 
 _TURNS = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MESSAGE, entry_pb2.ENTRY_KIND_COMPACTION])
 _KEPT_BACK = (f"{BLOCKED}: ", f"{Reason.PLUGIN_FAILED.value}: ")
