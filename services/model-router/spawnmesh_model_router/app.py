@@ -18,17 +18,17 @@ from spawnmesh_model_router.domain.answer import StreamTimeouts
 from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.jobs.worker import run_jobs
 from spawnmesh_model_router.metrics import RouterMetrics
+from spawnmesh_model_router.operations.budget_counter import BudgetCounter
+from spawnmesh_model_router.operations.bulkhead import DatabaseBulkhead
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
+from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
 from spawnmesh_model_router.settings import ModelRouterSettings, load_config, read_environment
-from spawnmesh_model_router.store.budget_counter import BudgetCounter
-from spawnmesh_model_router.store.bulkhead import DatabaseBulkhead
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
 from spawnmesh_model_router.store.cooldowns import COOLDOWNS_CHANNEL
 from spawnmesh_model_router.store.policies import POLICIES_CHANNEL
-from spawnmesh_model_router.store.policy_cache import PolicyCache
 
 
 @asynccontextmanager

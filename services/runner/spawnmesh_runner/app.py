@@ -15,7 +15,7 @@ from spawnmesh_runner.clients.workspace import remove_abandoned_workspaces
 from spawnmesh_runner.loop.claim_runs import claim_runs
 from spawnmesh_runner.loop.execute_run import execute_run
 from spawnmesh_runner.settings import RunnerSettings
-from spawnmesh_runner.tools.mcp_servers import load_mcp_sdk
+from spawnmesh_runner.tools.calling.mcp_servers import load_mcp_sdk
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_core.reasons import Reason
-from spawnmesh_model_router.store import bulkhead
+from spawnmesh_model_router.operations import bulkhead
 from spawnmesh_postgres.database import open_database
 
 from tests.support.model_router.fixtures import Answered, Router, World, user

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.watchdog import Watchdog
-from spawnmesh_model_router.store import bulkhead
+from spawnmesh_model_router.operations import bulkhead
 from spawnmesh_postgres.database import open_database
 
 from tests.support.model_router.fixtures import Answered, Router, World

@@ -17,8 +17,8 @@ from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Tool
 from spawnmesh_runner.tools.list_files import LIST_FILES
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Tool
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import MeshServer, build_server

@@ -12,8 +12,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT
-from spawnmesh_runner.loop.context import OUTPUT_LIMIT_NOTE
 from spawnmesh_runner.loop.messages import text_message
+from spawnmesh_runner.loop.unfinished_turn import OUTPUT_LIMIT_NOTE
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying

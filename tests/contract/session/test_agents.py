@@ -6,7 +6,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.tools.registry import BUILT_IN
+from spawnmesh_runner.tools.calling.registry import BUILT_IN
 from spawnmesh_session.domain.agents import BUILT_IN_TOOLS
 
 from tests.support.session.harness import Mesh

@@ -18,7 +18,7 @@ from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runner.clients.peers import open_peers
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.transcript import replay_earlier_turns
+from spawnmesh_runner.loop.earlier_turns import replay_earlier_turns
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer

@@ -3,8 +3,9 @@
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_runner.loop.context import PendingAnswer, messages_for_model, open_calls, pending_answer
 from spawnmesh_runner.loop.messages import text_message
+from spawnmesh_runner.loop.model_messages import messages_for_model
+from spawnmesh_runner.loop.unfinished_turn import PendingAnswer, open_calls, pending_answer
 
 RUN = "run_mine"
 

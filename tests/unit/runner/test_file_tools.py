@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_materialize import MaterializeError, MaterializeReason
 from spawnmesh_runner.clients.peers import Peers
-from spawnmesh_runner.tools.call import ToolOutcome, execute_call
-from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES
+from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call
+from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES
+from spawnmesh_runner.tools.calling.registry import BUILT_IN
+from spawnmesh_runner.tools.calling.tool import CallScope, TextResult
 from spawnmesh_runner.tools.list_files import MAX_ENTRIES, list_files
 from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
-from spawnmesh_runner.tools.registry import BUILT_IN
 from spawnmesh_runner.tools.search_files import MAX_FILE_BYTES, MAX_MATCHES, search_files
-from spawnmesh_runner.tools.tool import CallScope, TextResult
 from spawnmesh_runner.tools.write_file import MAX_WRITE_BYTES, write_file
 
 ESCAPES = ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "link.txt", "linked/outside.txt", "a\0b"]

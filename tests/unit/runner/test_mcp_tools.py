@@ -6,8 +6,8 @@ import structlog
 from mcp_types import Tool
 from spawnmesh_runner.clients.mcp.config import McpServer
 from spawnmesh_runner.clients.mcp.result import truncate_with_note
-from spawnmesh_runner.tools.mcp_tools import offer_tools
-from spawnmesh_runner.tools.tool import RemoteTool
+from spawnmesh_runner.tools.calling.mcp_tools import offer_tools
+from spawnmesh_runner.tools.calling.tool import RemoteTool
 
 from tests.support.runner.mcp_hostile import GOOD, UNUSABLE
 

@@ -3,7 +3,7 @@
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.tools.spawn_outcome import may_have_spawned
+from spawnmesh_runner.tools.calling.spawn_outcome import may_have_spawned
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import json
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.call_arguments import call_arguments
-from spawnmesh_runner.tools.registry import BUILT_IN, allowed, declaration, parameters_schema
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.registry import BUILT_IN, allowed, declaration, parameters_schema
+from spawnmesh_runner.tools.calling.tool import Arguments, Tool, json_line
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
-from spawnmesh_runner.tools.tool import Arguments, Tool, json_line
 
 
 def call(block: object) -> message_pb2.ToolCall:

@@ -16,7 +16,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.jobs.log_pruner import LogPruner
 from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
 from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 from spawnmesh_runner.loop import claim_runs as claim
 from spawnmesh_runner.loop import lease
@@ -70,7 +70,7 @@ async def beat(database: Any) -> None:
 
 async def sweep(database: Any) -> None:
     await Sweeper(
-        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, backlog=database
+        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, gauges=database
     ).sweep_forever()
 
 

@@ -2,7 +2,7 @@
 
 from spawnmesh_postgres.listener import Subscription
 
-from spawnmesh_model_router.store.policy_cache import PolicyCache
+from spawnmesh_model_router.operations.policy_cache import PolicyCache
 
 _INTERVAL_SECONDS = 300.0  # Bounds how long a lost notification can matter.
 

@@ -5,7 +5,7 @@ import asyncio
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.listener import Subscription
 
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 
 _INTERVAL_SECONDS = 30.0  # Bounds how long a lost notification can matter.
 _RETRY_SECONDS = 1.0

@@ -9,8 +9,8 @@ from spawnmesh_postgres.listener import Subscription
 
 from spawnmesh_model_router.jobs.refresh_policies import refresh_policies
 from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
-from spawnmesh_model_router.store.policy_cache import PolicyCache
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
+from spawnmesh_model_router.operations.policy_cache import PolicyCache
 
 _LAST_SYNC_SECONDS = 2.0
 

@@ -1,1 +1,1 @@
-"""Steps over several stores and clients that RPCs share."""
+"""Steps that RPCs and jobs share, with the caches, batches and the bulkhead before the stores."""

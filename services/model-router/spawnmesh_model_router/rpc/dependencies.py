@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
 
+from spawnmesh_model_router.operations.budget_counter import BudgetCounter
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
-from spawnmesh_model_router.store.budget_counter import BudgetCounter
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
-from spawnmesh_model_router.store.policy_cache import PolicyCache
+from spawnmesh_model_router.operations.policy_cache import PolicyCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.answer import Answer, TextPiece, Thought, ToolCall, Usage
 from spawnmesh_model_router.domain.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
+from spawnmesh_model_router.operations.budget_guard import generate_within_budget
 from spawnmesh_model_router.operations.event_batches import batch_events
-from spawnmesh_model_router.operations.quota_guard import generate_within_budget
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.messages import (
     parse_generate_request,

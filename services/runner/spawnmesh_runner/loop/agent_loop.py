@@ -11,7 +11,16 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT, OutputLimitReached, TurnBudget, TurnLimitExceeded
 from spawnmesh_runner.loop.assignment import Assignment, render_usage
 from spawnmesh_runner.loop.compaction import compact_transcript
-from spawnmesh_runner.loop.context import (
+from spawnmesh_runner.loop.context_assembly import assemble
+from spawnmesh_runner.loop.earlier_turns import replay_earlier_turns
+from spawnmesh_runner.loop.generate import generate, is_cut_off, model_call_seconds, without_refused_calls
+from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
+from spawnmesh_runner.loop.inbox import drain_inbox
+from spawnmesh_runner.loop.messages import calls_of, text_of
+from spawnmesh_runner.loop.prompt_window import close_window, open_window
+from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
+from spawnmesh_runner.loop.transcript_appends import append_answer
+from spawnmesh_runner.loop.unfinished_turn import (
     OUTPUT_LIMIT_NOTE,
     OpenCall,
     PendingAnswer,
@@ -19,18 +28,6 @@ from spawnmesh_runner.loop.context import (
     has_pending_answer,
     open_calls,
     pending_answer,
-)
-from spawnmesh_runner.loop.generate import generate, is_cut_off, model_call_seconds, without_refused_calls
-from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
-from spawnmesh_runner.loop.inbox import drain_inbox
-from spawnmesh_runner.loop.messages import calls_of, text_of
-from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
-from spawnmesh_runner.loop.transcript import (
-    append_answer,
-    assemble,
-    close_window,
-    open_window,
-    replay_earlier_turns,
 )
 
 # FinalizeRun dispatches hooks, and one hook may take ten minutes. If the session service dies

@@ -8,7 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.json_text import NotJson, parse_json
 
 from spawnmesh_runner.loop.messages import calls_of, map_calls
-from spawnmesh_runner.tools.call_arguments import LEFT_OUT, replace_arguments
+from spawnmesh_runner.tools.calling.call_arguments import LEFT_OUT, replace_arguments
 
 _MAX_BLOCKS = 256
 _MAX_NAME_BYTES = 256  # It also limits a tool call id.

@@ -19,8 +19,8 @@ from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.lost_files import LostFiles
-from spawnmesh_runner.tools.registry import BUILT_IN
-from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.calling.registry import BUILT_IN
+from spawnmesh_runner.tools.calling.tool import AnyTool
 
 
 @dataclass(frozen=True, slots=True)

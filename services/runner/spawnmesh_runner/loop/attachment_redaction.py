@@ -7,7 +7,7 @@ from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.messages import map_calls
-from spawnmesh_runner.tools.call_arguments import call_arguments, replace_arguments
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 from spawnmesh_runner.tools.sessions_spawn import (
     SESSIONS_SPAWN,
     SessionsSpawn,

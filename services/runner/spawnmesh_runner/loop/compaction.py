@@ -11,8 +11,8 @@ from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.context import is_own
 from spawnmesh_runner.loop.turn_progress import TurnProgress, turn_progress
+from spawnmesh_runner.loop.unfinished_turn import is_own
 
 log = structlog.get_logger()
 

@@ -22,10 +22,10 @@ from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage
 from spawnmesh_runner.loop.attachments import fetch_attachments
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
-from spawnmesh_runner.loop.transcript import acquire_writer, release_writer
+from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
 from spawnmesh_runner.settings import RunnerSettings
-from spawnmesh_runner.tools.mcp_servers import open_mcp_servers
-from spawnmesh_runner.tools.registry import allowed
+from spawnmesh_runner.tools.calling.mcp_servers import open_mcp_servers
+from spawnmesh_runner.tools.calling.registry import allowed
 
 log = structlog.get_logger()
 

@@ -18,9 +18,9 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import redact_files, restore_files
-from spawnmesh_runner.loop.context import OpenCall
-from spawnmesh_runner.tools.call import BLOCKED, ToolOutcome, refusal
-from spawnmesh_runner.tools.call_arguments import call_arguments, replace_arguments
+from spawnmesh_runner.loop.unfinished_turn import OpenCall
+from spawnmesh_runner.tools.calling.call import BLOCKED, ToolOutcome, refusal
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replace_arguments
 
 _DISPATCH_SECONDS = 660.0  # A plugin may take ten minutes.
 _MAX_RESULT_CHARS = 64 * 1024

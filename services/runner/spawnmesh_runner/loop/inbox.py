@@ -6,7 +6,7 @@ from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.messages import text_message
-from spawnmesh_runner.loop.transcript import append_message
+from spawnmesh_runner.loop.transcript_appends import append_message
 
 
 async def drain_inbox(assignment: Assignment) -> None:

@@ -6,7 +6,7 @@ from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.messages import calls_of
-from spawnmesh_runner.tools.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments
 from spawnmesh_runner.tools.write_file import WRITE_FILE
 
 _MAX_NAMES = 20

@@ -11,10 +11,10 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.compaction import current_turn
-from spawnmesh_runner.loop.context import messages_for_model
+from spawnmesh_runner.loop.model_messages import messages_for_model
 from spawnmesh_runner.loop.named_images import find_named_images
 from spawnmesh_runner.loop.turn_progress import TurnProgress
-from spawnmesh_runner.tools.registry import declaration
+from spawnmesh_runner.tools.calling.registry import declaration
 
 
 async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> pb.GenerateRequest:

@@ -13,14 +13,14 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.domain.idempotency_keys import call_request_id, result_key
 from spawnmesh_runner.loop.assignment import Assignment
-from spawnmesh_runner.loop.context import OpenCall
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
-from spawnmesh_runner.loop.transcript import append_message
-from spawnmesh_runner.tools.call import ToolOutcome, execute_call, refusal
-from spawnmesh_runner.tools.call_arguments import is_unredacted
-from spawnmesh_runner.tools.interrupted_spawn import interrupted_spawn_outcome
+from spawnmesh_runner.loop.transcript_appends import append_message
+from spawnmesh_runner.loop.unfinished_turn import OpenCall
+from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call, refusal
+from spawnmesh_runner.tools.calling.call_arguments import is_unredacted
+from spawnmesh_runner.tools.calling.interrupted_spawn import interrupted_spawn_outcome
+from spawnmesh_runner.tools.calling.tool import CallScope
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
-from spawnmesh_runner.tools.tool import CallScope
 
 _NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
 """The transcript refuses rewritten calls with these reasons."""

@@ -1,1 +1,1 @@
-"""The tools of an agent: one module for each, and the registry that lists them."""
+"""The tools of an agent: one module for each, and `calling` with what they share."""

@@ -6,8 +6,8 @@ from pydantic import Field
 from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.clients.threads import finish_in_thread
-from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, TextResult, Tool
+from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES, sha256_of
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool
 
 MAX_READ_BYTES = 64 * 1024
 SHOWN_BINARY_BYTES = 64

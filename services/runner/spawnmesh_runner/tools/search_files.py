@@ -14,7 +14,7 @@ from spawnmesh_materialize import (
 )
 
 from spawnmesh_runner.clients.threads import finish_in_thread
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, TextResult, Tool, list_result
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool, list_result
 
 MAX_MATCHES = 100
 MAX_FILES = 5_000

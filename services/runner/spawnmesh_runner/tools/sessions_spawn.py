@@ -15,8 +15,8 @@ from spawnmesh_materialize import open_for_reading
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.spawn_outcome import may_have_spawned, unknown_spawn_refusal
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.spawn_outcome import may_have_spawned, unknown_spawn_refusal
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 # The limit of one request. The tenant's own limits are usually tighter, and the mesh enforces
 # those.

@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.retry import retry_transient
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 MAX_WAIT_SECONDS = 600
 _RESPONSE_SECONDS = 10.0

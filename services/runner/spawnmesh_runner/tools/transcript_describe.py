@@ -5,7 +5,7 @@ from spawnmesh.transcript.v1 import file_service_pb2 as pb
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, TextResult, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool
 
 MAX_READ_BYTES = 500 * 1024
 _TEXT_TYPE = "text/plain"

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
 
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool, list_result
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool, list_result
 
 MAX_HITS = 50
 

@@ -9,7 +9,7 @@ from spawnmesh_materialize.errors import os_errors_typed
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 MAX_WRITE_BYTES = 1024 * 1024
 

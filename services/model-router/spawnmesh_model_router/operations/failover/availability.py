@@ -21,7 +21,7 @@ from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Sco
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.rotation import blocking_cooldown, other_credential, pick_credential
 from spawnmesh_model_router.domain.router_config import RouterConfig
-from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 
 _MAX_RETRY_AFTER_SECONDS = 86_400.0
 

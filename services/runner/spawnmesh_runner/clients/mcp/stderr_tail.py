@@ -23,7 +23,7 @@ class StderrTail:
         self._data = b""
 
     async def follow(self, stream: StreamReader) -> None:
-        """Read until the stream ends. A server whose errors nobody reads would wait for ever."""
+        """Read until the stream ends. A server would stop at a full pipe."""
         while chunk := await stream.read(_CHUNK_BYTES):
             self._data = (self._data + chunk)[-_KEPT_BYTES:]
 

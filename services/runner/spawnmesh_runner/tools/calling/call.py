@@ -10,8 +10,8 @@ from spawnmesh_materialize import MaterializeError
 
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.call_arguments import call_arguments
-from spawnmesh_runner.tools.tool import AnyTool, CallScope, TextResult, json_line, refused_path
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope, TextResult, json_line, refused_path
 
 log = structlog.get_logger()
 

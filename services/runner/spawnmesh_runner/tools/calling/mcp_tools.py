@@ -12,7 +12,7 @@ from mcp_types import Tool
 from spawnmesh_runner.clients.mcp.config import McpServer
 from spawnmesh_runner.clients.mcp.schema import UnusableSchema, argument_checker, inline_schema
 from spawnmesh_runner.domain.tools import mcp_prefix
-from spawnmesh_runner.tools.tool import CallScope, RemoteTool
+from spawnmesh_runner.tools.calling.tool import CallScope, RemoteTool
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.tool import CallScope
+from spawnmesh_runner.tools.calling.tool import CallScope
 
 _LISTED_COUNT, _SHOWN_COUNT = 100, 5
 

@@ -8,11 +8,11 @@ from spawnmesh_materialize import MaterializeError, MaterializeReason, open_for_
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.call import ToolOutcome
-from spawnmesh_runner.tools.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.call import ToolOutcome
+from spawnmesh_runner.tools.calling.call_arguments import call_arguments
+from spawnmesh_runner.tools.calling.spawn_outcome import unknown_spawn_refusal
+from spawnmesh_runner.tools.calling.tool import CallScope
 from spawnmesh_runner.tools.sessions_spawn import SessionsSpawn, is_redaction_marker
-from spawnmesh_runner.tools.spawn_outcome import unknown_spawn_refusal
-from spawnmesh_runner.tools.tool import CallScope
 
 _MASKED = "[$redacted:"  # The prefix of a secret that was masked in the stored call.
 

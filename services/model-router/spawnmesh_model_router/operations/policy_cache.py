@@ -5,9 +5,9 @@ from collections import OrderedDict
 import structlog
 
 from spawnmesh_model_router.domain.policy import TenantPolicy
-from spawnmesh_model_router.store.batcher import TenantBatcher
-from spawnmesh_model_router.store.budget_counter import BudgetCounter
-from spawnmesh_model_router.store.bulkhead import UNAVAILABLE, DatabaseBulkhead
+from spawnmesh_model_router.operations.batcher import TenantBatcher
+from spawnmesh_model_router.operations.budget_counter import BudgetCounter
+from spawnmesh_model_router.operations.bulkhead import UNAVAILABLE, DatabaseBulkhead
 from spawnmesh_model_router.store.policies import get_policy
 
 _MAX_TENANTS = 20_000

@@ -20,9 +20,9 @@ from spawnmesh_model_router.domain.events import (
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.policy import IMAGE_TOKENS, cost_micros, estimated_tokens
 from spawnmesh_model_router.domain.routing_request import RoutingRequest
+from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.failover.chain import call_chain
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
-from spawnmesh_model_router.store.budget_counter import BudgetCounter
 
 
 async def generate_within_budget(

@@ -12,7 +12,7 @@ import structlog
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.clients.mcp.config import McpServer
-from spawnmesh_runner.tools.tool import RemoteTool
+from spawnmesh_runner.tools.calling.tool import RemoteTool
 
 if TYPE_CHECKING:
     from spawnmesh_runner.clients.mcp.connection import McpConnection
@@ -82,7 +82,7 @@ async def _offered_tools(
     servers: Mapping[str, McpServer], connections: Mapping[str, "McpConnection"]
 ) -> McpTools:
     from spawnmesh_runner.clients.mcp.connection import ServerUnavailable
-    from spawnmesh_runner.tools.mcp_tools import offer_tools
+    from spawnmesh_runner.tools.calling.mcp_tools import offer_tools
 
     tools: list[RemoteTool] = []
     missing: list[str] = []

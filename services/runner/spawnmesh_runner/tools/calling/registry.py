@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from spawnmesh.model_router.v1 import generation_pb2
 
+from spawnmesh_runner.tools.calling.tool import AnyTool, RemoteTool, Tool
 from spawnmesh_runner.tools.list_files import LIST_FILES
 from spawnmesh_runner.tools.read_file import READ_FILE
 from spawnmesh_runner.tools.search_files import SEARCH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
-from spawnmesh_runner.tools.tool import AnyTool, RemoteTool, Tool
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 from spawnmesh_runner.tools.transcript_search import TRANSCRIPT_SEARCH
 from spawnmesh_runner.tools.write_file import WRITE_FILE

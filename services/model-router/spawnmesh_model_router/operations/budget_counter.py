@@ -8,9 +8,9 @@ from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_model_router.domain.errors import budget_exceeded
 from spawnmesh_model_router.domain.policy import Exceeded, Limits, Spent, exceeded
-from spawnmesh_model_router.store.batcher import TenantBatcher
+from spawnmesh_model_router.operations.batcher import TenantBatcher
+from spawnmesh_model_router.operations.bulkhead import UNAVAILABLE, DatabaseBulkhead
 from spawnmesh_model_router.store.budgets import charge_usage, count_requests
-from spawnmesh_model_router.store.bulkhead import UNAVAILABLE, DatabaseBulkhead
 
 _MAX_TENANTS = 20_000
 
