@@ -120,8 +120,9 @@ async def test_stored_bytes_are_not_sent_again(service: Service, tmp_path: Path)
     assert told == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("number", "code", "as_json"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True)]
+)
 async def test_an_interrupted_import_prints_how_to_resume(
     service: Service,
     superuser: Superuser,

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -81,11 +82,12 @@ async def open_router_process(
 ) -> AsyncIterator[RouterProcess]:
     """Yield a running router process, by default with the world's database.
 
-    It is killed with the block.
+    It is killed with the block. It knows the OpenAI-compatible provider alone: the SDK of Anthropic
+    takes as long to import as the rest of the process.
     """
     (port,) = free_ports(1)
     config = world.folder / f"{secrets.token_hex(4)}.json"
-    config.write_text(json.dumps(world.config()))
+    config.write_text(json.dumps(_without_anthropic(world)))
     async with caller_at(f"{LOOPBACK}:{port}", "model-router") as peer:
         router = RouterProcess(world, watchdog, peer, port, config, dsn or world.dsn.app)
         await router.start()
@@ -93,6 +95,14 @@ async def open_router_process(
             yield router
         finally:
             await router.kill()
+
+
+def _without_anthropic(world: World) -> dict[str, Any]:
+    config = world.config()
+    for table in (config["providers"], config["models"]):
+        for name in [name for name in table if name.startswith(world.anthropic)]:
+            del table[name]
+    return config
 
 
 class Line:
