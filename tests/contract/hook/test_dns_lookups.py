@@ -89,7 +89,7 @@ async def test_a_lookup_longer_than_the_timeout_does_not_count_against_the_plugi
 ) -> None:
     plugin = await mesh.plugin(ALLOW, host="a.slow.test")
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve))
-    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=1))
+    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(nanos=200_000_000))
     for _ in range(FAILURES_TO_OPEN):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
