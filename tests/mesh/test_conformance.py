@@ -63,10 +63,17 @@ def pairing(given: list[Any], expected: list[Any], **expect: Any) -> dict[str, A
     return {"given": {"given": {"messages": given}, "when": "x"}, "expect": {"messages": expected, **wanted}}
 
 
+@pytest.fixture(scope="module")
+async def examples(stack: Stack) -> dict[str, list[str]]:
+    """Replay all example cases; return the lines of each area."""
+    return {area: (await replayed(stack, area, file)).lines() for area, file in FILES.items()}
+
+
 @pytest.mark.parametrize("area", sorted(AREAS))
-async def test_every_example_case_passes_and_every_one_was_replayed(stack: Stack, area: str) -> None:
-    outcome = await replayed(stack, area, FILES[area])
-    assert outcome.lines() == [f"{len(json.loads(FILES[area].read_text()))} passed, 0 failed"]
+def test_every_example_case_passes_and_every_one_was_replayed(
+    examples: dict[str, list[str]], area: str
+) -> None:
+    assert examples[area] == [f"{len(json.loads(FILES[area].read_text()))} passed, 0 failed"]
 
 
 @pytest.mark.parametrize("area", sorted(AREAS))
@@ -241,9 +248,8 @@ async def test_pairing_other_than_expected_is_shown(stack: Stack, tmp_path: Path
     assert lines[-1] == "0 passed, 12 failed"
 
 
+@pytest.mark.usefixtures("examples")
 async def test_replay_leaves_neither_files_nor_transcripts(stack: Stack) -> None:
-    for area, file in FILES.items():
-        await replayed(stack, area, file)
     left = (
         "select (select count(*) from attachment_blob.sets where tenant_id like 'conformance%%' and state <> 'RELEASED'),"
         " (select count(*) from attachment_blob.sets where tenant_id like 'conformance%%'),"

@@ -25,6 +25,7 @@ from spawnmesh_devstack.family import family, signal_all
 from spawnmesh_devstack.watchdog import Watchdog
 
 _POLL_SECONDS = 0.01
+_PROBE_SECONDS = 0.05  # A probe is a call or a query, and a process needs a second to start.
 _TAIL_BYTES = 16_384
 _ORPHAN_GRACE_SECONDS = 3.0
 
@@ -156,7 +157,7 @@ async def until_ready(
             raise StartFailed(process.name, f"ended with status {process.returncode}", process.tail())
         if time.monotonic() > deadline:
             raise StartFailed(process.name, f"not ready after {timeout_seconds:g} s", process.tail())
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_PROBE_SECONDS)
 
 
 async def _until(condition: Callable[[], bool], timeout_seconds: float = math.inf) -> None:

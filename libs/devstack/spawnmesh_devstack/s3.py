@@ -35,7 +35,8 @@ _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 # All buckets share their volumes. By default each bucket gets volumes of its own, and the first
 # puts into a bucket wait up to a second until the master has created one. No bucket can have the
 # name of the collection: SeaweedFS deletes the collection that is named like a deleted bucket.
-_STORAGE_RULES = {"locations": [{"locationPrefix": "/buckets/", "collection": "all_buckets"}]}
+_COLLECTION = "all_buckets"
+_STORAGE_RULES = {"locations": [{"locationPrefix": "/buckets/", "collection": _COLLECTION}]}
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class S3Server:
             server = self._run("s3", self._server_arguments())
             await until_ready(server, lambda: self._serves(http), _START_SECONDS)
             if self._endpoint is None:
-                await until_ready(server, lambda: self._keeps_storage_rules(http), _START_SECONDS)
+                await until_ready(server, lambda: self._shares_volumes(http), _START_SECONDS)
         address = f"{LOOPBACK}:{self._s3_port}"
         self._endpoint = S3Endpoint(address, access_key, secret_key, f"http://{address}", _ROLE_ARN, _REGION)
         self._report(f"S3 is ready on {address}")
@@ -209,11 +210,18 @@ class S3Server:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def _keeps_storage_rules(self, http: aiohttp.ClientSession) -> bool:
-        url = f"http://{LOOPBACK}:{self._filer_port}/etc/seaweedfs/filer.conf"
+    async def _shares_volumes(self, http: aiohttp.ClientSession) -> bool:
+        """Store the rules and create the first volume. Return whether both are done."""
+        rules = f"http://{LOOPBACK}:{self._filer_port}/etc/seaweedfs/filer.conf"
+        grow = f"http://{LOOPBACK}:{self._master_port}/vol/grow?count=1&collection={_COLLECTION}"
         try:
-            async with http.put(url, json=_STORAGE_RULES) as response:
-                return response.ok
+            async with http.put(rules, json=_STORAGE_RULES) as stored:
+                if not stored.ok:
+                    return False
+            if any((self._data_dir / "volumes").glob(f"{_COLLECTION}_*.dat")):
+                return True
+            async with http.get(grow) as grown:
+                return grown.ok
         except (aiohttp.ClientError, TimeoutError):
             return False
 

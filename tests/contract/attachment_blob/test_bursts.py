@@ -62,7 +62,7 @@ async def test_StageSet__burst_of_large_sets_needs_bounded_memory_and_does_not_b
         done = asyncio.Event()
         watching = asyncio.ensure_future(highest_rss(process, done))
         files = [base64(f"{number}", b64.b64encode(os.urandom(MIB)).decode()) for number in range(4)]
-        burst = [asyncio.ensure_future(outcome_of(busy.stage(*files, timeout_seconds=60))) for _ in range(80)]
+        burst = [asyncio.ensure_future(outcome_of(busy.stage(*files, timeout_seconds=60))) for _ in range(50)]
         await first_done(burst, 1)
 
         await other.stage(text("a", "second"))

@@ -110,8 +110,8 @@ async def test_calls_under_load_never_use_expired_credentials(
         try:
             async with open_s3_calls(tenant.service.settings) as calls:
                 objects = ObjectStore(buckets, calls)
-                for _ in range(330):
-                    clock.by += timedelta(minutes=1)
+                for _ in range(165):
+                    clock.by += timedelta(minutes=2)
                     await objects.put_all(tenant.tenant_id, {SHA256_OF_X: b"x"})
         finally:
             stop.set()

@@ -79,7 +79,7 @@ async def test_ReadFile__readers_of_one_tenant_do_not_block_other_tenants(
 ) -> None:
     monkeypatch.setattr(file_reader, "_WAIT_SECONDS", 0.5)
     monkeypatch.setattr(file_reader, "_RETRY_SECONDS", 0.2)
-    async with service(read_max_streams=2, read_idle_seconds=4.0) as running:
+    async with service(read_max_streams=2, read_idle_seconds=2.0) as running:
         (tenant, set_id), (other, others_id) = await with_file(running), await with_file(running)
         dawdling = await begin(tenant, set_id)
 

@@ -26,7 +26,11 @@ def gateway(s3: S3Endpoint) -> Iterator[Gateway]:
 @pytest.fixture
 async def tenant(databases: dict[str, ServiceDsn], gateway: Gateway, keys: Path) -> AsyncIterator[Tenant]:
     async with open_blob_service(
-        databases["attachment_blob"], gateway.endpoint, keys, s3_max_threads=THREADS
+        databases["attachment_blob"],
+        gateway.endpoint,
+        keys,
+        s3_max_threads=THREADS,
+        s3_read_timeout_seconds=1.0,
     ) as service:
         tenant = service.tenant()
         await tenant.prepare()

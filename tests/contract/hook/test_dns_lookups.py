@@ -9,6 +9,7 @@ from threading import Event
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh_core.reasons import Reason
+from spawnmesh_hook.clients import dns_resolver
 from spawnmesh_hook.clients.dns_resolver import MAX_LOOKUPS_OF_TENANT
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_hook.domain.endpoints import Address
@@ -41,6 +42,12 @@ def names() -> Iterator[Names]:
     names.released.set()
 
 
+@pytest.fixture
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up a lookup after half a second."""
+    monkeypatch.setattr(dns_resolver, "TIMEOUT_SECONDS", 0.5)
+
+
 async def test_lookups_of_one_tenant_do_not_block_other_tenants(mesh: HookMesh, names: Names) -> None:
     plugin, replica = await mesh.plugin(ALLOW, host="good.test"), await mesh.replica(resolve=names.resolve)
     tenant, hostile = mesh.tenant(replica), mesh.tenant(replica)
@@ -57,6 +64,7 @@ async def test_lookups_of_one_tenant_do_not_block_other_tenants(mesh: HookMesh, 
     assert len(await hostile.plugin_names()) == 40
 
 
+@pytest.mark.usefixtures("short_timeout")
 async def test_a_failed_dns_lookup_does_not_count_against_the_plugin(mesh: HookMesh, names: Names) -> None:
     plugin = await mesh.plugin(ALLOW, host="a.slow.test")
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve))
@@ -64,7 +72,7 @@ async def test_a_failed_dns_lookup_does_not_count_against_the_plugin(mesh: HookM
     for _ in range(FAILURES_TO_OPEN):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
-        assert "name failed: no answer of the resolver within 2 s" in caught.value.message
+        assert "name failed: no answer of the resolver within 0.5 s" in caught.value.message
     names.released.set()
     assert (await tenant.spawn()).decision == ALLOW
     names.is_down = True
@@ -81,7 +89,7 @@ async def test_a_lookup_longer_than_the_timeout_does_not_count_against_the_plugi
 ) -> None:
     plugin = await mesh.plugin(ALLOW, host="a.slow.test")
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve))
-    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=1))
+    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(nanos=200_000_000))
     for _ in range(FAILURES_TO_OPEN):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
@@ -90,6 +98,7 @@ async def test_a_lookup_longer_than_the_timeout_does_not_count_against_the_plugi
     assert (await tenant.spawn()).decision == ALLOW
 
 
+@pytest.mark.usefixtures("short_timeout")
 async def test_RegisterPlugin__the_tenant_has_its_maximum_of_lookups(mesh: HookMesh, names: Names) -> None:
     plugin = await mesh.plugin(ALLOW, host="good.test")
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve))
@@ -101,11 +110,12 @@ async def test_RegisterPlugin__the_tenant_has_its_maximum_of_lookups(mesh: HookM
     await asyncio.gather(*slow)
     with refused(Reason.ENDPOINT_NOT_REACHED) as caught:
         await tenant.register("gate", plugin.endpoint, SPAWN, allow_unreachable=False)
-    assert "its maximum, did not end within 2 s" in caught.value.message
+    assert "its maximum, did not end within 0.5 s" in caught.value.message
     names.released.set()
     await tenant.register("gate", plugin.endpoint, SPAWN, allow_unreachable=False)
 
 
+@pytest.mark.usefixtures("short_timeout")
 async def test_RegisterPlugin__a_name_outside_the_list_whose_lookup_fails(
     mesh: HookMesh, names: Names
 ) -> None:

@@ -115,9 +115,12 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
         requests.close()
 
 
-@pytest.mark.parametrize("swallowed", ["asyncio.CancelledError", "BaseException"])
-def test_process_abandons_a_task_that_ignores_cancellations(ends: Ends, swallowed: str) -> None:
-    code, events, errors = ends(f"sys.exit(run_process(main(returned(), [deaf({swallowed}, float('inf'))])))")
+@pytest.mark.parametrize(
+    ("swallowed", "set_up"), [("asyncio.CancelledError", ""), ("BaseException", AT_ONCE)]
+)
+def test_process_abandons_a_task_that_ignores_cancellations(ends: Ends, swallowed: str, set_up: str) -> None:
+    run = f"sys.exit(run_process(main(returned(), [deaf({swallowed}, float('inf'))])))"
+    code, events, errors = ends(set_up, run)
     assert (code, errors) == (7, "")
     assert [(event["event"], event["level"], event["service"]) for event in events] == [
         ("tasks_abandoned", "warning", "test")

@@ -20,6 +20,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh_runtime import jwks
 from spawnmesh_runtime.jwks import JwksUrl
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import build_server
@@ -182,7 +183,11 @@ async def test_calls_share_a_first_fetch_that_fails(
     assert (len(answers), codes, endpoint.fetches) == (20, {grpc.StatusCode.UNAVAILABLE}, 1)
 
 
-async def test_keys_that_come_byte_by_byte_are_given_up(endpoint: Endpoint) -> None:
+async def test_keys_that_come_byte_by_byte_are_given_up(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes within the timeout of a fetch, and all of them take a multiple of it."""
+    monkeypatch.setattr(jwks, "_URL_TIMEOUT_SECONDS", 1.0)
     endpoint.byte_seconds = 0.2
     async with asyncio.timeout(8):
         assert not await TokenVerifier(JwksUrl(endpoint.url)).has_keys()
