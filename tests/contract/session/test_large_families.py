@@ -81,27 +81,12 @@ async def nothing_to_do(mesh: Mesh, remains: Remains) -> AsyncIterator[None]:
         await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
 
 
-async def ended_family(mesh: Mesh, remains: Remains, members: int) -> str:
-    """A session and its children, which have ended."""
-    root = (await mesh.spawn()).session_id
-    await copies(remains, mesh.tenant, root, members - 1, "aa", parents=[root])
-    return root
-
-
-async def test_DeleteSession__large_family_is_gone_when_it_answers(mesh: Mesh, remains: Remains) -> None:
-    members = PAGE + 1
-    family = await ended_family(mesh, remains, members)
-    assert await delete(mesh, family, timeout=5.0) == members
-    assert await left(remains, mesh.tenant) == 0
-    await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert set((await remains.of(mesh.tenant)).values()) == {0}
-
-
 async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_deleted_to_its_end(
     mesh: Mesh, remains: Remains
 ) -> None:
     """Without its root, no caller could name the rest of the family."""
-    family = await ended_family(mesh, remains, 2 * PAGE + 1)
+    family = (await mesh.spawn()).session_id
+    await copies(remains, mesh.tenant, family, 2 * PAGE, "aa", parents=[family])
     seen = []
     for crash_at in (2, 3, 5):  # In the first page, behind it, and in the second.
         before = await left(remains, mesh.tenant)
@@ -115,7 +100,9 @@ async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_de
     assert await left(remains, mesh.tenant) == 0
 
 
-async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Mesh, remains: Remains) -> None:
+async def test_DeleteSession__large_family_that_lives_is_ended_in_pages_and_gone_when_it_answers(
+    mesh: Mesh, remains: Remains
+) -> None:
     root = (await mesh.spawn()).session_id
     await copies(remains, mesh.tenant, root, PAGE + 1, "aa", parents=[root], ended_for=None)
     async with components_of(mesh.settings) as components:
@@ -123,8 +110,10 @@ async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Me
             await crashing(components, Steps(5)).deps.deleter.delete(mesh.tenant, root)
     assert (await mesh.get(root)).state == session_pb2.SESSION_STATE_CLOSED, "what is ended stays so"
     assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 2
-    assert await delete(mesh, root) == PAGE + 2
+    assert await delete(mesh, root, timeout=5.0) == PAGE + 2
     assert await left(remains, mesh.tenant) == 0
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert set((await remains.of(mesh.tenant)).values()) == {0}
 
 
 async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(

@@ -25,7 +25,7 @@ PURGED_TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class PurgedRows:
+class PurgedPage:
     """The number of deleted rows, and of plugins among them."""
 
     row_count: int
@@ -84,7 +84,7 @@ async def purge_rows(connection: Connection, tenant_id: str, table: str, limit: 
     return (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
 
 
-async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedRows:
+async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedPage:
     """Delete at most `limit` rows, table by table."""
     rows = plugins = 0
     for table in PURGED_TABLES:
@@ -94,7 +94,7 @@ async def purge_page(connection: Connection, tenant_id: str, limit: int) -> Purg
             plugins = deleted
         if rows == limit:
             break
-    return PurgedRows(rows, plugins)
+    return PurgedPage(rows, plugins)
 
 
 async def finish_purge(connection: Connection, tenant_id: str) -> None:
