@@ -5,19 +5,24 @@ from spawnmesh_core.errors import MeshError
 
 from tests.support.chaos.failpoints import Fault
 from tests.support.chaos.recovery_checks import RecoveryChecks
-from tests.support.chaos.spawning import EACH_STEP, TYPED, open_spawning
+from tests.support.chaos.spawning import EACH_STEP, TYPED, Spawning, open_spawning
 from tests.support.chaos.steps import SPAWNED_BEFORE, steps_of
 from tests.support.chaos.victim import Victim
 from tests.support.session.harness import Mesh
 
 
-@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.CUT])
 @pytest.mark.parametrize(("file", "step"), EACH_STEP)
 async def test_SpawnSession__failed(
-    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str, fault: Fault
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str
 ) -> None:
-    spawning = await open_spawning(mesh, victim, recovery, file)
-    with victim.planned(step, fault) as failpoints:
+    """Then the step fails with all that follows, in another spawn by the same run."""
+    failing = await open_spawning(mesh, victim, recovery, file)
+    await _failed(failing, step, Fault.FAIL)
+    await _failed(await failing.another(), step, Fault.CUT)
+
+
+async def _failed(spawning: Spawning, step: str, fault: Fault) -> None:
+    with spawning.victim.planned(step, fault) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
     assert not isinstance(heard, MeshError) or heard.reason in TYPED

@@ -22,11 +22,11 @@ from tests.support.session.statements import SQL
 from tests.support.session.tables import superuser, sweeping
 
 MANY = 150
-DUE = 8_000
+DUE = 5_000
 MAX_BLOCKS = 2_000
 # The other tenants that the planner knows, and the sessions of each. With the allowance for each
 # tenant, the limit is still below a block for each due entry.
-KNOWN = {"never": (0, 0), "tenants of a session": (200, 1), "one tenant": (1, 1000)}
+KNOWN = {"never": (0, 0), "tenants of a session": (100, 1), "one tenant": (1, 1000)}
 SHARE = 16
 _LONG_DUE = """
 insert into session.work_queue (tenant_id, kind, subject_id, due_time)
@@ -67,7 +67,7 @@ async def test_one_sweep_sees_to_what_is_due_of_all_tenants(
 def crowded(
     postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
 ) -> Iterator[Grown]:
-    """A tenant of which 8,000 of each kind are due, and one with a single one of each, due later.
+    """A tenant of which 5,000 of each kind are due, and one with a single one of each, due later.
 
     The planner knows of other tenants at most. The databases' roles exist.
     """

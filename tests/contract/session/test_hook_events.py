@@ -165,22 +165,16 @@ OUTCOMES = [
 ]
 
 
-@pytest.mark.parametrize("path", [*ENDED, taken_over, *DELETED], ids=lambda path: path.__name__)
-async def test_start_and_end_of_a_session_are_published(stage: Stage, postgres: Any, path: Path) -> None:
+@pytest.mark.parametrize(("path", "outcome"), OUTCOMES, ids=[path.__name__ for path, _ in OUTCOMES])
+async def test_start_and_end_of_a_session_are_published_with_outcome_and_delivery_target(
+    stage: Stage, postgres: Any, path: Path, outcome: str
+) -> None:
     session_id = await path(stage)
     for _ in range(2):
         await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
     spawned = ["SUBAGENT_SPAWNED"] if path in (killed_with_its_parent, deleted_with_its_parent) else []
     expected = ["AGENT_END", "SESSION_END", "SESSION_START", "SUBAGENT_ENDED", *spawned]
     assert await published_hooks(postgres, stage.mesh.tenant, session_id) == expected
-
-
-@pytest.mark.parametrize(("path", "outcome"), OUTCOMES, ids=[path.__name__ for path, _ in OUTCOMES])
-async def test_outcome_and_delivery_target_of_a_run_are_published(
-    stage: Stage, postgres: Any, path: Path, outcome: str
-) -> None:
-    session_id = await path(stage)
-    await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
     events = await events_of(postgres, stage.mesh.tenant, session_id)
     ends = [
         getattr(event, kind)
@@ -192,10 +186,13 @@ async def test_outcome_and_delivery_target_of_a_run_are_published(
         event.run_id for event in events if event.WhichOneof("event") in ("agent_end", "subagent_ended")
     }
     assert len(run_ids - {""}) == 1
-    expected = f"chat:{outcome}/{session_id}/{run_ids.pop()}"
-    assert [event.subagent_ended.delivery_target for event in events if event.HasField("subagent_ended")] == [
-        expected
-    ]
+    target = f"chat:{outcome}/{session_id}/{run_ids.pop()}"
+    targets = [event.subagent_ended.delivery_target for event in events if event.HasField("subagent_ended")]
+    assert targets == [target]
+
+
+def test_outcomes_name_every_end() -> None:
+    assert {path for path, _ in OUTCOMES} == {*ENDED, taken_over, *DELETED}
 
 
 async def test_no_event_of_a_deleted_tenant_is_published(stage: Stage, postgres: Any) -> None:

@@ -23,7 +23,7 @@ from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import Remains
 from tests.support.session.worker import components_of, work_once
 
-MEMBERS = 1_201
+PAGE = 500  # Of a deletion.
 
 _COPY = """
 insert into session.sessions
@@ -81,27 +81,12 @@ async def nothing_to_do(mesh: Mesh, remains: Remains) -> AsyncIterator[None]:
         await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
 
 
-@pytest.fixture
-async def family(mesh: Mesh, remains: Remains) -> str:
-    """A session and its children, which have ended."""
-    root = (await mesh.spawn()).session_id
-    await copies(remains, mesh.tenant, root, MEMBERS - 1, "aa", parents=[root])
-    return root
-
-
-async def test_DeleteSession__large_family_is_gone_when_it_answers(
-    mesh: Mesh, remains: Remains, family: str
-) -> None:
-    assert await delete(mesh, family, timeout=5.0) == MEMBERS
-    assert await left(remains, mesh.tenant) == 0
-    await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert set((await remains.of(mesh.tenant)).values()) == {0}
-
-
 async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_deleted_to_its_end(
-    mesh: Mesh, remains: Remains, family: str
+    mesh: Mesh, remains: Remains
 ) -> None:
     """Without its root, no caller could name the rest of the family."""
+    family = (await mesh.spawn()).session_id
+    await copies(remains, mesh.tenant, family, 2 * PAGE, "aa", parents=[family])
     seen = []
     for crash_at in (2, 3, 5):  # In the first page, behind it, and in the second.
         before = await left(remains, mesh.tenant)
@@ -110,21 +95,25 @@ async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_de
                 await crashing(components, Steps(crash_at)).deps.deleter.delete(mesh.tenant, family)
         assert (await mesh.get(family)).session_id == family
         seen.append(before - await left(remains, mesh.tenant))
-    assert seen == [0, 500, 500]
-    assert await delete(mesh, family) == MEMBERS - 1_000
+    assert seen == [0, PAGE, PAGE]
+    assert await delete(mesh, family) == 1
     assert await left(remains, mesh.tenant) == 0
 
 
-async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Mesh, remains: Remains) -> None:
+async def test_DeleteSession__large_family_that_lives_is_ended_in_pages_and_gone_when_it_answers(
+    mesh: Mesh, remains: Remains
+) -> None:
     root = (await mesh.spawn()).session_id
-    await copies(remains, mesh.tenant, root, 600, "aa", parents=[root], ended_for=None)
+    await copies(remains, mesh.tenant, root, PAGE + 1, "aa", parents=[root], ended_for=None)
     async with components_of(mesh.settings) as components:
         with impersonate(mesh.tenant), pytest.raises(Crash):
             await crashing(components, Steps(5)).deps.deleter.delete(mesh.tenant, root)
     assert (await mesh.get(root)).state == session_pb2.SESSION_STATE_CLOSED, "what is ended stays so"
-    assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 101
-    assert await delete(mesh, root) == 601
+    assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 2
+    assert await delete(mesh, root, timeout=5.0) == PAGE + 2
     assert await left(remains, mesh.tenant) == 0
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert set((await remains.of(mesh.tenant)).values()) == {0}
 
 
 async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(
@@ -134,14 +123,14 @@ async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the
     root = (await mesh.spawn()).session_id
     held = await mesh.claim(root)
     parents = await copies(remains, mesh.tenant, root, 3, "aa", parents=[root], ended_for=None)
-    await copies(remains, mesh.tenant, root, 199, "bb", parents=parents, ended_for=None)
+    await copies(remains, mesh.tenant, root, 139, "bb", parents=parents, ended_for=None)
     living = []
     async with components_of(mesh.settings) as components:
         for crash_at in (2, 4, 5):  # In the first page, behind it, and in the second.
             with impersonate(mesh.tenant), pytest.raises(Crash):
                 await crashing(components, Steps(crash_at)).deps.killer.kill(mesh.tenant, root, None)
             living.append(await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'"))
-    assert living == [601, 401, 201]
+    assert living == [421, 221, 21]
     assert (await mesh.get(root)).latest_run.state == session_pb2.RUN_STATE_KILLED
     for killed_now in (0, 0):
         answer = await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root))
@@ -157,7 +146,7 @@ async def test_KillSession__a_run_ends_its_own_large_family(mesh: Mesh, remains:
     """It is killed itself with the first page."""
     root = (await mesh.spawn()).session_id
     held = await mesh.claim(root)
-    await copies(remains, mesh.tenant, root, 400, "aa", parents=[root], ended_for=None)
+    await copies(remains, mesh.tenant, root, 250, "aa", parents=[root], ended_for=None)
     answer = await mesh.run(held, mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root))
     assert answer.killed_run_count == 1
     assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 0

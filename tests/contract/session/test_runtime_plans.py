@@ -11,28 +11,22 @@ from spawnmesh_postgres.database import ALL_TENANTS
 from tests.support.session.grown import TENANT, Grown, come_alive, grown_database
 from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
 
-WAITING = 20_000
+WAITING = 10_000
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
-_FOR_EXTERNAL = """
-update session.work_queue set runtime = 'EXTERNAL',
-    due_time = now() - interval '1 hour' - random() * interval '1 hour'
-where tenant_id = %s and kind = 'RUN' and subject_id <> all (%s)
-"""
 
 
 @pytest.fixture(scope="module", params=[COUNTED[name] for name in REGIMES], ids=REGIMES)
 def crowded(
     postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
 ) -> Iterator[tuple[Grown, list[str]]]:
-    """A tenant with 20,000 waiting EXTERNAL runs, then four SUBAGENT runs; and these four."""
+    """A tenant with 10,000 waiting EXTERNAL runs, then four SUBAGENT runs; and these four."""
     others, size, _ = request.param
     with (
         grown_database(postgres.superuser_dsn, others=others, size=size, count=0) as grown,
         psycopg.connect(grown.superuser_dsn, autocommit=True) as link,
     ):
-        run_ids = [f"RUN{session_id[3:]}" for session_id in come_alive(link, TENANT, WAITING)[-4:]]
-        link.execute(_FOR_EXTERNAL, (TENANT, run_ids))
-        yield grown, run_ids
+        waiting = come_alive(link, TENANT, WAITING, external=WAITING - 4)
+        yield grown, [f"RUN{session_id[3:]}" for session_id in waiting[-4:]]
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

@@ -13,7 +13,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from tests.support.session.grown import BEING_SPAWNED, FILL_TENANT, TENANT, Grown, grown_database
 from tests.support.session.statements import SQL
 
-SESSIONS = 20_000
+SESSIONS = 8_000
 FEW_BLOCKS = 60
 MORE_BLOCKS = {
     "activate_session": 120,
@@ -193,7 +193,7 @@ def test_a_spawn_by_a_client_touches_a_few_blocks(grown: Grown) -> None:
     }
     with psycopg.connect(grown.superuser_dsn, row_factory=dict_row, autocommit=True) as owner:
         for statement in FILL_TENANT:
-            owner.execute(statement, {"tenant": SMALL})
+            owner.execute(statement, {"tenants": [SMALL]})
     assert blocks_touched(grown, "begin_spawn", values) <= FEW_BLOCKS
     with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
         assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": True}

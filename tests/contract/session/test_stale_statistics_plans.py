@@ -12,7 +12,7 @@ from spawnmesh_postgres.database import ALL_TENANTS
 from tests.support.session.grown import TENANT, Grown, come_alive, grown_database
 from tests.support.session.plans import COUNTED, blocks_touched
 
-SESSIONS = 10_000
+SESSIONS = 6_000
 FEW_BLOCKS = 60
 
 BY_ID: dict[str, dict[str, Any]] = {

@@ -50,7 +50,11 @@ class RecoveryChecks:
     async def work(self) -> None:
         """Every job that waits."""
         await self.components.job_app.run_worker_async(
-            wait=False, concurrency=4, install_signal_handlers=False, delete_jobs="successful"
+            wait=False,
+            concurrency=4,
+            install_signal_handlers=False,
+            listen_notify=False,
+            delete_jobs="successful",
         )
 
     async def rows(self, query: str, *parameters: Any) -> list[DictRow]:

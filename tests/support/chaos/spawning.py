@@ -1,7 +1,7 @@
 """A spawn with a file that is interrupted, and its invariants."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -41,6 +41,12 @@ class Spawning:
     parent: run_pb.ClaimedRun | None
     request: dict[str, Any]
     before: dict[str, int]
+
+    async def another(self) -> "Spawning":
+        """Return another spawn by the same caller, with other content in a file of the same name."""
+        [file] = self.request["attachments"]
+        request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file.name, "bye")]}
+        return replace(self, request=request, before=await self.recovery.remains.of(self.mesh.tenant))
 
     async def call(self, at: Mesh) -> Answer:
         """The session, or the refusal."""

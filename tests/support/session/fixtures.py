@@ -158,6 +158,10 @@ async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> No
 
 
 @pytest.fixture(scope="session")
-def remains(postgres: Postgres, s3: S3Endpoint, migrated: dict[str, ServiceDsn]) -> Remains:
+async def remains(
+    postgres: Postgres, s3: S3Endpoint, migrated: dict[str, ServiceDsn]
+) -> AsyncIterator[Remains]:
     """Counts what a tenant has."""
-    return Remains(postgres.superuser_dsn, s3)
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
+        yield Remains(dsn, link, s3)

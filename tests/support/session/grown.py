@@ -1,6 +1,6 @@
 """A database of the session service with a tenant that grew after the last analyze."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +15,21 @@ from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
 TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
+_TEMPLATE = "grown_template"
 TABLES = ("tenants", "sessions", "runs", "work_queue", "inbox_messages", "session_events", "agents")
 
 FILL_TENANT = (
     """
     insert into session.agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents,
         max_turn_count, context_token_budget)
-    values (%(tenant)s, 'default', '', '{}', '{}', '{}', 0, 0)
+    select unnest(%(tenants)s::text[]), 'default', '', '{}', '{}', '{}', 0, 0
     """,
     """
     insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
-    values (%(tenant)s, '', '{"deleteAfter": "86400s"}', 32, true)
+    select unnest(%(tenants)s::text[]), '', '{"deleteAfter": "86400s"}', 32, true
     """,
 )
-"""The tenant and its agent."""
+"""The tenants and their agents."""
 
 _FILL = (
     *FILL_TENANT,
@@ -37,42 +38,46 @@ _FILL = (
         label, model, mode, context, cleanup,
         runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent,
         last_cursor, create_time, end_time)
-    select %(tenant)s, ids[n], 'r' || n || %(tenant)s, '', 'CLOSED', 'default', '', '', 'RUN',
+    select tenant, ids[n], 'r' || n || tenant, '', 'CLOSED', 'default', '', '', 'RUN',
         'ISOLATED', 'DELETE', 'SUBAGENT',
         case when n > 1 then ids[1] else '' end, '', case when n > 1 then ids[:1] else '{}' end,
         '1 hour', '', '', 3,
         now() - interval '10 days', now() - interval '9 days' + n * interval '1 second'
-    from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
+    from (
+        select tenant, array_agg(id order by id) as ids
+        from unnest(%(tenant_of)s::text[], %(ids)s::text[]) given (tenant, id) group by tenant
+    ) given, generate_series(1, cardinality(ids)) n
+    order by tenant, n
     """,
     """
     insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time, end_time)
     select tenant_id, 'run' || substr(session_id, 4), session_id, 'SUCCEEDED', 1,
         now() - interval '9 days', now() - interval '9 days'
-    from session.sessions where tenant_id = %(tenant)s
+    from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """
     insert into session.session_events (tenant_id, session_id, cursor, event_time, kind)
     select tenant_id, session_id, n, end_time + n * interval '1 second', 'RUN'
-    from session.sessions, generate_series(1, 3) n where tenant_id = %(tenant)s
+    from session.sessions, generate_series(1, 3) n where tenant_id = any (%(tenants)s)
     """,
     """
     insert into session.inbox_messages (tenant_id, session_id, key, text, acknowledge_time)
-    select tenant_id, session_id, 'k', '', end_time from session.sessions where tenant_id = %(tenant)s
+    select tenant_id, session_id, 'k', '', end_time from session.sessions
+    where tenant_id = any (%(tenants)s)
     """,
     """
     insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
     select tenant_id, kind, kind || substr(session_id, 4), now() + interval '1 hour',
         now() + interval '1 hour'
-    from session.sessions, unnest(array['RUN', 'DELETE']) kind where tenant_id = %(tenant)s
+    from session.sessions, unnest(array['RUN', 'DELETE']) kind where tenant_id = any (%(tenants)s)
     """,
     """
     with spawning as (
         insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id,
         label, model, mode, context, cleanup,
             runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
-        values (%(tenant)s, %(being_spawned)s, %(being_spawned)s, '', 'PROVISIONING', 'default', '', '',
-        'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT',
-            '', '', '{}', '1 hour', '', '')
+        select unnest(%(tenants)s::text[]), %(being_spawned)s, %(being_spawned)s, '', 'PROVISIONING',
+            'default', '', '', 'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT', '', '', '{}', '1 hour', '', ''
         returning tenant_id, session_id
     )
     insert into session.work_queue (tenant_id, kind, subject_id, due_time)
@@ -101,10 +106,13 @@ _LIVE = (
     select %(tenant)s, %(ids)s[1], 'k' || n, '' from generate_series(1, cardinality(%(ids)s::text[])) n
     """,
     """
-    insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
-    select %(tenant)s, kind, kind || substr(session_id, 4), now() - interval '1 minute',
+    insert into session.work_queue (tenant_id, kind, subject_id, runtime, due_time, expire_time)
+    select %(tenant)s, kind, kind || substr(session_id, 4),
+        case when is_external then 'EXTERNAL' else 'SUBAGENT' end,
+        now() - case when is_external then (1 + random()) * interval '1 hour' else interval '1 minute' end,
         now() + interval '1 hour'
-    from unnest(%(ids)s::text[]) session_id, unnest(array['RUN', 'DELETE']) kind
+    from unnest(%(ids)s::text[]) with ordinality given (session_id, n),
+        unnest(array['RUN', 'DELETE']) kind, lateral (select kind = 'RUN' and n <= %(external)s) as of (is_external)
     """,
 )
 
@@ -130,19 +138,27 @@ def session_ids(tenant: str, count: int) -> list[str]:
     return [f"ses_0{body}{n:0{25 - len(body)}}" for n in range(1, count + 1)]
 
 
-def fill(link: psycopg.Connection[Any], tenant: str, count: int) -> list[str]:
-    """A tenant of so many sessions, which have ended, each with what it had while it lived."""
-    ids = session_ids(tenant, count)
+def fill(link: psycopg.Connection[Any], tenants: Sequence[str], count: int) -> None:
+    """Insert tenants of so many sessions, which have ended, each with what it had while it lived."""
+    ids = [(tenant, session_id) for tenant in tenants for session_id in session_ids(tenant, count)]
+    values = {
+        "tenants": list(tenants),
+        "tenant_of": [tenant for tenant, _ in ids],
+        "ids": [session_id for _, session_id in ids],
+        "being_spawned": BEING_SPAWNED,
+    }
     for statement in _FILL:
-        link.execute(statement, {"tenant": tenant, "ids": ids, "being_spawned": BEING_SPAWNED})
-    return ids
+        link.execute(statement, values)
 
 
-def come_alive(link: psycopg.Connection[Any], tenant: str, count: int) -> list[str]:
-    """Insert live sessions with up to ten children and a run each; the first has messages."""
+def come_alive(link: psycopg.Connection[Any], tenant: str, count: int, *, external: int = 0) -> list[str]:
+    """Insert live sessions with up to ten children and a run each; the first has messages.
+
+    The first `external` runs wait for external runners, and longer than the others.
+    """
     ids = session_ids(f"{tenant}-live", count)
     for statement in _LIVE:
-        link.execute(statement, {"tenant": tenant, "ids": ids})
+        link.execute(statement, {"tenant": tenant, "ids": ids, "external": external})
     return ids
 
 
@@ -153,25 +169,32 @@ def grown_database(superuser_dsn: str, *, others: int, size: int, count: int) ->
     The planner knew `others` of `size` sessions each before it grew, or nothing.
     """
     database = f"grown_{uuid4().hex[:8]}"
-    app, owner = (dsn_of(superuser_dsn, database, role) for role in ("session", "session_owner"))
-    prepare_database(superuser_dsn, {"session": DatabaseUrls(app, owner)})
+    with psycopg.connect(superuser_dsn, autocommit=True) as server:
+        if server.execute("select from pg_database where datname = %s", (_TEMPLATE,)).fetchone() is None:
+            _make_template(superuser_dsn)
+        names = sql.Identifier(database), sql.Identifier(_TEMPLATE)
+        server.execute(sql.SQL("create database {} template {}").format(*names))
     try:
-        install_job_tables(owner)
-        migrate(owner, package="spawnmesh_session", schema="session")
         with psycopg.connect(dsn_of(superuser_dsn, database), autocommit=True) as link:
-            for table in TABLES:
-                link.execute(
-                    sql.SQL("alter table {} set (autovacuum_enabled = false)").format(
-                        sql.Identifier("session", table)
-                    )
-                )
-            with link.pipeline(), link.transaction():
-                for number in range(others):
-                    fill(link, f"t-{number:03}", size)
             if others:
+                with link.transaction():
+                    fill(link, [f"t-{number:03}" for number in range(others)], size)
                 link.execute("analyze")
-            ids = fill(link, TENANT, count)
-        yield Grown(app, dsn_of(superuser_dsn, database), ids)
+            fill(link, [TENANT], count)
+        app = dsn_of(superuser_dsn, database, "session")
+        yield Grown(app, dsn_of(superuser_dsn, database), session_ids(TENANT, count))
     finally:
         with psycopg.connect(superuser_dsn, autocommit=True) as server:
             server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(database)))
+
+
+def _make_template(superuser_dsn: str) -> None:
+    """Create the database of which each grown one is a copy: empty, and never analyzed."""
+    app, owner = (dsn_of(superuser_dsn, _TEMPLATE, role) for role in ("session", "session_owner"))
+    prepare_database(superuser_dsn, {"session": DatabaseUrls(app, owner)})
+    install_job_tables(owner)
+    migrate(owner, package="spawnmesh_session", schema="session")
+    with psycopg.connect(dsn_of(superuser_dsn, _TEMPLATE), autocommit=True) as link:
+        for table in TABLES:
+            name = sql.Identifier("session", table)
+            link.execute(sql.SQL("alter table {} set (autovacuum_enabled = false)").format(name))

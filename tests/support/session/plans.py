@@ -12,7 +12,7 @@ from tests.support.session.statements import SQL
 
 COUNTED = {
     "never": (0, 0, ""),
-    "tenants of a session": (1000, 1, ""),
+    "tenants of a session": (400, 1, ""),
     "one tenant": (1, 1000, ""),
     "none deleted": (20, 10, "DELETE"),
     "none queued": (20, 10, "RUN"),

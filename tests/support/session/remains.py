@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from minio import Minio
@@ -35,8 +36,9 @@ _ROWS = """
 class Remains:
     """Counts as a superuser, and as the bucket's owner."""
 
-    def __init__(self, superuser_dsn: str, s3: S3Endpoint) -> None:
-        self.dsn = superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    def __init__(self, dsn: str, link: psycopg.AsyncConnection[tuple[Any, ...]], s3: S3Endpoint) -> None:
+        self.dsn = dsn
+        self._link = link
         self._minio = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
 
     async def of(self, tenant: str) -> dict[str, int]:
@@ -45,18 +47,16 @@ class Remains:
             f"(select count(*) from {table} and tenant_id = %(tenant)s) as {name}"
             for name, table in _COUNTS.items()
         ]
-        async with await psycopg.AsyncConnection.connect(self.dsn, row_factory=dict_row) as connection:
-            row = await (
-                await connection.execute(f"select {', '.join(counts)}", {"tenant": tenant})
-            ).fetchone()
+        async with self._link.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(f"select {', '.join(counts)}".encode(), {"tenant": tenant})
+            row = await cursor.fetchone()
         assert row is not None
         return {**row, "objects": len(await asyncio.to_thread(self._objects, tenant))}
 
     async def count(self, tenant: str, table: str) -> int:
         """Rows of `schema.table where condition`."""
-        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
-            query = f"select count(*) from {table} and tenant_id = %s"
-            row = await (await connection.execute(query, (tenant,))).fetchone()
+        query = f"select count(*) from {table} and tenant_id = %s".encode()
+        row = await (await self._link.execute(query, (tenant,))).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -67,12 +67,11 @@ class Remains:
     async def everywhere_of(self, tenants: Sequence[str]) -> dict[str, dict[str, int]]:
         """Count as `everywhere` does, for several tenants."""
         found: dict[str, dict[str, int]] = {tenant: {} for tenant in tenants}
-        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
-            tables = [name for (name,) in await (await connection.execute(_TABLES)).fetchall()]
-            counts = [_JOBS, *(_ROWS.format(name=name) for name in tables)]
-            query = " union all ".join(counts).encode()
-            async for tenant, name, count in await connection.execute(query, {"tenants": list(tenants)}):
-                found[tenant][name] = count
+        tables = [name for (name,) in await (await self._link.execute(_TABLES)).fetchall()]
+        counts = [_JOBS, *(_ROWS.format(name=name) for name in tables)]
+        query = " union all ".join(counts).encode()
+        async for tenant, name, count in await self._link.execute(query, {"tenants": list(tenants)}):
+            found[tenant][name] = count
         for tenant in tenants:
             if await asyncio.to_thread(self._minio.bucket_exists, f"spawnmesh-{tenant}"):
                 found[tenant]["buckets"] = 1

@@ -53,7 +53,11 @@ async def work_once(settings: SessionSettings, superuser_dsn: str, *tenants: str
     async with components_of(settings) as components:
         async with components.job_app.open_async():
             await components.job_app.run_worker_async(
-                wait=False, concurrency=4, install_signal_handlers=False, delete_jobs="successful"
+                wait=False,
+                concurrency=4,
+                install_signal_handlers=False,
+                listen_notify=False,
+                delete_jobs="successful",
             )
         await make_due(superuser_dsn, *tenants)
         while await make_event_relay(components, settings).relay_due():
