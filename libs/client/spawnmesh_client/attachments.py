@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, InlineAttachment
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, ENCODING_UTF8, InlineAttachment
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -53,7 +53,8 @@ def _inline(attachment: Attachment) -> InlineAttachment:
     return InlineAttachment(
         name=attachment.name,
         content=b64encode(attachment.data).decode("ascii"),
-        encoding=ENCODING_BASE64,
+        # Empty base64 is refused, since it is more often a field that was not filled.
+        encoding=ENCODING_BASE64 if attachment.data else ENCODING_UTF8,
         mime_type=attachment.mime_type or mimetypes.guess_type(attachment.name)[0] or "",
     )
 

@@ -32,9 +32,7 @@ class PreparedAttachments:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Add the file's name to a refusal in the block that gives its index, and explain an
-        empty file.
-        """
+        """Add the file's name to a refusal in the block that gives its index."""
         try:
             yield
         except MeshError as error:
@@ -99,8 +97,6 @@ def _require_utf8(name: str) -> None:
 
 def _name(error: MeshError, name: str) -> None:
     error.facts["file"] = name
-    if error.facts.get("problem") == "empty":
-        error.message = "the file is empty, and an empty file cannot be handed over"
 
 
 def _size_of(attachment: Path | Attachment) -> int:

@@ -23,9 +23,18 @@ Without this limit, a document that consists of commas would have eight times as
 # Not strict: some providers send raw line breaks inside strings. A text that is not parsed is not
 # redacted.
 _STRINGS = JSONDecoder(strict=False)
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)  # Possessive: a string has megabytes.
+_EMPTY = re.compile(r"\[[ \t\n\r]*+\]|\{[ \t\n\r]*+\}")
+# Values whose content is not needed; Python refuses to read very long numbers.
+_SKIPPED = JSONDecoder(strict=False, parse_int=len)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|-?Infinity|NaN")
+# A value with the space before it: a scalar, or the first character of any other value.
+_VALUE = re.compile(
+    r"[ \t\n\r]*+(?:(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?|-?Infinity|NaN)"
+    r"|(true|false|null)|[\"\[{])"
+)
+_NUMBER = 1  # The group of the pattern. Its other group has a name.
 
 
 class NotJson(ValueError):
@@ -45,7 +54,8 @@ class NodeBudget:
     left: int = MAX_NODES
 
 
-@dataclass(frozen=True, slots=True)
+# Nodes are not frozen: the creation of a frozen one takes three times as long.
+@dataclass(slots=True)
 class Scalar:
     """A number, true, false or null."""
 
@@ -54,7 +64,7 @@ class Scalar:
     is_number: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class String:
     """A string; `value` has its escapes resolved."""
 
@@ -63,14 +73,14 @@ class String:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class List:
     start: int
     end: int
     items: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Object:
     """An object.
 
@@ -105,7 +115,7 @@ def parse_json(text: str, budget: NodeBudget | None = None) -> Node:
     Raises NotJson, also for nesting beyond MAX_DEPTH, and TooManyNodes. Each value reduces
     `budget`; the default budget is MAX_NODES.
     """
-    node = _value(text, _skip_space(text, 0), 0, NodeBudget() if budget is None else budget)
+    node = _value(text, 0, 0, NodeBudget() if budget is None else budget)
     if _skip_space(text, node.end) != len(text):
         raise NotJson("text behind the value")
     return node
@@ -118,6 +128,43 @@ def may_have_too_many_nodes(text: str) -> bool:
     each value but the first.
     """
     return sum(map(text.count, ",[{")) >= MAX_NODES
+
+
+def require_few_nodes(text: str, limit: int = MAX_NODES) -> None:
+    """Raise TooManyNodes for a JSON text that has more values than the limit.
+
+    No value is parsed: values are counted by the commas and brackets outside of strings. A text
+    that is not JSON may pass, or raise TooManyNodes.
+    """
+    if sum(map(text.count, ",[{")) < limit:
+        return
+    bare = _STRING.sub('"', text)
+    if sum(map(bare.count, ",[{")) - len(_EMPTY.findall(bare)) >= limit:
+        raise TooManyNodes("too many values")
+
+
+def member_spans(text: str) -> list[tuple[str, int, int]]:
+    """Return the name, the start and the end of each member of an object, in a text that is JSON.
+
+    A repeated name is there as often. The result is empty for any other value. No node is created,
+    and the number of values has no limit. Raises NotJson for nesting that Python cannot read.
+    """
+    at = _skip_space(text, 0)
+    if text[at : at + 1] != "{":
+        return []
+    spans: list[tuple[str, int, int]] = []
+    at = _skip_space(text, at + 1)
+    while text[at : at + 1] == '"':
+        name, at = _string(text, at)
+        start = _skip_space(text, _skip_space(text, at) + 1)  # Behind the colon.
+        try:
+            _, end = _SKIPPED.raw_decode(text, start)
+        except RecursionError as error:
+            raise NotJson("nested too deep") from error
+        spans.append((name, start, end))
+        at = _skip_space(text, end)
+        at = _skip_space(text, at + 1) if text[at : at + 1] == "," else at
+    return spans
 
 
 def quoted(text: str) -> str:
@@ -142,23 +189,24 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int, depth: int, budget: NodeBudget) -> Node:
+    """Parse the value at this position, or behind the space there."""
     if depth > MAX_DEPTH:
         raise NotJson("nested too deep")
     if budget.left <= 0:
         raise TooManyNodes("too many values")
     budget.left -= 1
-    first = text[at : at + 1]
-    if first == '"':
-        value, end = _string(text, at)
-        return String(at, end, value)
-    if first == "{":
-        return _object(text, at, depth, budget)
-    if first == "[":
-        return _list(text, at, depth, budget)
-    scalar = _SCALAR.match(text, at)
-    if scalar is None:
+    found = _VALUE.match(text, at)
+    if found is None:
         raise NotJson("no value")
-    return Scalar(at, scalar.end(), scalar.group() not in ("true", "false", "null"))
+    end = found.end()
+    if group := found.lastindex:
+        return Scalar(found.start(group), end, group == _NUMBER)
+    start = end - 1
+    first = text[start]
+    if first == '"':
+        value, end = _string(text, start)
+        return String(start, end, value)
+    return _object(text, start, depth, budget) if first == "{" else _list(text, start, depth, budget)
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
@@ -181,13 +229,17 @@ def _object(text: str, start: int, depth: int, budget: NodeBudget) -> Object:
         begin = at
         key, at = _string(text, at)
         keys.append((begin, at))
-        at = _skip_space(text, at)
         if text[at : at + 1] != ":":
-            raise NotJson("no colon")
-        node = _value(text, _skip_space(text, at + 1), depth + 1, budget)
+            at = _skip_space(text, at)
+            if text[at : at + 1] != ":":
+                raise NotJson("no colon")
+        node = _value(text, at + 1, depth + 1, budget)
         members.append((key, node))
-        at = _skip_space(text, node.end)
+        at = node.end
         separator = text[at : at + 1]
+        if separator not in (",", "}"):
+            at = _skip_space(text, at)
+            separator = text[at : at + 1]
         if separator == "}":
             return Object(start, at + 1, tuple(members), tuple(keys))
         if separator != ",":
@@ -201,10 +253,13 @@ def _list(text: str, start: int, depth: int, budget: NodeBudget) -> List:
     if text[at : at + 1] == "]":
         return List(start, at + 1, ())
     while True:
-        node = _value(text, _skip_space(text, at), depth + 1, budget)
+        node = _value(text, at, depth + 1, budget)
         items.append(node)
-        at = _skip_space(text, node.end)
+        at = node.end
         separator = text[at : at + 1]
+        if separator not in (",", "]"):
+            at = _skip_space(text, at)
+            separator = text[at : at + 1]
         if separator == "]":
             return List(start, at + 1, tuple(items))
         if separator != ",":

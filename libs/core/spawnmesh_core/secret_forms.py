@@ -109,6 +109,11 @@ _PROVIDER_HINTS = (
     ),
     *("tvly-", "jina_", "fw_", "gocspx-", "absk", "hvs.", "dapi", "whsec_"),
 )
+# The lines of an armoured private key. Three short ones in a row are no words of a text.
+_KEY_LINE = r"[A-Za-z0-9+/]{40}"
+_SHORT_LINE = r"[A-Za-z0-9+/]{12,}+={0,2}+"
+# What a token without digits has, and words that begin with a capital hardly ever have three times.
+_MIXED = r"(?=(?:[A-Za-z._~+/-]*?[A-Z][a-z]?[A-Z]){3})"
 # Characters that are in no user name or password of a URL: in source code they end it or mark a
 # placeholder.
 _NO_PART = r"\"'`<>{}\\"
@@ -127,7 +132,7 @@ _TELEGRAM_FORM = (
 
 
 class Form(NamedTuple):
-    """A form of secret. The group `secret` of the pattern is replaced.
+    """A form of secret. The named group of the pattern that matched is replaced.
 
     Every match contains one of `hints`, in lower case. If no such text exists, every match contains
     a match of `look`, also within a JSON text.
@@ -150,7 +155,8 @@ FORMS = (
         ("private key",),
         re.compile(
             r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            r"(?=(?:(?!-----BEGIN )[\s\\nrA-Za-z0-9:, .()-]){0,400}?[A-Za-z0-9+/]{40})"
+            r"(?=(?:(?!-----BEGIN )[\s\\nrA-Za-z0-9:, .()-]){0,400}?"
+            rf"(?:{_KEY_LINE}|(?:{_SHORT_LINE}[ \t]*+(?:[\r\n]|\\[rn])++\s*+){{3}}))"
             r"[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
             r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|(?=[^A-Za-z0-9+/=\s\\:,.()-])|\Z))"
         ),
@@ -161,7 +167,8 @@ FORMS = (
         ("private key",),
         re.compile(
             r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            r"(?=(?:(?!-----(?:BEGIN|END) ).){0,400}?[A-Za-z0-9+/]{40})"
+            r"(?=(?:(?!-----(?:BEGIN|END) ).){0,400}?"
+            rf"(?:{_KEY_LINE}|(?:{_SHORT_LINE}[^A-Za-z0-9+/]{{1,24}}+){{3}}))"
             r"(?:(?!-----(?:BEGIN|END) ).){40,16384}?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)",
             re.DOTALL,
         ),
@@ -181,8 +188,10 @@ FORMS = (
         Secret.BEARER_TOKEN,
         ("bearer", "basic"),
         re.compile(
-            r"(?i:\bbearer)[ \t]+(?P<secret>(?=[A-Za-z._~+/-]*[0-9])[A-Za-z0-9._~+/-]{16,}=*)"
-            r"|(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:basic)[ \t]+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})"
+            rf"(?i:\bbearer)[ \t]+(?P<secret>(?:(?=[A-Za-z._~+/-]*[0-9])|(?=[A-Za-z._~+/-]{{20}}){_MIXED})"
+            r"[A-Za-z0-9._~+/-]{16,}=*)"
+            r"|(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?:(?i:basic)[ \t]+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})"
+            r"|(?i:bearer)[ \t]+(?P<header>[A-Za-z0-9._~+/-]{16,}=*))"
         ),
     ),
     Form(Secret.BEARER_TOKEN, (".eyj",), re.compile(f"{_START}(?P<secret>{_JWT}){_END}")),

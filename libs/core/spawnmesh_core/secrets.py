@@ -39,8 +39,11 @@ _KEPT_KEYS = frozenset(
     | {"thoughtsignature", "encryptedcontent", "sha256", "etag"}
 )  # fmt: skip
 _KEPT_ENDINGS = ("cursor", "pagetoken", "nexttoken", "continuationtoken", "synctoken")
-_BASIC_NAMES = ("authorization", "proxyauthorization")
-_BASIC_VALUE = re.compile(r"\s*(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\s*")
+_AUTHORIZATION_NAMES = ("authorization", "proxyauthorization")
+_AUTHORIZATION_VALUE = re.compile(
+    r"\s*(?:(?i:basic)[ \t]+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})"
+    r"|(?i:bearer)[ \t]+(?P<bearer>[A-Za-z0-9._~+/-]{16,}=*))\s*"
+)
 # One run or long lines: words and armoured private keys consist of the same characters. Never
 # backtracks.
 _BASE64 = re.compile(
@@ -71,7 +74,7 @@ class _Member(NamedTuple):
     is_kept: bool = False
     is_key: bool = False
     is_aws: bool = False
-    is_basic: bool = False
+    is_authorization: bool = False
 
 
 _NO_MEMBER = _Member()
@@ -142,7 +145,7 @@ def _mask_document(text: str, depth: int, hidden: _Found) -> str:
 
 def _replacement(kind: Secret, depth: int, hidden: _Found) -> Callable[[re.Match[str]], str]:
     def replaced(found: re.Match[str]) -> str:
-        group = "secret" if found["secret"] is not None else "basic"
+        group = found.lastgroup or "secret"
         whole, start = found.group(), found.start()
         hidden.append(MaskedValue(kind, found[group], depth))
         return whole[: found.start(group) - start] + marker(kind) + whole[found.end(group) - start :]
@@ -157,7 +160,7 @@ def _member(name: str) -> _Member:
         is_kept=plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS),
         is_key=may_be_key and KEY_NAME.match(name) is not None,
         is_aws=may_be_key and AWS_NAME.match(name) is not None,
-        is_basic=plain in _BASIC_NAMES,
+        is_authorization=plain in _AUTHORIZATION_NAMES,
     )
 
 
@@ -184,9 +187,10 @@ def _masked_value(member: _Member, value: str, depth: int, hidden: _Found, *, is
     if (member.is_key and RANDOM_VALUE.fullmatch(value)) or (member.is_aws and AWS_VALUE.fullmatch(value)):
         hidden.append(MaskedValue(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
-    if member.is_basic and (basic := _BASIC_VALUE.fullmatch(value)):
-        hidden.append(MaskedValue(Secret.BEARER_TOKEN, basic["secret"], depth))
-        return value[: basic.start("secret")] + marker(Secret.BEARER_TOKEN) + value[basic.end("secret") :]
+    if member.is_authorization and (given := _AUTHORIZATION_VALUE.fullmatch(value)):
+        group = given.lastgroup or ""
+        hidden.append(MaskedValue(Secret.BEARER_TOKEN, given[group], depth))
+        return value[: given.start(group)] + marker(Secret.BEARER_TOKEN) + value[given.end(group) :]
     masked = _mask_text(value, depth, hidden)
     if not is_text and "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:

@@ -18,12 +18,22 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tool call and the text of its result. `value` is empty if the text is not a JSON object."""
+    """A tool call and its result: the JSON object in the first line, and the text behind it.
+
+    `value` is empty if there is no such line; then the text is the complete result, as `raw` always
+    is.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
     value: Mapping[str, Any]
     text: str = ""
+    raw: str = ""
+
+    @property
+    def items(self) -> list[Mapping[str, Any]]:
+        """The JSON objects of a result that has one in each line."""
+        return [_object(line) for line in self.text.split("\n") if line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,9 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
             case "tool":
                 tool, arguments = calls[message["tool_call_id"]]
                 text = _text(message["content"])
-                events.append(Result(tool, arguments, _object(text), text))
+                head, _, rest = text.partition("\n")
+                value = _object(head)
+                events.append(Result(tool, arguments, value, rest if value else text, text))
             case role:
                 raise ValueError(f"there is no role {role!r}")
     tools = frozenset(tool["function"]["name"] for tool in request.get("tools") or ())

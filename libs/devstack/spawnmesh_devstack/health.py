@@ -44,7 +44,7 @@ async def until_working(process: ChildProcess, dsn: str, since: datetime) -> Non
 async def _serves(channel: grpc.aio.Channel) -> bool:
     try:
         answer = await health_pb2_grpc.HealthStub(channel).Check(
-            health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS
+            health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS, wait_for_ready=True
         )
     except grpc.aio.AioRpcError:
         return False

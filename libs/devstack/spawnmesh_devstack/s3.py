@@ -32,6 +32,10 @@ _START_SECONDS = 30.0
 # Acknowledged writes have reached the kernel, and a clean shutdown takes up to half a minute.
 _STOP_SECONDS = 0.3
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
+# All buckets share their volumes. By default each bucket gets volumes of its own, and the first
+# puts into a bucket wait up to a second until the master has created one. No bucket can have the
+# name of the collection: SeaweedFS deletes the collection that is named like a deleted bucket.
+_STORAGE_RULES = {"locations": [{"locationPrefix": "/buckets/", "collection": "all_buckets"}]}
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ class S3Server:
             await until_ready(master, lambda: self._leads(http), _START_SECONDS)
             server = self._run("s3", self._server_arguments())
             await until_ready(server, lambda: self._serves(http), _START_SECONDS)
+            if self._endpoint is None:
+                await until_ready(server, lambda: self._keeps_storage_rules(http), _START_SECONDS)
         address = f"{LOOPBACK}:{self._s3_port}"
         self._endpoint = S3Endpoint(address, access_key, secret_key, f"http://{address}", _ROLE_ARN, _REGION)
         self._report(f"S3 is ready on {address}")
@@ -133,7 +139,7 @@ class S3Server:
             name,
             (str(_weed()), "-logtostderr=true", *arguments),
             self._log_file,
-            # One volume for a bucket instead of seven.
+            # Grow by one volume instead of seven.
             env={**os.environ, "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
             working_directory=self._data_dir,
             orphan_signal=SIGKILL,
@@ -200,6 +206,14 @@ class S3Server:
         try:
             async with http.get(f"http://{LOOPBACK}:{self._s3_port}/"):
                 return True
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def _keeps_storage_rules(self, http: aiohttp.ClientSession) -> bool:
+        url = f"http://{LOOPBACK}:{self._filer_port}/etc/seaweedfs/filer.conf"
+        try:
+            async with http.put(url, json=_STORAGE_RULES) as response:
+                return response.ok
         except (aiohttp.ClientError, TimeoutError):
             return False
 

@@ -167,7 +167,7 @@ def _recall(conversation: Conversation) -> Reply:
         if "transcript_describe" not in conversation.tools:
             raise Lacking("there is no tool to read a reference with")
         return Reply(calls=(ScriptedCall("transcript_describe", {"file_id": reference.group(1)}),))
-    if (found := _CODE_WORD.search(str(described[-1].value.get("text")))) is None:
+    if (found := _CODE_WORD.search(described[-1].text)) is None:
         raise Lacking("the reference has no code word behind it")
     return Reply(f"The code word is {found.group(1)}.")
 
@@ -182,7 +182,7 @@ def _look_up(conversation: Conversation) -> Reply:
             return _read(f"{directory}/{name}")
     if not (found := conversation.results("transcript_search")):
         return Reply(calls=(ScriptedCall("transcript_search", {"words": '"code word"'}),))
-    hits = found[-1].value.get("hits", [])
+    hits = found[-1].items
     words = [word for hit in hits for word in _CODE_WORD.findall(hit["text"])]
     if not words:
         raise Lacking("the search found no code word")
@@ -198,7 +198,7 @@ def _call(conversation: Conversation) -> Reply:
     if tool not in conversation.tools:
         raise Lacking(f"there is no tool {tool}")
     results = conversation.results(tool)
-    return Reply(results[-1].text) if results else Reply(calls=(ScriptedCall(tool, arguments),))
+    return Reply(results[-1].raw) if results else Reply(calls=(ScriptedCall(tool, arguments),))
 
 
 def _plain(conversation: Conversation) -> Reply:
@@ -228,12 +228,11 @@ def _listing(conversation: Conversation, directory: str) -> dict[str, Mapping[st
     results = conversation.results("list_files", path=directory)
     if not results:
         return None
-    entries = results[-1].value.get("entries")
-    if not isinstance(entries, list):
+    if "truncated" not in results[-1].value:
         raise Lacking("the attached files could not be listed")
     return {
         entry["name"]: entry
-        for entry in entries
+        for entry in results[-1].items
         if entry["kind"] == "file" and not entry["name"].startswith(".")
     }
 
@@ -251,11 +250,11 @@ def _content(conversation: Conversation, path: str) -> str | Reply:
     if not pieces:
         return _read(path)
     last = pieces[-1].value
-    if any("text" not in piece.value for piece in pieces):
+    if any(piece.value.get("binary") is not False for piece in pieces):
         raise Lacking("a file could not be read as text")
     if last.get("truncated"):
         return _read(path, offset=last["next_offset"])
-    return "".join(piece.value["text"] for piece in pieces)
+    return "".join(piece.text for piece in pieces)
 
 
 def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Reply:

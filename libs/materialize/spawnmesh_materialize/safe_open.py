@@ -41,7 +41,10 @@ class DirectoryEntry:
 
 
 def open_for_reading(root: Path, relative: str) -> BinaryIO:
-    """Open the regular file at `relative` for reading."""
+    """Open the regular file at `relative` for reading.
+
+    A file with several hard links is refused, since another name may lie outside the root.
+    """
     return os.fdopen(_open_regular(root, relative, os.O_RDONLY), "rb")
 
 
@@ -54,9 +57,7 @@ def open_for_writing(root: Path, relative: str, *, create_parents: bool = False)
     fd = _open_regular(root, relative, os.O_WRONLY | os.O_CREAT, create_parents=create_parents)
     try:
         with os_errors_typed():
-            # Truncate only now: O_TRUNC would empty the file before its links are counted.
-            if os.fstat(fd).st_nlink > 1:
-                raise MaterializeError(MaterializeReason.UNSAFE_PATH, links=os.fstat(fd).st_nlink)
+            # O_TRUNC would empty the file before its links were counted.
             os.ftruncate(fd, 0)
     except BaseException:
         os.close(fd)
@@ -96,8 +97,11 @@ def _open_regular(root: Path, relative: str, flags: int, *, create_parents: bool
             fd, is_new = _open_or_create(directory_fd, parts[-1], flags)
         try:
             with os_errors_typed(depth=len(parts)):
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
                     raise MaterializeError(MaterializeReason.NOT_A_FILE, depth=len(parts))
+                if status.st_nlink > 1:
+                    raise MaterializeError(MaterializeReason.UNSAFE_PATH, links=status.st_nlink)
                 if is_new:
                     os.fchmod(fd, FILE_MODE)
         except BaseException:

@@ -12,7 +12,9 @@ from psycopg import AsyncClientCursor, AsyncConnection
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.pool_metrics import PoolMetrics
@@ -50,6 +52,25 @@ def _scope(tenant_id: str) -> str:
     # begin.
     _check_scope(tenant_id)
     return f"set local spawnmesh.tenant = '{tenant_id}'"
+
+
+def writers_key(tenant_id: str) -> str:
+    """Return the SQL expression of the advisory lock that a purge of the tenant takes alone, and
+    each transaction that adds rows shares. `tenant_id` is an SQL expression.
+    """
+    return f"hashtextextended(current_schema() || ' rows of ' || {tenant_id}, 0)"
+
+
+_WRITERS_OF_SCOPE = writers_key("current_setting('spawnmesh.tenant')")
+_JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({_WRITERS_OF_SCOPE})"
+_FIND_PURGE = "select from purged_tenants where tenant_id = current_setting('spawnmesh.tenant')"
+
+
+class TenantPurged(MeshError):
+    """The tenant is being purged, or was. Nothing is stored for it until it is created anew."""
+
+    def __init__(self) -> None:
+        super().__init__(Reason.UNKNOWN_TENANT, "this tenant was deleted; ask an operator to create it")
 
 
 async def _roll_back(connection: Connection) -> None:
@@ -126,6 +147,29 @@ class Database:
         async with self._connection() as connection:
             try:
                 await connection.execute(begin)
+                yield connection
+            except BaseException:
+                await _roll_back(connection)
+                raise
+            await connection.commit()
+
+    @asynccontextmanager
+    async def adding(self, tenant_id: str) -> AsyncIterator[Connection]:
+        """Open a transaction as `transaction` does, for adding rows of the tenant.
+
+        No purge of the tenant begins until it ends. Raises TenantPurged if one has begun. It begins
+        in one round trip as well; the service has the table of `tenant_purges`.
+        """
+        begin = (
+            f"begin; {_scope(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
+        )  # Each sees what was committed before.
+        async with self._connection() as connection:
+            try:
+                cursor = await connection.execute(begin)
+                while cursor.nextset():
+                    pass
+                if cursor.rowcount:
+                    raise TenantPurged
                 yield connection
             except BaseException:
                 await _roll_back(connection)

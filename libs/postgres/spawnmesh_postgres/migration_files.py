@@ -5,6 +5,9 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 
+CHECKSUMS = "_yoyo_checksum"
+"""The table with the checksums of the applied migrations, beside the table of yoyo."""
+
 _CONTRACTS = re.compile(r"^-- contracts\b", re.MULTILINE)
 
 

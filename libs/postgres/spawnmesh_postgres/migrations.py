@@ -8,7 +8,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
-from yoyo import get_backend, read_migrations
 
 from spawnmesh_postgres.lock_waits import (
     LOCK_ERRORS,
@@ -17,11 +16,8 @@ from spawnmesh_postgres.lock_waits import (
     configure_session,
     watch_blockers,
 )
-from spawnmesh_postgres.migration_files import MigrationFile, migration_files
+from spawnmesh_postgres.migration_files import CHECKSUMS, MigrationFile, migration_files
 from spawnmesh_postgres.yoyo_backend import apply_and_record, yoyo_uri
-
-CHECKSUMS = "_yoyo_checksum"
-"""The table with the checksums of the applied migrations, beside the table of yoyo."""
 
 # "SPWN": one advisory lock for each database. It ends with its session, so a killed process leaves
 # none.
@@ -177,6 +173,9 @@ def _apply_rest(
 
     The applied migrations are added to `applied`, also if it raises _LockHeld.
     """
+    # Imported here: the processes that only serve import this module too.
+    from yoyo import get_backend, read_migrations
+
     table = sql.Identifier(schema, CHECKSUMS)
     known = migration_files(package)
     with (

@@ -13,8 +13,7 @@ from psycopg import AsyncConnection, errors, sql
 from psycopg_pool import PoolTimeout
 
 from spawnmesh_postgres.database import ALL_TENANTS, Database
-from spawnmesh_postgres.migration_files import MigrationFile, migration_files
-from spawnmesh_postgres.migrations import CHECKSUMS
+from spawnmesh_postgres.migration_files import CHECKSUMS, MigrationFile, migration_files
 
 _POLL_SECONDS = 1.0
 # One unprepared statement, so that it works through a pooler.

@@ -9,16 +9,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from wsgiref.simple_server import WSGIServer
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Meter, NoOpMeter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry, start_http_server
 
 from spawnmesh_runtime.settings import ProcessSettings, address_parts
-from spawnmesh_runtime.workarounds.prometheus_exemplars import ExemplarReader
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from prometheus_client import CollectorRegistry
 
 _EXPORT_TIMEOUT_SECONDS = 5
 SCOPE = "spawnmesh"
@@ -42,19 +44,28 @@ def open_metrics(service: str, settings: ProcessSettings, resource: Resource) ->
 
     Raises SystemExit with one line if `metrics_listen` cannot be bound.
     """
+    if not settings.otlp_endpoint and not settings.metrics_listen:
+        yield NO_METRICS
+        return
+    # Imported only if they are used: the SDK and an exporter are a tenth of the start time of a
+    # command.
+    from opentelemetry.sdk.metrics import MeterProvider
+
     readers: list[MetricReader] = []
     if settings.otlp_endpoint:
-        # Imported only if it is used: the import is a tenth of the start time of a command.
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
         exporter = OTLPMetricExporter(endpoint=settings.otlp_endpoint, timeout=_EXPORT_TIMEOUT_SECONDS)
         readers.append(PeriodicExportingMetricReader(exporter))
-    registry = CollectorRegistry()
+    registry = None
     if settings.metrics_listen:
+        from prometheus_client import CollectorRegistry
+
+        from spawnmesh_runtime.workarounds.prometheus_exemplars import ExemplarReader
+
+        registry = CollectorRegistry()
         readers.append(ExemplarReader(registry))
-    if not readers:
-        yield NO_METRICS
-        return
     provider = MeterProvider(readers, resource, shutdown_on_exit=False)
     try:
         with _exposed(service, settings.metrics_listen, registry) as port:
@@ -64,11 +75,13 @@ def open_metrics(service: str, settings: ProcessSettings, resource: Resource) ->
 
 
 @contextmanager
-def _exposed(service: str, address: str | None, registry: CollectorRegistry) -> Iterator[int | None]:
+def _exposed(service: str, address: str | None, registry: "CollectorRegistry | None") -> Iterator[int | None]:
     """Serve Prometheus in a separate thread, so that a busy event loop can still be observed."""
-    if not address:
+    if not address or registry is None:
         yield None
         return
+    from prometheus_client import start_http_server
+
     host, port = address_parts(address)
     try:
         server, thread = start_http_server(port, host, registry)
@@ -81,7 +94,7 @@ def _exposed(service: str, address: str | None, registry: CollectorRegistry) -> 
         _stop(server, thread)
 
 
-def _stop(server: WSGIServer, thread: threading.Thread) -> None:
+def _stop(server: "WSGIServer", thread: threading.Thread) -> None:
     server.shutdown()
     server.server_close()
     thread.join()

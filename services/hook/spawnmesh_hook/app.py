@@ -36,7 +36,6 @@ from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
 from spawnmesh_hook.store.outbox import OUTBOX_CHANNEL
 from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
-from spawnmesh_hook.store.tenants import translate_purged
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ async def open_service(
             probe=shared.probe,
             webhooks=shared.webhooks,
         )
-        server = build_server(process, translate_errors=(translate_purged, translate))
+        server = build_server(process, translate_errors=(translate,))
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_TenantHookServiceServicer_to_server(TenantHookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)

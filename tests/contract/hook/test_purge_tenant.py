@@ -14,6 +14,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.rpc import purge_tenant
 from spawnmesh_hook.store import tenants
+from spawnmesh_postgres import tenant_purges
+from spawnmesh_postgres.database import TenantPurged, open_database
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
@@ -29,6 +31,7 @@ from tests.support.hook.fixtures import (
     refused,
     revise,
 )
+from tests.support.waiting import eventually
 
 
 async def call(replica: Peer, tenant: Tenant, name: str, version: int = 0) -> Any:
@@ -176,7 +179,7 @@ async def test_PurgeTenant__stops_if_the_tenant_is_created_anew_meanwhile(
 ) -> None:
     tenant = await filled(mesh, replica)
     await tenant.prepare(3)
-    lock_purge, reached, go_on = tenants.lock_purge, asyncio.Event(), asyncio.Event()
+    lock_purge, reached, go_on = tenant_purges.lock_purge, asyncio.Event(), asyncio.Event()
 
     async def held_up(*arguments: Any) -> bool:
         if not reached.is_set():
@@ -184,7 +187,7 @@ async def test_PurgeTenant__stops_if_the_tenant_is_created_anew_meanwhile(
             await go_on.wait()
         return await lock_purge(*arguments)
 
-    monkeypatch.setattr(tenants, "lock_purge", held_up)
+    monkeypatch.setattr(tenant_purges, "lock_purge", held_up)
     late = asyncio.create_task(purge(replica, tenant, 3))
     await asyncio.wait_for(reached.wait(), 20)
     await purge(replica, tenant, 3)
@@ -200,18 +203,18 @@ async def test_PurgeTenant__waits_for_open_transactions_and_deletes_their_rows(
     mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
 ) -> None:
     tenant = mesh.tenant(replica)
-    async with await psycopg.AsyncConnection.connect(databases["hook"].app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
-        await connection.execute(
-            "insert into run_revisions values (current_setting('spawnmesh.tenant'), 'run_1', 1)"
-        )
-        purging = asyncio.create_task(purge(replica, tenant))
-        async with asyncio.timeout(10):
-            while not await waits_for_a_lock(databases["hook"], tenant):
-                await asyncio.sleep(0.01)
-        assert not purging.done()
-        await connection.commit()
+    async with open_database(databases["hook"].app, name="test", max_connections=1) as database:
+        async with database.adding(tenant.tenant_id) as connection:
+            await connection.execute(
+                "insert into run_revisions values (current_setting('spawnmesh.tenant'), 'run_1', 1)"
+            )
+            purging = asyncio.create_task(purge(replica, tenant))
+            await eventually(lambda: waits_for_a_lock(databases["hook"], tenant))
+            assert not purging.done()
         assert await purging == (1, 0, 1)
+        with pytest.raises(TenantPurged):
+            async with database.adding(tenant.tenant_id):
+                pass
     assert not any((await counted(databases["hook"], tenant)).values())
 
 

@@ -10,9 +10,8 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_model_router.rpc import purge_tenant
-from spawnmesh_model_router.store import budgets, tenants
-from spawnmesh_postgres.database import Connection, open_database
+from spawnmesh_model_router.store import budgets
+from spawnmesh_postgres.database import open_database
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.fixtures import Router, World, image_block, user
@@ -76,22 +75,32 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
     assert (await other.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
 
 
-async def test_PurgeTenant__late_usage_is_not_stored(world: World) -> None:
-    """A replica that does not know of the purge yet uses the policy it knows."""
+async def test_PurgeTenant__usage_that_is_being_stored_is_deleted_and_later_usage_is_not_stored(
+    world: World,
+) -> None:
+    """A replica that does not know of the purge yet counts by the policy it knows."""
     router = await world.router()
     await router.prepare(1, max_tokens_per_minute=1000)
-    assert (await router.generate(world.ref("one"))).text == "one"
-    await purge(router)
-    async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
-        late = await connection.execute(
-            "insert into budget_periods values (current_setting('spawnmesh.tenant'), 'MINUTE', now(), 1, 1, 1) returning 1"
-        )
-        assert await late.fetchone() is None
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        async with database.transaction(router.tenant) as connection:
+            await budgets.charge_usage(connection, router.tenant, 5, 5)
+            purging = asyncio.create_task(purge(router))
+            await eventually(lambda: blocked(world))
+        assert (await purging).deleted_row_count == 1 + 2
+        async with database.transaction(router.tenant) as connection:
+            await budgets.charge_usage(connection, router.tenant, 5, 5)
+            assert (await budgets.count_requests(connection, router.tenant, 1)).request_count == 0
     assert await counted(world, router) == (0, 0)
 
 
-async def test_PurgeTenant__in_pages_and_not_ready_again_before_it_is_done(world: World) -> None:
+async def blocked(world: World) -> bool:
+    """Return whether a transaction of the service waits for an advisory lock."""
+    async with await psycopg.AsyncConnection.connect(world.dsn.owner) as connection:
+        waiting = await connection.execute("select from pg_locks where locktype = 'advisory' and not granted")
+        return waiting.rowcount > 0
+
+
+async def test_Generate__past_usage_is_deleted_so_that_a_purge_is_one_transaction(world: World) -> None:
     router = await world.router()
     await router.prepare(1, max_requests_per_minute=9)
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
@@ -101,13 +110,9 @@ async def test_PurgeTenant__in_pages_and_not_ready_again_before_it_is_done(world
                select current_setting('spawnmesh.tenant'), 'MINUTE', now() - n * interval '1 minute', 1, 1, 1
                from generate_series(1, 3000) n"""
         )
-    assert not (await purge(router)).done
-    with pytest.raises(MeshError) as caught:
-        await router.prepare(2)
-    assert caught.value.reason is Reason.CONFLICT
-    assert (await purge(router)).done
-    assert await counted(world, router) == (0, 0)
-    assert await router.prepare(1) == 1
+    assert (await router.generate(world.ref("one"))).text == "one"
+    _, periods = await counted(world, router)
+    assert periods <= 60 + 2
 
 
 async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created_anew(world: World) -> None:
@@ -132,43 +137,6 @@ async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created
     assert await counted(world, router) == (0, 0)
 
 
-async def test_PurgeTenant__an_unfinished_late_purge_does_not_block_the_tenant(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    router = await world.router()
-    monkeypatch.setattr(purge_tenant, "_PAGE_ROWS", 0)
-    assert not (await purge(router, 3)).done
-    with pytest.raises(MeshError) as caught:
-        await router.prepare(3)
-    assert caught.value.reason is Reason.CONFLICT
-    assert await router.prepare(4) == 4
-
-
-async def test_PurgeTenant__stops_if_the_tenant_is_created_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    router = await world.router()
-    await router.prepare(3)
-    lock_purge, reached, go_on = tenants.lock_purge, asyncio.Event(), asyncio.Event()
-
-    async def held_up(connection: Connection, tenant_id: str, settings_version: int) -> bool:
-        if not reached.is_set():
-            reached.set()
-            await go_on.wait()
-        return await lock_purge(connection, tenant_id, settings_version)
-
-    monkeypatch.setattr(tenants, "lock_purge", held_up)
-    late = asyncio.create_task(purge(router, 3))
-    await asyncio.wait_for(reached.wait(), 20)
-    assert (await purge(router, 3)).done
-    await router.prepare(4, max_requests_per_minute=1)
-    assert (await router.generate(world.ref("one"))).text == "one"
-    kept = await counted(world, router)
-    go_on.set()
-    assert (await late).done
-    assert await counted(world, router) == kept
-
-
 async def test_PurgeTenant__keeps_the_cooldowns_of_the_mesh(world: World) -> None:
     world.provider.on("one", BROKEN)
     router = await world.router()
@@ -185,32 +153,3 @@ async def test_PurgeTenant__is_for_the_session_service(world: World) -> None:
         with pytest.raises(MeshError) as caught:
             await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
         assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
-
-
-@pytest.mark.parametrize(("others", "size"), [(1, 100), (50, 20), (1000, 1)])
-async def test_a_page_of_a_purge_reads_a_page_whatever_the_planner_believes(
-    world: World, others: int, size: int
-) -> None:
-    """The planner expects one row, as it does for a new tenant."""
-    insert = """insert into budget_periods
-                select %(tenant)s, 'MINUTE', now() - n * interval '1 minute', 1, 1, 1 from generate_series(1, %(count)s) n"""
-    router = await world.router()
-    async with await psycopg.AsyncConnection.connect(world.dsn.owner, autocommit=True) as owner:
-        await owner.execute("alter table budget_periods set (autovacuum_enabled = false)")
-        await owner.execute("truncate budget_periods")
-        for tenant, count in (*((f"other-{n}", size) for n in range(others)), (router.tenant, 5000)):
-            if tenant == router.tenant:
-                await owner.execute("analyze budget_periods")
-            await owner.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant,))
-            await owner.execute(insert, {"tenant": tenant, "count": count})
-    read = "select pg_stat_get_xact_tuples_returned('budget_periods_pkey'::regclass) as count"
-    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
-        for count in (2000, 2000, 1000, 0):
-            async with database.transaction(router.tenant) as connection:
-                before = (await (await connection.execute(read)).fetchone() or {})["count"]
-                assert await budgets.purge_periods(connection, router.tenant, 2000) == count
-                after = (await (await connection.execute(read)).fetchone() or {})["count"]
-                assert after - before <= 3 * 2000
-    async with await psycopg.AsyncConnection.connect(world.dsn.owner, autocommit=True) as owner:
-        await owner.execute("truncate budget_periods")
-        await owner.execute("alter table budget_periods reset (autovacuum_enabled)")

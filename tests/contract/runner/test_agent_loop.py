@@ -48,7 +48,8 @@ async def test_ClaimRuns__a_run_reads_its_attachment_and_answers(
         await eventually(lambda: mesh.finalized)
         await eventually(lambda: not os.listdir(tmp_path))
     [result] = mesh.messages(RESULT)
-    assert json.loads(texts([result])[0])["text"] == "forty-two\n"
+    facts, text = (block.text.text for block in result.content)
+    assert (json.loads(facts)["bytes"], text) == (10, "forty-two\n"), "the lines of the block are the file's"
     assert not result.is_error
     assert [message.role for message in mesh.prompts[1].messages] == [USER, ASSISTANT, RESULT]
     assert texts(mesh.messages(ASSISTANT)) == ["", "It says 42."]
@@ -254,9 +255,9 @@ async def test_ReadFile__a_broken_download_is_retried(mesh: ScriptedMesh, keys: 
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.failed is None
-    listed = {
-        entry["name"]: entry["sha256"] for entry in json.loads(texts(mesh.messages(RESULT))[0])["entries"]
-    }
+    [result] = mesh.messages(RESULT)
+    entries = map(json.loads, result.content[1].text.text.split("\n"))
+    listed = {entry["name"]: entry["sha256"] for entry in entries}
     assert listed["a.bin"] == hashlib.sha256(data).hexdigest()
     assert listed["b.bin"] == hashlib.sha256(data[::-1]).hexdigest()
 

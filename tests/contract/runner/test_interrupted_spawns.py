@@ -1,11 +1,13 @@
 """The outcome of a spawn that an earlier runner began with files that only that runner had."""
 
+import base64
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh_runner.domain.idempotency_keys import call_request_id
@@ -21,8 +23,8 @@ REDACTED = {"$redacted": "attachment", "sha256": hashlib.sha256(b"abc").hexdiges
 
 @pytest.fixture
 def mesh(mesh: ScriptedMesh) -> ScriptedMesh:
-    """Return the mesh with one attached file."""
-    mesh.files = {"given.txt": b"given"}
+    """Return the mesh with two attached files, one of them empty."""
+    mesh.files = {"given.txt": b"given", "__init__.py": b""}
     return mesh
 
 
@@ -98,10 +100,14 @@ async def test_SpawnSession__a_call_with_a_masked_secret_is_not_repeated(
 async def test_SpawnSession__a_call_with_all_its_files_is_repeated(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    begun(mesh, files=[{"path": f".spawnmesh/attachments/{mesh.set_id}/given.txt"}])
+    folder = f".spawnmesh/attachments/{mesh.set_id}"
+    begun(mesh, files=[{"path": f"{folder}/given.txt"}, {"path": f"{folder}/__init__.py"}])
     result = await repeated_result(mesh, keys, tmp_path)
     assert not result.is_error
     [request] = mesh.spawns.values()
+    given, empty = request.attachments
+    assert given.content == base64.b64encode(b"given").decode()
+    assert (empty.name, empty.content, empty.encoding) == ("__init__.py", "", ENCODING_UTF8)
     assert json.loads(text(result))["session_id"] == child_of(request).session_id
 
 

@@ -1,7 +1,9 @@
 """MCP servers that are processes: what they see, and that they end with the run on every path."""
 
 import asyncio
+import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,34 @@ async def test_a_slow_call_times_out_and_the_server_stays(
     assert text(late) == "MCP_TIMEOUT: no answer within 2 seconds; it may or may not have been done"
     assert text(fine) == "1 fine day(s) in Oslo"
     assert notes.read_text().count("started") == 1
+
+
+async def test_a_server_that_crashes_at_its_start_is_logged_with_its_last_words(
+    mesh: ScriptedMesh,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WEATHER_KEY", "sesame-sesame")
+    crash = (
+        "import os, sys; print('x' * 100_000, file=sys.stderr);"
+        " sys.exit(f'no license\\u202e for {os.environ[\"KEY\"]}\\n\\nsee the manual')"
+    )
+    broken = {"command": sys.executable, "args": ["-c", crash], "env": {"KEY": "env:WEATHER_KEY"}}
+    await tool_results(
+        mesh,
+        keys,
+        tmp_path,
+        FORECAST,
+        mcp_servers=("broken", "weather"),
+        mcp_config_file=config(tmp_path, broken=broken, weather=stdio()),
+        log_level="warning",
+    )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp server unavailable" in line]
+    [event] = map(json.loads, lines)
+    assert event["stderr"] == f"{'x' * 200} | no license\ufffd for [$redacted:mcp_secret] | see the manual"
+    assert "license" not in mesh.prompts[0].system_prompt, "a server writes nothing into the prompt"
 
 
 async def test_a_server_that_dies_is_restarted_a_limited_number_of_times(

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_client.attachments import Attachment, inline_items
 from spawnmesh_core.attachment_note import NOTE_MAX_BYTES
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -61,6 +63,15 @@ async def test_SpawnSession__external_runtime_takes_no_files(
     assert list(listed.sessions) == []
     bare = await mesh.spawn(runtime=session_pb2.RUNTIME_EXTERNAL, attach_as=pb.AttachAs(mount_path="/in"))
     assert not bare.HasField("receipt")
+
+
+async def test_SpawnSession__an_empty_file_is_handed_over(mesh: Mesh, tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
+    files = await inline_items([tmp_path / "__init__.py", Attachment("empty.bin", b"")], 1024)
+
+    receipt = (await mesh.spawn(attachments=files)).receipt
+
+    assert [(file.name, file.size_bytes) for file in receipt.files] == [("__init__.py", 0), ("empty.bin", 0)]
 
 
 @pytest.mark.parametrize("hint", ["/mnt/in", "C:/in", "../../etc", "a-b_c.d:e/f", "x" * 1024])

@@ -246,6 +246,27 @@ async def test_CompactTranscript__an_excerpt_keeps_the_previous_summary(
     assert "assistant: said-9 word" in summary_of(summary)
 
 
+async def test_CompactTranscript__a_model_that_says_nothing_leaves_an_excerpt(
+    compacting: Compacting,
+) -> None:
+    claim = await compacting.session.acquire(1)
+    await compacting.session.append([assistant(words("said", 4_000)) for _ in range(6)], claim=claim)
+    empty = {"candidate_1": "scripted/one EMPTY_RESPONSE", "candidate_2": "scripted/two EMPTY_RESPONSE"}
+    compacting.peers.answers.append(
+        MeshError(Reason.ALL_CANDIDATES_FAILED, "none of 2 candidates answered", facts=empty)
+    )
+    summary = (await compacting.compact(claim)).summary
+    assert summary.body.compaction.sources.method == entry_pb.SUMMARY_METHOD_EXCERPT
+    assert len(compacting.peers.prompts) == 1, "the router has asked every model already"
+
+    mixed = {**empty, "candidate_2": "scripted/two OVERLOADED"}
+    compacting.peers.answers.append(MeshError(Reason.ALL_CANDIDATES_FAILED, "none answered", facts=mixed))
+    await compacting.session.append([assistant(words("said", 4_000)) for _ in range(6)], claim=claim)
+    with pytest.raises(MeshError) as caught:
+        await compacting.compact(claim)
+    assert caught.value.reason is Reason.ALL_CANDIDATES_FAILED
+
+
 async def test_CompactTranscript__a_summary_never_exceeds_its_token_limit(
     compacting: Compacting,
 ) -> None:

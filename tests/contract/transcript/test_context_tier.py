@@ -6,6 +6,7 @@ import re
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import context_pb2 as context_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_core.ids import IdKind, derived_id
 
 from tests.support.transcript.fixtures import (
     assistant,
@@ -57,6 +58,22 @@ async def test_AssembleContext__a_large_stale_result_is_a_reference(tiered: Tier
         )
     ]
     assert await tiered.blob(found[1]) == text.encode()
+
+
+async def test_AssembleContext__references_of_attached_files_say_which_file(tiered: Tiered) -> None:
+    """The directory of attachments has the name of their set, as the receipt of the spawn says."""
+    claim = await tiered.session.acquire(1)
+    set_id = derived_id(IdKind.ATTACHMENT_SET, tiered.session.session_id)
+    paths = [f".spawnmesh/attachments/{set_id}/{name}.csv" for name in ("orders", "customers", "refunds")]
+    for path in paths:
+        await tiered.converse(claim, long_text(path), path=path)
+    await tiered.session.append([assistant("thanks")], claim=claim)
+
+    context = await tiered.context(tail=NO_TAIL)
+
+    stubbed = {item.seq for item in context.stubbed}
+    shown = [text_of(entry).splitlines()[1] for entry in context.entries if entry.seq in stubbed]
+    assert shown == [f"path: {path}" for path in paths]
 
 
 async def test_AssembleContext__a_reference_describes_the_call_that_was_made_and_not_the_requested_one(

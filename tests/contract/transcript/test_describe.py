@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
 from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceStub
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
@@ -125,6 +127,31 @@ async def test_DescribeFile__an_image_labelled_as_text_is_refused(tiered: Tiered
     assert described.content.data == image.image.data
     with refused(Reason.INVALID_REQUEST):
         await tiered.describe(stubbed.file_ids[0], expand=True, lines=file_pb.LineRange(first_line=1))
+
+
+async def test_DescribeFile__lines_that_the_file_does_not_have_are_refused(tiered: Tiered) -> None:
+    file_id = await stored(tiered, "line é\n" * 2_000, path="/a")
+    last = (await tiered.describe(file_id, expand=True, lines={"first_line": 2_000})).content
+    assert last.data.decode() == "line é\n"
+    with pytest.raises(MeshError) as caught:
+        await tiered.describe(file_id, expand=True, lines={"first_line": 2_001, "line_count": 5})
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert caught.value.message == "lines.first_line: the file has 2000 lines"
+
+
+async def test_DescribeFile__the_text_of_a_result_has_the_lines_of_its_file(tiered: Tiered) -> None:
+    """The built-in tools give their facts in a block before the text."""
+    claim = await tiered.session.acquire(1)
+    text = "".join(f"row {number} of the table\n" for number in range(1, 1_001))
+    body = answering("c", '{"path": "a.csv", "truncated": false}', text)
+    await tiered.session.append([calling("c", "read_file", {}), body, assistant("end")], claim=claim)
+    context = await tiered.context(tail=NO_TAIL)
+    [stubbed] = context.stubbed
+    [file_id] = stubbed.file_ids
+    assert context.entries[1].body.message.content[0].text.text.startswith('{"path"')
+    lines = {"first_line": 700, "line_count": 2}
+    part = (await tiered.describe(file_id, expand=True, lines=lines)).content
+    assert part.data.decode() == "row 700 of the table\nrow 701 of the table\n"
 
 
 async def test_DescribeFile__lines_are_for_texts(tiered: Tiered) -> None:

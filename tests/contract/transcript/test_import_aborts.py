@@ -104,14 +104,14 @@ async def test_ImportTranscript__an_unfinished_import_survives_the_removal_of_an
 async def test_ImportTranscript__a_good_file_is_stored_beside_a_malformed_one(service: Service) -> None:
     """Two clients import with one session id: the good file is stored, whatever happens to the
     malformed one."""
-    bad = file_of(HEADER, *(message(number) for number in range(1, 6_000)), "no json")
+    bad = file_of(HEADER, *(message(number) for number in range(1, 3_000)), "no json")
 
     for _ in range(5):
         fresh = service.session()
         await fresh.enter_tenant()
-        await send(fresh, bad[: -len("no json\n")], chunk_bytes=400_000, finish=False)
+        await send(fresh, bad[: -len("no json\n")], chunk_bytes=200_000, finish=False)
         told = await asyncio.gather(
-            go_on(fresh, bad, chunk_bytes=400_000), _until_taken(fresh), return_exceptions=True
+            go_on(fresh, bad, chunk_bytes=200_000), _until_taken(fresh), return_exceptions=True
         )
         assert isinstance(told[0], MeshError)
         assert told[0].reason in (

@@ -41,7 +41,7 @@ GROWTH_LIMIT = 128 * MIB
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("sessions", "entries", "files", "file_bytes"), [(SESSIONS, 1, 200, 70_000), (2, 7, 1, 9 * MIB)]
+    ("sessions", "entries", "files", "file_bytes"), [(SESSIONS, 1, 30, 400_000), (2, 4, 1, 9 * MIB)]
 )
 async def test_a_body_is_read_once_for_all_its_files_and_few_bodies_are_in_memory(
     tier_session: TierSession,

@@ -260,7 +260,7 @@ async def test_windows_and_writers_behave_as_the_model_says(service: Service) ->
             super().__init__(service, loop)
 
     bounded = settings(
-        max_examples=40,
+        max_examples=25,
         stateful_step_count=30,
         deadline=None,
         database=None,

@@ -325,13 +325,17 @@ async def running_runner(
 
     async with served("session", ProcessSettings(**shared_settings("session", keys)), open_peers) as target:
         settings = RunnerSettings(
-            **shared_settings("runner", keys),
             session_target=target,
             model_router_target=target,
             hook_target=target,
             attachment_blob_target=target,
             workspace_root=workspace_root,
-            **{"transcript_target": target, "claim_wait_seconds": 0.2, **options},
+            **{
+                **shared_settings("runner", keys),
+                "transcript_target": target,
+                "claim_wait_seconds": 0.2,
+                **options,
+            },
         )
         async with start_process("runner", settings) as process:
             if tracer is not None:

@@ -4,6 +4,7 @@ import json
 
 import jwt
 import pytest
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
@@ -143,13 +144,11 @@ async def test_not_found_names_the_command_that_lists_the_kind(mesh, kind, advic
     assert result.stderr == f"error: NOT_FOUND: there is no {kind} x here{advice}\n"
 
 
-async def test_a_refused_file_is_named_and_an_empty_one_called_so(mesh, tmp_path):
-    for name, text in (("a.txt", "a"), ("none.txt", "")):
-        (tmp_path / name).write_text(text)
-    mesh.sessions.refusal = MeshError(
-        Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE, "no", facts={"index": 1, "problem": "empty"}
-    )
-    files = ("--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "none.txt"))
+async def test_a_refused_file_is_named(mesh, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    mesh.sessions.refusal = MeshError(Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED, "too large", facts={"index": 1})
+    files = ("--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "b.txt"))
 
     told, document = (
         await mesh.run("spawn", "Work.", *files),
@@ -157,11 +156,20 @@ async def test_a_refused_file_is_named_and_an_empty_one_called_so(mesh, tmp_path
     )
 
     assert told.stderr == (
-        "error: ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: the file is empty, and an empty"
-        " file cannot be handed over "
-        "(file=none.txt, index=1, problem=empty). leave it out\n"
+        "error: ATTACHMENTS_FILE_BYTES_EXCEEDED: too large (file=b.txt, index=1). send fewer"
+        " or smaller files, or have the tenant's limits raised\n"
     )
-    assert json.loads(document.stdout)["error"]["facts"]["file"] == "none.txt"
+    assert json.loads(document.stdout)["error"]["facts"]["file"] == "b.txt"
+
+
+async def test_an_empty_file_is_handed_over_as_text(mesh, tmp_path):
+    (tmp_path / "__init__.py").touch()
+
+    await mesh.run("spawn", "Work.", "--attach", str(tmp_path / "__init__.py"))
+
+    [request] = mesh.sessions.requests
+    [item] = request.attachments
+    assert (item.name, item.content, item.encoding) == ("__init__.py", "", ENCODING_UTF8)
 
 
 async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):

@@ -19,7 +19,9 @@ from spawnmesh_core.json_text import (
     TooManyNodes,
     apply_edits,
     may_have_too_many_nodes,
+    member_spans,
     parse_json,
+    require_few_nodes,
 )
 
 _VALUES = st.recursive(
@@ -94,6 +96,31 @@ def test_each_value_is_taken_from_the_budget(value: Any) -> None:
     with pytest.raises(TooManyNodes):
         parse_json(text, NodeBudget(count - 1))
     assert count <= 1 + sum(map(text.count, ",[{"))
+
+
+@given(_VALUES, st.sampled_from([None, 2]))
+def test_values_are_counted_without_parsing_them(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+    count = _node_count(parse_json(text))
+    require_few_nodes(text, count)
+    if count > 1:
+        with pytest.raises(TooManyNodes):
+            require_few_nodes(text, count - 1)
+
+
+@given(st.dictionaries(st.text(), _VALUES, max_size=4), st.sampled_from([None, 2]))
+def test_members_are_found_without_parsing_them(value: dict[str, Any], indent: int | None) -> None:
+    text = f" {json.dumps(value, indent=indent)} "
+    node = parse_json(text)
+    assert isinstance(node, Object)
+    assert member_spans(text) == [(name, child.start, child.end) for name, child in node.members]
+
+
+def test_members_that_are_there_twice_are_found_twice_and_only_in_an_object() -> None:
+    assert member_spans('{"a" : 1 , "a":[2]}') == [("a", 7, 8), ("a", 15, 18)]
+    assert member_spans('["a"]') == member_spans("{}") == []
+    with pytest.raises(NotJson):
+        member_spans('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
 def test_the_number_of_values_has_a_limit() -> None:

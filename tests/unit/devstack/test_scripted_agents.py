@@ -1,5 +1,7 @@
 """What the scripted agents do next, from what they were told."""
 
+import json
+
 from spawnmesh_devstack.conversation import Conversation, Result, Said
 from spawnmesh_devstack.scripted_agents import Reply, play
 
@@ -12,7 +14,13 @@ SHA = "ab" * 32
 def listed(sha256: str = SHA) -> Result:
     names = ("ledger.csv", "journal.txt", "map.png", ".manifest.json")
     entries = [{"name": name, "kind": "file", "bytes": 3, "sha256": sha256} for name in names]
-    return Result("list_files", {"path": DIRECTORY}, {"entries": entries})
+    return Result(
+        "list_files", {"path": DIRECTORY}, {"truncated": False}, "\n".join(map(json.dumps, entries))
+    )
+
+
+def read(name: str, text: str) -> Result:
+    return Result("read_file", {"path": f"{DIRECTORY}/{name}"}, {"binary": False}, text)
 
 
 def spawned(**value: object) -> Result:
@@ -56,7 +64,7 @@ def test_coordinator_verifies_only_after_it_was_asked_and_has_looked_again():
 
 
 def test_analyst_answers_from_the_tool_results_alone():
-    table = Result("read_file", {"path": f"{DIRECTORY}/ledger.csv"}, {"text": "day,amount\n1,40\n2,-7\n"})
+    table = read("ledger.csv", "day,amount\n1,40\n2,-7\n")
     picture = Result("read_file", {"path": f"{DIRECTORY}/map.png"}, {"binary": True, "sha256": SHA})
     reads = (listed(), table, picture, spawned())
 
@@ -67,7 +75,7 @@ def test_analyst_answers_from_the_tool_results_alone():
 
 def test_analyst_says_so_when_its_child_failed():
     picture = Result("read_file", {"path": f"{DIRECTORY}/map.png"}, {"sha256": SHA})
-    table = Result("read_file", {"path": f"{DIRECTORY}/ledger.csv"}, {"text": "amount\n1\n"})
+    table = read("ledger.csv", "amount\n1\n")
     ended = Said(f"Session {CHILD} has ended without a result: KILLED, KILLED.")
 
     assert "without a result" in next_move("analyst", listed(), table, picture, spawned(), ended).text

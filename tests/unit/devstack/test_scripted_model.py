@@ -24,8 +24,8 @@ async def client() -> AsyncIterator[openai.AsyncOpenAI]:
         yield sdk
 
 
-def called(call_id: str, tool: str, arguments: dict, value: object) -> list[dict]:
-    """A tool call as it stands in a later request, and its result."""
+def called(call_id: str, tool: str, arguments: dict, value: object, text: str = "") -> list[dict]:
+    """A tool call as it stands in a later request, and its result: a line of JSON, and a text."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return [
         {
@@ -33,16 +33,16 @@ def called(call_id: str, tool: str, arguments: dict, value: object) -> list[dict
             "content": None,
             "tool_calls": [{"id": call_id, "type": "function", "function": function}],
         },
-        {"role": "tool", "tool_call_id": call_id, "content": json.dumps(value)},
+        {"role": "tool", "tool_call_id": call_id, "content": f"{json.dumps(value)}\n{text}"},
     ]
 
 
-def listing(*names: str) -> dict:
+def listing(*names: str) -> tuple[dict, str]:
     entries = [
         {"name": name, "kind": "file", "bytes": 9, "sha256": hashlib.sha256(b"").hexdigest()}
         for name in names
     ]
-    return {"path": DIRECTORY, "entries": entries, "truncated": False}
+    return {"path": DIRECTORY, "truncated": False}, "\n".join(map(json.dumps, entries))
 
 
 async def ask(client: openai.AsyncOpenAI, messages: list[dict]) -> openai.types.chat.ChatCompletionMessage:
@@ -65,17 +65,16 @@ async def test_counter_counts_what_it_read_over_several_pieces(client):
     messages = [
         COUNTER,
         {"role": "user", "content": NOTE},
-        *called("a", "list_files", {"path": DIRECTORY}, listing("journal.txt")),
+        *called("a", "list_files", {"path": DIRECTORY}, *listing("journal.txt")),
     ]
-    first = {"path": path, "text": "one\ntwo\nth", "truncated": True, "next_offset": 10}
-    messages += called("b", "read_file", {"path": path}, first)
+    first = {"path": path, "binary": False, "truncated": True, "next_offset": 10}
+    messages += called("b", "read_file", {"path": path}, first, "one\ntwo\nth")
 
     (call,) = (await ask(client, messages)).tool_calls
     assert json.loads(call.function.arguments) == {"path": path, "offset": 10}
 
-    messages += called(
-        "c", "read_file", {"path": path, "offset": 10}, {"path": path, "text": "ree\n", "truncated": False}
-    )
+    rest = {"path": path, "binary": False, "truncated": False}
+    messages += called("c", "read_file", {"path": path, "offset": 10}, rest, "ree\n")
     assert (await ask(client, messages)).content == "lines: 3"
 
 

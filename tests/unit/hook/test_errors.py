@@ -10,8 +10,6 @@ from spawnmesh_hook.domain.errors import (
     GrantMissing,
     NameIsBundled,
     PluginFailed,
-    PurgeInProgress,
-    SettingsOfPurgedTenant,
     UnknownTenant,
 )
 from spawnmesh_hook.domain.plugins import Grant, HookKind
@@ -36,8 +34,6 @@ from spawnmesh_hook.domain.plugins import Grant, HookKind
             1.0,
         ),
         (DispatchInProgress(), Reason.CONFLICT, {}, 1.0),
-        (PurgeInProgress(), Reason.CONFLICT, {}, 5.0),
-        (SettingsOfPurgedTenant(), Reason.CONFLICT, {}, None),
         (UnknownTenant("x"), Reason.UNKNOWN_TENANT, {}, None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, MeshError) else None,

@@ -92,6 +92,13 @@ def test_root_that_is_a_symlink_is_refused(workspace: Path, outside: Path) -> No
     assert reasons(workspace / "root", "a.txt") == {MaterializeReason.UNSAFE_PATH}
 
 
+def test_file_with_two_hard_links_is_not_read(workspace: Path, outside: Path) -> None:
+    (workspace / "hard").hardlink_to(outside / "a.txt")
+    with pytest.raises(MaterializeError) as refused:
+        open_for_reading(workspace, "hard")
+    assert refused.value.reason is MaterializeReason.UNSAFE_PATH
+
+
 def test_file_with_two_hard_links_is_not_written(workspace: Path, outside: Path) -> None:
     (workspace / "hard").hardlink_to(outside / "a.txt")
     with pytest.raises(MaterializeError) as refused:

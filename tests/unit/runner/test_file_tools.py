@@ -15,7 +15,7 @@ from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call
 from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
-from spawnmesh_runner.tools.calling.tool import CallScope
+from spawnmesh_runner.tools.calling.tool import CallScope, TextResult
 from spawnmesh_runner.tools.list_files import MAX_ENTRIES, list_files
 from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
 from spawnmesh_runner.tools.search_files import MAX_FILE_BYTES, MAX_MATCHES, search_files
@@ -37,6 +37,18 @@ def workspace(tmp_path: Path) -> Path:
     (root / "sub").mkdir()
     (root / "sub" / "poem.txt").write_text("über\nalles\n")
     return root
+
+
+def items(result: TextResult) -> list[object]:
+    """Return the objects of a result that has one in each line."""
+    return [json.loads(line) for line in result.text.split("\n") if line]
+
+
+def text_of(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ_BYTES) -> TextResult:
+    """Read a part of a text file."""
+    result = read_file(workspace, path, offset, limit)
+    assert isinstance(result, TextResult)
+    return result
 
 
 async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutcome:
@@ -68,7 +80,14 @@ async def test_no_file_tool_leaves_the_workspace(workspace: Path, tool_name: str
 
 
 def test_search_does_not_follow_links(workspace: Path) -> None:
-    assert search_files(workspace, "SECRET")["matches"] == []
+    os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
+    assert items(search_files(workspace, "SECRET")) == []
+
+
+async def test_a_hard_link_is_not_read(workspace: Path) -> None:
+    os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
+    outcome = await call(workspace, "read_file", path="hard.txt")
+    assert (outcome.error_reason, "SECRET" in outcome.whole_text) == ("UNSAFE_PATH", False)
 
 
 def test_a_hard_link_is_not_written_through(workspace: Path) -> None:
@@ -80,18 +99,16 @@ def test_a_hard_link_is_not_written_through(workspace: Path) -> None:
 
 
 def test_list_gives_kind_size_and_hash(workspace: Path) -> None:
-    assert list_files(workspace, ".") == {
-        "path": ".",
-        "entries": [
-            {"name": "link.txt", "kind": "symlink"},
-            {"name": "linked", "kind": "symlink"},
-            {"name": "sub", "kind": "directory"},
-        ],
-        "truncated": False,
-    }
+    listed = list_files(workspace, ".")
+    assert listed.facts == {"path": ".", "truncated": False}
+    assert items(listed) == [
+        {"name": "link.txt", "kind": "symlink"},
+        {"name": "linked", "kind": "symlink"},
+        {"name": "sub", "kind": "directory"},
+    ]
     data = "über\nalles\n".encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    assert list_files(workspace, "sub")["entries"] == [
+    assert items(list_files(workspace, "sub")) == [
         {"name": "poem.txt", "kind": "file", "bytes": len(data), "sha256": sha256}
     ]
 
@@ -100,27 +117,21 @@ def test_list_reports_truncation(tmp_path: Path) -> None:
     for number in range(MAX_ENTRIES + 1):
         (tmp_path / f"{number:04}").mkdir()
     listed = list_files(tmp_path, ".")
-    assert listed["truncated"] is True
-    assert len(cast("list[object]", listed["entries"])) == MAX_ENTRIES
+    assert listed.facts["truncated"] is True
+    assert len(items(listed)) == MAX_ENTRIES
 
 
 def test_read_returns_a_small_file_completely(workspace: Path) -> None:
-    assert read_file(workspace, "sub/poem.txt") == {
-        "path": "sub/poem.txt",
-        "binary": False,
-        "bytes": 12,
-        "offset": 0,
-        "text": "über\nalles\n",
-        "truncated": False,
-    }
+    facts = {"path": "sub/poem.txt", "binary": False, "bytes": 12, "offset": 0, "truncated": False}
+    assert read_file(workspace, "sub/poem.txt") == TextResult(facts, "über\nalles\n")
 
 
 def test_read_is_bounded_and_returns_the_next_offset(tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("x" * (MAX_READ_BYTES + 10))
-    first = read_file(tmp_path, "big.txt")
-    assert (first["truncated"], first["next_offset"]) == (True, MAX_READ_BYTES)
-    rest = read_file(tmp_path, "big.txt", offset=MAX_READ_BYTES)
-    assert (rest["truncated"], rest["text"]) == (False, "x" * 10)
+    first = text_of(tmp_path, "big.txt")
+    assert (first.facts["truncated"], first.facts["next_offset"]) == (True, MAX_READ_BYTES)
+    rest = text_of(tmp_path, "big.txt", offset=MAX_READ_BYTES)
+    assert (rest.facts["truncated"], rest.text) == (False, "x" * 10)
 
 
 @given(text=st.text(max_size=60).filter(lambda text: "\0" not in text), limit=st.integers(4, 20))
@@ -131,20 +142,20 @@ def test_consecutive_reads_give_the_complete_file(
     (root / "f").write_bytes(text.encode())
     pieces, offset = [], 0
     while True:
-        piece = read_file(root, "f", offset, limit)
-        assert piece["binary"] is False
-        pieces.append(cast("str", piece["text"]))
-        if not piece["truncated"]:
+        piece = text_of(root, "f", offset, limit)
+        pieces.append(piece.text)
+        if not piece.facts["truncated"]:
             break
-        assert cast("int", piece["next_offset"]) > offset
-        offset = cast("int", piece["next_offset"])
+        next_offset = cast("int", piece.facts["next_offset"])
+        assert next_offset > offset
+        offset = next_offset
     assert "".join(pieces) == text
 
 
 def test_an_offset_inside_a_character_starts_at_the_next(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("€uro")
-    piece = read_file(tmp_path, "f", offset=1)
-    assert (piece["offset"], piece["text"]) == (3, "uro")
+    piece = text_of(tmp_path, "f", offset=1)
+    assert (piece.facts["offset"], piece.text) == (3, "uro")
 
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\0" + b"\xff" * 100, b"caf\xe9", b"cut \xe2\x82", b"\xe2"])
@@ -175,26 +186,27 @@ def test_search_returns_path_and_line(workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\ntwo .* three\n")
     (workspace / "b.bin").write_bytes(b"\0two .*")
     found = search_files(workspace, ".*")
-    assert found["matches"] == [{"path": "a.txt", "line": 2, "text": "two .* three"}]
-    assert (found["searched_file_count"], found["skipped_file_count"], found["truncated"]) == (2, 1, False)
-    assert search_files(workspace, "alles", "sub/poem.txt")["matches"] == [
+    assert items(found) == [{"path": "a.txt", "line": 2, "text": "two .* three"}]
+    facts = {"pattern": ".*", "searched_file_count": 2, "skipped_file_count": 1, "truncated": False}
+    assert found.facts == facts
+    assert items(search_files(workspace, "alles", "sub/poem.txt")) == [
         {"path": "sub/poem.txt", "line": 2, "text": "alles"}
     ]
 
 
 def test_search_stops_at_its_limit_and_reports_it(tmp_path: Path) -> None:
     (tmp_path / "exact.txt").write_text("x\n" * MAX_MATCHES)
-    assert search_files(tmp_path, "x")["truncated"] is False
+    assert search_files(tmp_path, "x").facts["truncated"] is False
     (tmp_path / "more.txt").write_text("x\n")
     found = search_files(tmp_path, "x")
-    assert found["truncated"] is True
-    assert len(cast("list[object]", found["matches"])) == MAX_MATCHES
+    assert found.facts["truncated"] is True
+    assert len(items(found)) == MAX_MATCHES
 
 
 def test_search_counts_a_file_that_is_too_large_as_skipped(tmp_path: Path) -> None:
     (tmp_path / "huge.txt").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     found = search_files(tmp_path, "x")
-    assert (found["matches"], found["skipped_file_count"]) == ([], 1)
+    assert (items(found), found.facts["skipped_file_count"]) == ([], 1)
 
 
 async def test_a_pattern_with_a_line_break_is_refused(workspace: Path) -> None:
@@ -234,4 +246,5 @@ async def test_invalid_arguments_are_named_without_their_values(
 async def test_a_read_beyond_the_end_is_empty(workspace: Path) -> None:
     outcome = await call(workspace, "read_file", path="sub/poem.txt", offset=2**70)
     assert outcome.error_reason == ""
-    assert json.loads(outcome.text)["text"] == ""
+    [facts] = outcome.blocks
+    assert json.loads(facts)["bytes"] == 12

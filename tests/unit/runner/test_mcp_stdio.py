@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
 
 from tests.support.runner.mcp_fixtures import is_alive
@@ -14,12 +15,13 @@ from tests.support.waiting import eventually
 _HOLD = """
 import asyncio, sys
 from pathlib import Path
+from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
 
 async def main():
     here = Path(sys.argv[1])
     script = f"trap '' TERM HUP; echo $$ > {here}/pid; while :; do sleep 1; done"
-    async with open_stdio("sh", ("-c", script), {}, here, here / "home", lambda: None):
+    async with open_stdio("sh", ("-c", script), {}, here, here / "home", StderrTail(), lambda: None):
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -46,10 +48,14 @@ async def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
 
 async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        async with open_stdio("no-such-command", (), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio(
+            "no-such-command", (), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+        ):
             raise AssertionError("it was started")
     with pytest.raises(FileNotFoundError):
-        async with open_stdio("sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio(
+            "sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+        ):
             raise AssertionError("it was found where it was not looked for")
 
 
@@ -61,14 +67,16 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     silent = asyncio.Event()
     args = ("-c", f"import planted; print({str(tmp_path)!r})")
-    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", silent.set):
+    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", StderrTail(), silent.set):
         await asyncio.wait_for(silent.wait(), 20)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
     (workspace / "tool").write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
     (workspace / "tool").chmod(0o755)
     with pytest.raises(FileNotFoundError):
-        async with open_stdio("tool", (), {"PATH": "."}, workspace, tmp_path / "home", silent.set):
+        async with open_stdio(
+            "tool", (), {"PATH": "."}, workspace, tmp_path / "home", StderrTail(), silent.set
+        ):
             raise AssertionError("it was started")
 
 
@@ -76,7 +84,9 @@ async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: P
     script = f"echo $$ > {tmp_path}/pid; exec sleep 600"
 
     async def fail() -> None:
-        async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio(
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+        ):
             await pid_in(tmp_path / "pid")
             raise ValueError("of the block")
 
@@ -93,7 +103,9 @@ async def test_more_cancellations_wait_for_the_commands_end(tmp_path: Path) -> N
     is_leaving = asyncio.Event()
 
     async def hold() -> None:
-        async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio(
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+        ):
             try:
                 await asyncio.sleep(600)
             finally:

@@ -5,10 +5,9 @@ import json
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.calling.call import result_text
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
 from spawnmesh_runner.tools.calling.registry import BUILT_IN, allowed, declaration, parameters_schema
-from spawnmesh_runner.tools.calling.tool import Arguments, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, Tool, json_line
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 
 
@@ -92,7 +91,7 @@ def test_truncated_arguments_are_refused() -> None:
 
 
 def test_a_file_name_that_is_not_utf8_can_be_sent() -> None:
-    text = result_text({"name": "caf\udce9"})
+    text = json_line({"name": "caf\udce9"})
     assert json.loads(text.encode("utf-8")) == {"name": "caf\udce9"}
 
 

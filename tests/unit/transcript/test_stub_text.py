@@ -101,6 +101,9 @@ def test_plain_paths_are_shown(path: str) -> None:
         assert about.startswith("path: /")
 
 
+ID = "01m85xdcq5vtn9wbzy78tfr7tq"
+
+
 def test_shown_values() -> None:
     for given_input, expected in (
         ({"path": "/var/log/syslog"}, "path: /var/log/syslog"),
@@ -109,6 +112,11 @@ def test_shown_values() -> None:
         ({"path": "~/.ssh/config", "command": "x"}, "path: ~/.ssh/config"),
         ({"path": "日本/語.txt"}, "path: 日本/語.txt"),
         ({"path": "a[1].txt"}, "path: a⟦1⟧.txt"),
+        ({"path": f"in/att_{ID}/a.csv"}, f"path: in/att_{ID}/a.csv"),
+        ({"glob": f"in/att_{ID}/*.csv"}, f"pattern: in/att_{ID}/*.csv"),
+        ({"path": f"in/key_{ID}/a.csv"}, ""),  # No id of the mesh.
+        ({"path": f"in/att_{ID}x/a.csv"}, ""),
+        ({"path": f"in/xatt_{ID}/a.csv"}, ""),
         ({"path": "/" + "p" * 300}, "path: /" + "p" * 198 + "…"),
         ({"pattern": "TODO|FIXME", "command": "x"}, "pattern: TODO|FIXME"),
         ({"session_id": "ses_" + "0" * 26}, "session: ses_" + "0" * 26),

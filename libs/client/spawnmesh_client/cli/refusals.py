@@ -74,8 +74,6 @@ def report(error: MeshError, *, as_json: bool) -> None:
 def _advice(error: MeshError) -> str:
     if isinstance(error, LocalRefusal):
         return ""
-    if error.facts.get("problem") == "empty":
-        return "leave it out"
     if error.reason is not Reason.NOT_FOUND:
         return _ADVICE.get(error.reason, "")
     kind, identifier = error.facts.get("resource", ""), error.facts.get("id", "")

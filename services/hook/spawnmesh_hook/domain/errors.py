@@ -72,26 +72,6 @@ class DispatchInProgress(MeshError):
         )
 
 
-class PurgeInProgress(MeshError):
-    """The tenant is being purged and cannot be prepared yet."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            Reason.CONFLICT,
-            "the tenant is being purged; call again once the purge is done",
-            retry_after_seconds=5.0,
-        )
-
-
-class SettingsOfPurgedTenant(MeshError):
-    """The settings belong to a tenant that was purged."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            Reason.CONFLICT, "these settings belong to a tenant that was purged; create the tenant anew"
-        )
-
-
 class UnknownTenant(MeshError):
     """The tenant was never created, or was deleted."""
 

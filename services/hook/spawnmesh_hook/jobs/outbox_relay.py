@@ -15,7 +15,7 @@ from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_postgres.database import ALL_TENANTS, Database
+from spawnmesh_postgres.database import ALL_TENANTS, Database, TenantPurged
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.telemetry import continue_trace
 
@@ -35,7 +35,7 @@ from spawnmesh_hook.store.outbox import OUTBOX_CHANNEL, OutboxEntry
 # Longer than any timeout of a plugin, so that only entries of a dead worker are claimed again.
 _LEASE = timedelta(seconds=660)
 
-_DATABASE_ERRORS = (psycopg.Error, PoolTimeout)
+_DATABASE_ERRORS = (psycopg.Error, PoolTimeout, TenantPurged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,11 @@ class OutboxRelay:
         if not isinstance(answer, CallFailure):
             return True
         backoff = backoff_after(entry.attempt)
-        async with self.database.transaction(entry.tenant_id) as connection:
-            if backoff is not None:
+        if backoff is not None:
+            async with self.database.transaction(entry.tenant_id) as connection:
                 await outbox.retry_entry(connection, entry, backoff)
-                return False
+            return False
+        async with self.database.adding(entry.tenant_id) as connection:
             await outbox.dead_letter_entry(connection, entry)
             await insert_delivery(connection, entry.tenant_id, _dead_letter(entry, event))
         structlog.get_logger().warning("event_dead_lettered", plugin=entry.plugin, hook=entry.hook)

@@ -8,13 +8,12 @@ create table tenants (
     mask_secrets boolean not null
 );
 
--- Tenants that were purged. Rows for them are refused until they are created anew.
+-- Tenants that are purged, or were. No row is added for them until they are created anew. See
+-- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (
     tenant_id text not null primary key,
-    is_done boolean not null default false,
-    -- The newest settings of the purged tenant. 0 if the purge named no version. A late purge does
-    -- not delete rows of a tenant that was created anew, which has a newer version.
-    settings_version bigint not null default 0
+    settings_version bigint not null, -- The newest settings of the purged tenant, or 0.
+    is_done boolean not null
 );
 
 -- Plugins that tenants registered. Bundled plugins are in a file of the operator.
@@ -143,64 +142,6 @@ create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time des
 create index deliveries_plugin_idx on deliveries (tenant_id, plugin, start_time desc, delivery_id desc);
 -- For delete_old_deliveries.
 create index deliveries_age_idx on deliveries (start_time);
-
--- Returns whether plugins see the tenant's content with masked secrets. The argument sets the
--- tenant of the transaction, before the function reads the row.
-create function masks_secrets(p_tenant_id text) returns boolean
-    language plpgsql volatile
-    as $$
-    begin
-        return coalesce((select t.mask_secrets from tenants t where t.tenant_id = p_tenant_id), false);
-    end
-    $$;
-
--- Locks and returns the oldest due entries, of every tenant but the full ones, and skips entries
--- that another worker has locked. It does not sort, since the backlog may be long: it reads in the
--- order of outbox_entries_pending_idx.
-create function due_outbox_entries(p_limit integer, p_full_tenants text[])
-    returns table (tenant_id text, event_key text, plugin text)
-    language plpgsql rows 10 set enable_sort = off
-    as $$
-    begin
-        return query
-        select o.tenant_id, o.event_key, o.plugin from outbox_entries o
-        where o.state = 'PENDING' and o.due_time between '-infinity' and now()
-            and o.tenant_id <> all (p_full_tenants)
-        order by o.due_time
-        limit p_limit
-        for update skip locked;
-    end
-    $$;
-
--- Refuses rows for a purged tenant with SQLSTATE SM001. A transaction that adds rows delays the
--- start of a purge until it ends: see the statement `block_writes`.
-create function refuse_purged() returns trigger
-    language plpgsql volatile
-    as $$
-    declare
-        written text := current_setting('spawnmesh.tenant', true);
-    begin
-        perform pg_advisory_xact_lock_shared(hashtextextended('hook rows of ' || written, 0));
-        if exists (select from purged_tenants where tenant_id = written) then
-            raise exception 'the tenant was purged' using errcode = 'SM001';
-        end if;
-        return null;
-    end
-    $$;
-create trigger refuse_purged before insert on plugins
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on decisions
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on run_revisions
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on revision_keys
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on observed_events
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on outbox_entries
-    for each statement execute function refuse_purged();
-create trigger refuse_purged before insert on deliveries
-    for each statement execute function refuse_purged();
 
 -- A transaction sees the rows of its tenant. The worker's statements see every tenant ('*') in the
 -- tables that it relays and prunes.

@@ -102,7 +102,7 @@ class FinalizeGate:
         # Each plugin waits for its slot within its own timeout.
         longest = sum((plugin.timeout for plugin in plugins), timedelta())
         lease = min(longest, timedelta(seconds=budget.left())) + _LEASE_MARGIN
-        async with self._database.transaction(draft.tenant_id) as connection:
+        async with self._database.adding(draft.tenant_id) as connection:
             if not await decisions.claim_draft(connection, draft, claim_id, lease):
                 return await decisions.get_decision(connection, draft)
             revision_count = await decisions.get_revision_count(connection, draft)
@@ -145,7 +145,7 @@ class FinalizeGate:
         self, claim: _Claim, plugin_decisions: Sequence[PluginDecision], *, may_revise: bool
     ) -> Decision | None:
         draft = claim.draft
-        async with self._database.transaction(draft.tenant_id) as connection:
+        async with self._database.adding(draft.tenant_id) as connection:
             if not await decisions.lock_claim(connection, draft, claim.claim_id):
                 return None
             exhausted = await decisions.find_exhausted_keys(connection, draft, plugin_decisions)

@@ -182,7 +182,7 @@ class PluginInvoker:
 
     async def _log(self, delivery: Delivery, tenant_id: str) -> None:
         self._metrics.record(delivery.hook, delivery.decision, delivery.latency)
-        async with self._database.transaction(tenant_id) as connection:
+        async with self._database.adding(tenant_id) as connection:
             await insert_delivery(connection, tenant_id, delivery)
 
 

@@ -46,7 +46,7 @@ async def publish_events(
     if not to_enqueue:
         return pb.PublishEventsResponse(queued_count=0)
     queued_count = 0
-    async with deps.database.transaction(caller.tenant_id) as connection:
+    async with deps.database.adding(caller.tenant_id) as connection:
         for published, names in to_enqueue:
             if await outbox.enqueue_event(connection, caller.tenant_id, published, names):
                 queued_count += len(names)

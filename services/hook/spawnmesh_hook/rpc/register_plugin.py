@@ -52,7 +52,7 @@ async def register_plugin(
         if not secret:
             raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
     await _check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.adding(tenant_id) as connection:
         stored = await plugins.upsert_plugin(connection, tenant_id, plugin)
         await plugins.notify_plugins_changed(connection)
     deps.directory.invalidate()

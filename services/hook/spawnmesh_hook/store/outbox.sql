@@ -16,10 +16,17 @@ select pg_notify(%(channel)s, '');
 
 -- name: claim_due_entries
 -- Locks the rows that it claims, of every tenant, and skips rows that another worker is claiming.
--- A claimed row is due again when its lease expires. See the function `due_outbox_entries`.
--- Indexes: outbox_entries_pending_idx, outbox_entries_pkey, observed_events_pkey.
+-- A claimed row is due again when its lease expires. It reads in the order of the first index,
+-- since the backlog may be long. Indexes: outbox_entries_pending_idx, outbox_entries_pkey,
+-- observed_events_pkey.
 with due as materialized (
-    select tenant_id, event_key, plugin from due_outbox_entries(%(limit)s, %(full_tenants)s::text[])
+    select tenant_id, event_key, plugin
+    from outbox_entries
+    where state = 'PENDING' and due_time between '-infinity' and now()
+        and tenant_id <> all (%(full_tenants)s::text[])
+    order by due_time
+    limit %(limit)s
+    for update skip locked
 )
 update outbox_entries o
 set due_time = now() + %(lease)s::interval, attempt_count = o.attempt_count + 1

@@ -1,47 +1,3 @@
--- name: block_writes
--- Waits until every transaction that is adding rows for the tenant has ended. Transactions that
--- start adding rows wait until this one ends. See the function `refuse_purged`.
-select pg_advisory_xact_lock(hashtextextended('hook rows of ' || %(tenant_id)s, 0));
-
--- name: start_purge
--- Locks the row. Returns nothing if the tenant has settings newer than this version: it was created
--- anew. Version 0 purges the tenant in any case. Indexes: purged_tenants_pkey, tenants_pkey.
-insert into purged_tenants as p (tenant_id, settings_version)
-select %(tenant_id)s, %(settings_version)s
-where %(settings_version)s = 0
-   or not exists (
-       select from tenants t where t.tenant_id = %(tenant_id)s and t.settings_version > %(settings_version)s
-   )
-on conflict (tenant_id) do update
-set settings_version = greatest(p.settings_version, excluded.settings_version)
-where excluded.settings_version = 0 or p.settings_version <= excluded.settings_version
-returning tenant_id;
-
--- name: lock_purge
--- Locks the row, so that the tenant is not prepared before the transaction ends. Returns nothing if
--- the purge is over or is one of a newer tenant. Index: purged_tenants_pkey.
-select from purged_tenants
-where tenant_id = %(tenant_id)s and (%(settings_version)s = 0 or settings_version <= %(settings_version)s)
-for update;
-
--- name: finish_purge
--- Locks the row. Index: purged_tenants_pkey.
-update purged_tenants set is_done = true where tenant_id = %(tenant_id)s and not is_done;
-
--- name: delete_older_purge
--- Locks the row. Keeps a purge of these settings or newer ones. If one side has no version, keeps a
--- purge that is not done. Index: purged_tenants_pkey.
-delete from purged_tenants
-where tenant_id = %(tenant_id)s
-  and case
-      when settings_version = 0 or %(settings_version)s = 0 then is_done
-      else settings_version < %(settings_version)s
-  end;
-
--- name: is_purge_done
--- Takes no lock. Index: purged_tenants_pkey.
-select is_done from purged_tenants where tenant_id = %(tenant_id)s;
-
 -- name: put_settings
 -- Locks the row if it exists. An older or equal version changes nothing. Index: tenants_pkey.
 insert into tenants as t (tenant_id, settings_version, mask_secrets)
@@ -55,8 +11,8 @@ where t.settings_version < excluded.settings_version;
 select settings_version from tenants where tenant_id = %(tenant_id)s;
 
 -- name: masks_secrets
--- Takes no lock. Index: tenants_pkey. The argument sets the tenant: one round trip suffices.
-select masks_secrets(set_config('spawnmesh.tenant', %(tenant_id)s, true)) as masks_secrets;
+-- Takes no lock. Index: tenants_pkey.
+select mask_secrets from tenants where tenant_id = %(tenant_id)s;
 
 -- name: delete_settings
 -- Locks the row. Index: tenants_pkey.

@@ -54,8 +54,9 @@ create policy tenant on tenant_policies
 
 -- What each tenant used: one row for each minute and one for each day (UTC).
 --
--- The first request of a minute deletes the tenant's rows that are over (delete_past_periods).
--- Primary key: count_requests and charge_usage find the current minute and day; purge_periods and
+-- The first request of a minute deletes the tenant's rows that are over (delete_past_periods), so a
+-- tenant has at most some seventy.
+-- Primary key: count_requests and charge_usage find the current minute and day; delete_periods and
 -- delete_past_periods read all rows of the tenant.
 create table budget_periods (
     tenant_id     text        not null,
@@ -73,15 +74,12 @@ create policy tenant on budget_periods
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- Purged tenants. While a row exists, the service stores no usage for the tenant.
---
--- is_done is true once no row of the tenant is left. settings_version is the last version of the
--- settings of the purged tenant; 0 if the caller gave none. PrepareTenant deletes the row when a
--- tenant with the same id is created again.
+-- Tenants that are purged, or were. No usage is stored for them until they are created anew. See
+-- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (
     tenant_id        text    not null primary key,
-    is_done          boolean not null default false,
-    settings_version bigint  not null default 0
+    settings_version bigint  not null, -- The newest settings of the purged tenant, or 0.
+    is_done          boolean not null
 );
 
 alter table purged_tenants enable row level security;
@@ -89,42 +87,3 @@ alter table purged_tenants force row level security;
 create policy tenant on purged_tenants
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-
--- Skip rows of a purged tenant. The shared advisory lock lasts until the transaction ends, so a
--- purge (lock_tenant takes the exclusive lock) does not begin while usage is being counted.
-create function skip_purged() returns trigger
-    language plpgsql volatile
-    as $$
-    begin
-        perform pg_advisory_xact_lock_shared(hashtextextended('model_router rows of ' || new.tenant_id, 0));
-        if exists (select from purged_tenants where tenant_id = new.tenant_id) then
-            return null;
-        end if;
-        return new;
-    end
-    $$;
-create trigger skip_purged before insert on budget_periods for each row execute function skip_purged();
-
--- Delete up to p_limit rows of the tenant and return their number. Index: budget_periods_pkey.
---  The function deletes row by row, and it reads in the order of the index (enable_sort is off).
--- Without statistics the planner expects one row of the tenant, and a single DELETE would then
--- search the whole page again for each row.
-create function purge_periods(p_tenant_id text, p_limit integer) returns bigint
-language plpgsql set enable_sort = off as $$
-declare
-    place tid;
-    row_count bigint := 0;
-begin
-    for place in
-        select b.ctid from budget_periods b
-        where b.tenant_id = p_tenant_id
-        order by b.period, b.begin_time
-        limit p_limit
-        for update
-    loop
-        delete from budget_periods b where b.ctid = place;
-        row_count := row_count + 1;
-    end loop;
-    return row_count;
-end
-$$;

@@ -2,17 +2,13 @@
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
-from spawnmesh_core.errors import MeshError
-from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.tenant_purges import end_earlier_purge
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.store.policies import set_policy
-from spawnmesh_model_router.store.tenants import PurgeState, end_earlier_purge
-
-_PURGE_RETRY_SECONDS = 5.0
 
 
 async def prepare_tenant(
@@ -20,22 +16,12 @@ async def prepare_tenant(
 ) -> pb.PrepareTenantResponse:
     """Store the policy if its version is newer, and return the version that holds.
 
-    The policy applies here on return, and in other replicas within moments. Raises MeshError
-    CONFLICT while the tenant is being purged, and for settings of a tenant that was purged.
+    The policy applies here on return, and in other replicas within moments. Raises CONFLICT
+    while the tenant is being purged, and for settings of a tenant that was purged.
     """
     tenant_id, version = caller.tenant_id, request.settings_version
     async with deps.database.transaction(tenant_id) as connection:
-        match await end_earlier_purge(connection, tenant_id, version):
-            case PurgeState.DONE:
-                raise MeshError(
-                    Reason.CONFLICT, "these settings are of a tenant that was purged; create the tenant anew"
-                )
-            case PurgeState.UNDER_WAY:
-                raise MeshError(
-                    Reason.CONFLICT,
-                    "the tenant is being purged; call again once it is done",
-                    retry_after_seconds=_PURGE_RETRY_SECONDS,
-                )
+        await end_earlier_purge(connection, tenant_id, version)
         version = await set_policy(connection, tenant_id, version, _parse_policy(request.policy))
     deps.policies.invalidate()
     return pb.PrepareTenantResponse(settings_version=version)

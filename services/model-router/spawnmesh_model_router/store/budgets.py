@@ -2,6 +2,7 @@
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_purges import join_writers
 
 from spawnmesh_model_router.domain.policy import Spent
 
@@ -14,6 +15,7 @@ async def count_requests(connection: Connection, tenant_id: str, count: int) -> 
     A purged tenant has no usage. The first request of a minute also deletes the past periods.
     """
     parameters = {"tenant_id": tenant_id, "request_count": count}
+    await join_writers(connection, tenant_id)
     row = await (await connection.execute(_SQL["count_requests"], parameters)).fetchone()
     if row is None:
         return Spent(0, 0, 0, 0.0, 0.0)
@@ -23,13 +25,12 @@ async def count_requests(connection: Connection, tenant_id: str, count: int) -> 
 
 
 async def charge_usage(connection: Connection, tenant_id: str, token_count: int, spend_micros: int) -> None:
-    """Add the usage of calls to the current minute and day."""
+    """Add the usage of calls to the current minute and day. Store nothing for a purged tenant."""
     parameters = {"tenant_id": tenant_id, "token_count": token_count, "spend_micros": spend_micros}
+    await join_writers(connection, tenant_id)
     await connection.execute(_SQL["charge_usage"], parameters)
 
 
-async def purge_periods(connection: Connection, tenant_id: str, limit: int) -> int:
-    """Delete up to `limit` rows of the tenant's usage. Return the number of deleted rows."""
-    cursor = await connection.execute(_SQL["purge_periods"], {"tenant_id": tenant_id, "limit": limit})
-    row = await cursor.fetchone()
-    return int(row["row_count"]) if row is not None else 0
+async def delete_periods(connection: Connection, tenant_id: str) -> int:
+    """Delete the tenant's usage. Return the number of deleted rows."""
+    return (await connection.execute(_SQL["delete_periods"], {"tenant_id": tenant_id})).rowcount

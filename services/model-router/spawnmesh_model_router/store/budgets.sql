@@ -3,7 +3,8 @@
 -- what the tenant has used. Returns no row for a purged tenant.
 with minute as (
     insert into budget_periods as b (tenant_id, period, begin_time, request_count)
-    values (%(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), %(request_count)s)
+    select %(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), %(request_count)s
+    where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
     on conflict (tenant_id, period, begin_time) do update
     set request_count = b.request_count + excluded.request_count
     returning request_count, token_count
@@ -21,11 +22,13 @@ left join budget_periods day
       and day.begin_time = date_trunc('day', now(), 'UTC');
 
 -- name: charge_usage
--- Locks the row of the minute and the row of the day, always in this order. Index:
--- budget_periods_pkey.
+-- Locks the row of the minute and the row of the day, always in this order. Changes nothing for a
+-- purged tenant. Index: budget_periods_pkey.
 insert into budget_periods as b (tenant_id, period, begin_time, token_count, spend_micros)
-values (%(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), %(token_count)s, %(spend_micros)s),
-       (%(tenant_id)s, 'DAY', date_trunc('day', now(), 'UTC'), %(token_count)s, %(spend_micros)s)
+select %(tenant_id)s, given.period, date_trunc(lower(given.period), now(), 'UTC'), %(token_count)s,
+    %(spend_micros)s
+from (values ('MINUTE'), ('DAY')) as given (period)
+where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, period, begin_time) do update
 set token_count = b.token_count + excluded.token_count,
     spend_micros = b.spend_micros + excluded.spend_micros;
@@ -37,6 +40,6 @@ delete from budget_periods
 where tenant_id = %(tenant_id)s
   and begin_time < now() - case period when 'DAY' then interval '25 hours' else interval '1 hour' end;
 
--- name: purge_periods
--- Locks the rows that it deletes; see the function. Index: budget_periods_pkey.
-select purge_periods(%(tenant_id)s, %(limit)s) as row_count;
+-- name: delete_periods
+-- Locks the rows that it deletes. Index: budget_periods_pkey.
+delete from budget_periods where tenant_id = %(tenant_id)s;

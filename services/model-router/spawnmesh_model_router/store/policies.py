@@ -26,6 +26,12 @@ async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
     )
 
 
+async def get_settings_version(connection: Connection, tenant_id: str) -> int | None:
+    """Return the version of the tenant's policy, or None for a tenant without one."""
+    row = await (await connection.execute(_SQL["get_settings_version"], {"tenant_id": tenant_id})).fetchone()
+    return None if row is None else int(row["settings_version"])
+
+
 async def set_policy(
     connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy
 ) -> int:

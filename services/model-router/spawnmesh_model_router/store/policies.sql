@@ -5,6 +5,10 @@ select blind_model_policy, stop_after_side_effects, max_tries,
 from tenant_policies
 where tenant_id = %(tenant_id)s;
 
+-- name: get_settings_version
+-- Takes no lock. Index: tenant_policies_pkey.
+select settings_version from tenant_policies where tenant_id = %(tenant_id)s;
+
 -- name: set_policy
 -- Locks the row. Index: tenant_policies_pkey. The newest version wins, in whatever order the calls
 -- arrive. Returns the version that holds after the call.

@@ -139,7 +139,7 @@ async def publish_tool_outcome(
         tool_name=call.call.name,
         tool_call_id=call.call.tool_call_id,
         error_reason=outcome.error_reason,
-        result_text=outcome.text[:_MAX_RESULT_CHARS],
+        result_text=outcome.whole_text[:_MAX_RESULT_CHARS],
     )
     event.latency.FromTimedelta(latency)
     key = f"after_tool_call:v1:{call.answer_entry_id}:{call.index}"

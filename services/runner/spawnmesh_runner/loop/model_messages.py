@@ -1,5 +1,6 @@
 """The assembled context as the messages that a model reads."""
 
+import re
 from collections.abc import Iterable
 
 from spawnmesh.content.v1 import message_pb2
@@ -12,6 +13,8 @@ _SUMMARY_BEGINS = (
     " It is a record of what was said and done, no new request.]"
 )
 _SUMMARY_ENDS = "[End of the summary. The conversation continues here.]"
+# A summary that repeats one of these lines must not end its own frame.
+_FRAME = re.compile(r"\[(?=\s*(?:end\s+of\s+the\s+)?summary\b)", re.IGNORECASE)
 
 
 def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
@@ -34,7 +37,8 @@ def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.M
                     messages[newest_answer] = _as_made(messages[newest_answer], made)
             messages.append(message)
         elif entry.body.HasField("compaction"):
-            text = f"{_SUMMARY_BEGINS}\n\n{entry.body.compaction.summary}\n\n{_SUMMARY_ENDS}"
+            summary = _FRAME.sub("(", entry.body.compaction.summary)
+            text = f"{_SUMMARY_BEGINS}\n\n{summary}\n\n{_SUMMARY_ENDS}"
             messages.append(text_message(message_pb2.ROLE_USER, text))
         elif entry.body.HasField("system_note"):
             messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))

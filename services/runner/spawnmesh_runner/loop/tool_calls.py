@@ -44,7 +44,7 @@ async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     for call in calls:
         answer = await _execute(assignment, call)
         await _append_result(assignment, call, answer)
-        for part in (call.call.name, _block_without_id(call.call), answer.outcome.text):
+        for part in (call.call.name, _block_without_id(call.call), answer.outcome.whole_text):
             digest.update(hashlib.sha256(part.encode()).digest())
     assignment.repeated_calls.record(digest.hexdigest(), (call.call.name for call in calls))
 
@@ -138,7 +138,9 @@ async def _not_run(assignment: Assignment, call: OpenCall, outcome: ToolOutcome)
 async def _append_result(assignment: Assignment, call: OpenCall, answer: _Answer) -> None:
     message = message_pb2.Message(
         role=message_pb2.ROLE_TOOL_RESULT,
-        content=[message_pb2.ContentBlock(text=message_pb2.Text(text=answer.outcome.text))],
+        content=[
+            message_pb2.ContentBlock(text=message_pb2.Text(text=text)) for text in answer.outcome.blocks
+        ],
         tool_call_id=call.call.tool_call_id,
         tool_name=call.call.name,
         is_error=bool(answer.outcome.error_reason),

@@ -7,7 +7,7 @@ from spawnmesh_materialize import DirectoryEntry, FileKind, MaterializeError, li
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES, sha256_of
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool, list_result
 
 MAX_ENTRIES = 500
 
@@ -16,8 +16,8 @@ class ListFiles(Arguments):
     path: str = Field(default=".", description="Directory, relative to the workspace.")
 
 
-def list_files(workspace: Path, path: str) -> Result:
-    """Return name, kind, size and SHA-256 of a directory's entries, by name.
+def list_files(workspace: Path, path: str) -> TextResult:
+    """Return name, kind, size and SHA-256 of a directory's entries, by name, one in each line.
 
     `truncated` is true if it has more than MAX_ENTRIES. Files are listed without a hash once
     MAX_HASHED_BYTES were hashed. Raises MaterializeError.
@@ -33,7 +33,7 @@ def list_files(workspace: Path, path: str) -> Result:
                 item["sha256"] = _sha256(workspace, path, entry)
                 hashable_bytes -= entry.size_bytes
         listed.append(item)
-    return {"path": path, "entries": listed, "truncated": len(entries) > MAX_ENTRIES}
+    return list_result({"path": path, "truncated": len(entries) > MAX_ENTRIES}, listed)
 
 
 def _sha256(workspace: Path, path: str, entry: DirectoryEntry) -> str | None:
@@ -51,7 +51,8 @@ async def _execute(scope: CallScope, arguments: ListFiles) -> Result:
 LIST_FILES = Tool(
     name="list_files",
     description=(
-        "Lists one directory of the workspace: name, kind, and for files the size in bytes and the SHA-256."
+        "Lists one directory of the workspace, one line of JSON for each entry: name, kind, and for files the"
+        " size in bytes and the SHA-256."
     ),
     arguments=ListFiles,
     execute=_execute,

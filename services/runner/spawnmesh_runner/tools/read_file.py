@@ -7,7 +7,7 @@ from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES, sha256_of
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool
 
 MAX_READ_BYTES = 64 * 1024
 SHOWN_BINARY_BYTES = 64
@@ -45,15 +45,14 @@ def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ
             file.seek(0)
             return {**about, "sha256": sha256_of(file)}
     end = offset + lead + len(text.encode("utf-8"))
-    answer = {
+    facts = {
         "path": path,
         "binary": False,
         "bytes": size,
         "offset": offset + lead,
-        "text": text,
         "truncated": end < size,
     }
-    return {**answer, "next_offset": end} if end < size else answer
+    return TextResult({**facts, "next_offset": end} if end < size else facts, text)
 
 
 def _continuation_length(window: bytes) -> int:
@@ -84,9 +83,10 @@ async def _execute(scope: CallScope, arguments: ReadFile) -> Result:
 READ_FILE = Tool(
     name="read_file",
     description=(
-        f"Reads UTF-8 text from a file of the workspace, at most {MAX_READ_BYTES} bytes a call."
-        " `truncated` says that more follows: continue at `next_offset`. For a binary file it gives size and"
-        f" first bytes as hex, and the SHA-256 if it has at most {MAX_HASHED_BYTES} bytes."
+        f"Reads UTF-8 text from a file of the workspace, at most {MAX_READ_BYTES} bytes a call. The first"
+        " line of the result is JSON about it, and the text follows. `truncated` says that more follows:"
+        " continue at `next_offset`. For a binary file it gives size and first bytes as hex, and the SHA-256"
+        f" if it has at most {MAX_HASHED_BYTES} bytes."
     ),
     arguments=ReadFile,
     execute=_execute,

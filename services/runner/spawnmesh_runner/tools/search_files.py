@@ -14,7 +14,7 @@ from spawnmesh_materialize import (
 )
 
 from spawnmesh_runner.clients.threads import finish_in_thread
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool, list_result
 
 MAX_MATCHES = 100
 MAX_FILES = 5_000
@@ -44,7 +44,7 @@ class _Search:
     truncated: bool = False
 
 
-def search_files(workspace: Path, pattern: str, path: str = ".") -> Result:
+def search_files(workspace: Path, pattern: str, path: str = ".") -> TextResult:
     """Return the lines that contain `pattern` in a file, or in all files below a directory.
 
     The lines are sorted by path and number.
@@ -63,13 +63,13 @@ def search_files(workspace: Path, pattern: str, path: str = ".") -> Result:
         if search.truncated:
             break
         _search_one(workspace, file_path, search)
-    return {
+    facts = {
         "pattern": pattern,
-        "matches": search.matches,
         "searched_file_count": search.searched_file_count,
         "skipped_file_count": search.skipped_file_count,
         "truncated": search.truncated,
     }
+    return list_result(facts, search.matches)
 
 
 def _files_below(workspace: Path, path: str, search: _Search, depth: int = 0) -> Iterator[str]:
@@ -140,8 +140,8 @@ async def _execute(scope: CallScope, arguments: SearchFiles) -> Result:
 SEARCH_FILES = Tool(
     name="search_files",
     description=(
-        f"Finds lines that contain a plain text in the workspace's text files, at most {MAX_MATCHES}."
-        " `truncated` says that there may be more."
+        f"Finds lines that contain a plain text in the workspace's text files, at most {MAX_MATCHES}, one"
+        " line of JSON for each. `truncated` says that there may be more."
     ),
     arguments=SearchFiles,
     execute=_execute,

@@ -156,11 +156,9 @@ def _attachments(
             )
         name = attachment.name or attachment.path.rpartition("/")[2]
         content = base64.b64encode(data).decode("ascii")
-        inline.append(
-            attachment_pb2.InlineAttachment(
-                name=name, content=content, encoding=attachment_pb2.ENCODING_BASE64
-            )
-        )
+        # Empty base64 is refused, since it is more often a field that was not filled.
+        encoding = _ENCODINGS["base64" if data else "utf8"]
+        inline.append(attachment_pb2.InlineAttachment(name=name, content=content, encoding=encoding))
     return inline
 
 

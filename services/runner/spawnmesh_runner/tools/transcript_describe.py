@@ -5,7 +5,7 @@ from spawnmesh.transcript.v1 import file_service_pb2 as pb
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, TextResult, Tool
 
 MAX_READ_BYTES = 500 * 1024
 _TEXT_TYPE = "text/plain"
@@ -49,7 +49,7 @@ async def _execute(scope: CallScope, arguments: TranscriptDescribe) -> Result:
 
 def render_file(described: pb.DescribeFileResponse) -> Result:
     """Return what the model reads: the file's description and the returned part of its text."""
-    answer: dict[str, object] = {
+    facts: dict[str, object] = {
         "file_id": described.file_id,
         "tool": described.tool_name,
         "about": described.about,
@@ -58,15 +58,11 @@ def render_file(described: pb.DescribeFileResponse) -> Result:
         "lines": described.line_count,
         "sha256": described.sha256,
     }
-    if described.HasField("content"):
-        content = described.content
-        answer |= {
-            "offset": content.offset,
-            "text": content.data.decode(),
-            "truncated": content.truncated,
-            "next_offset": content.next_offset,
-        }
-    return answer
+    if not described.HasField("content"):
+        return facts
+    content = described.content
+    part = {"offset": content.offset, "truncated": content.truncated, "next_offset": content.next_offset}
+    return TextResult({**facts, **part}, content.data.decode())
 
 
 TRANSCRIPT_DESCRIBE = Tool(
@@ -74,7 +70,8 @@ TRANSCRIPT_DESCRIBE = Tool(
     description=(
         "Reads an earlier tool output of which the conversation only shows `[Tool output file_…]`, at most"
         " 32 KiB a call unless `limit` says otherwise. `truncated` says that less was returned than"
-        " requested: continue at `next_offset`."
+        " requested: continue at `next_offset`. The first line of the result is JSON about it, and the text"
+        " follows."
     ),
     arguments=TranscriptDescribe,
     execute=_execute,

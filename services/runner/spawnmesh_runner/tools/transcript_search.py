@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
 
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
+from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool, list_result
 
 MAX_HITS = 50
 
@@ -53,10 +53,10 @@ async def _execute(scope: CallScope, arguments: TranscriptSearch) -> Result:
     found = await call_with_retry(peers.transcript, peers.searches.SearchEntries, request)
     # Skip the entry of this very call: it is stored already and contains the query.
     hits = [_hit(hit) for hit in found.hits if hit.entry_id != scope.answer_entry_id]
-    return {"hits": hits, "next_page": found.next_page_token}
+    return list_result({"next_page": found.next_page_token}, hits)
 
 
-def _hit(hit: pb.SearchHit) -> Result:
+def _hit(hit: pb.SearchHit) -> dict[str, object]:
     shown: dict[str, object] = {"session_id": hit.session_id, "seq": hit.seq, "text": hit.snippet}
     if hit.file_id:
         shown |= {"file_id": hit.file_id, "offset": hit.byte_offset}
@@ -67,8 +67,8 @@ TRANSCRIPT_SEARCH = Tool(
     name="transcript_search",
     description=(
         "Finds earlier messages and tool outputs of this conversation, newest first, also those that are no"
-        " longer shown or only summarized. A hit with a `file_id` is in a long output: transcript_describe"
-        " reads it from `offset` on."
+        " longer shown or only summarized, one line of JSON for each. A hit with a `file_id` is in a long"
+        " output: transcript_describe reads it from `offset` on."
     ),
     arguments=TranscriptSearch,
     execute=_execute,

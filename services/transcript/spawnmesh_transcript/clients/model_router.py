@@ -26,7 +26,10 @@ _COMPLETE = (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIF
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A model's text, empty if it did not finish or refused."""
+    """A model's text, empty if it did not finish or refused.
+
+    `model` is empty if none said anything.
+    """
 
     text: str
     model: str
@@ -38,7 +41,8 @@ async def generate_text(
 ) -> GeneratedText:
     """Have the first of the models that is available answer a prompt.
 
-    Raises the router's MeshError.
+    The text is empty if every model that was called answered nothing. Raises the router's
+    MeshError.
     """
     first, *others = models or [""]
     block = content_pb.ContentBlock(text=content_pb.Text(text=user_prompt))
@@ -51,6 +55,21 @@ async def generate_text(
         session_id=key.session_id,
     )
     stub: ModelRouterServiceAsyncStub = ModelRouterServiceStub(router.channel)
+    try:
+        completion = await _complete(router, stub, request, key)
+    except MeshError as error:
+        if _answered_nothing(error):
+            return GeneratedText("", "", content_pb.TokenUsage())
+        raise
+    message = completion.message
+    text = "".join(block.text.text for block in message.content if block.HasField("text")).strip()
+    is_complete = completion.stop_reason in _COMPLETE
+    return GeneratedText(text if is_complete else "", message.model, message.usage)
+
+
+async def _complete(
+    router: Peer, stub: "ModelRouterServiceAsyncStub", request: pb.GenerateRequest, key: Key
+) -> generation_pb2.Completion:
     completion: generation_pb2.Completion | None = None
     with impersonate(key.tenant_id):
         async with aclosing(
@@ -62,7 +81,14 @@ async def generate_text(
                         completion = event.completion
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the summary ended before it was complete")
-    message = completion.message
-    text = "".join(block.text.text for block in message.content if block.HasField("text")).strip()
-    is_complete = completion.stop_reason in _COMPLETE
-    return GeneratedText(text if is_complete else "", message.model, message.usage)
+    return completion
+
+
+def _answered_nothing(error: MeshError) -> bool:
+    """Return whether each candidate of the chain gave an empty answer, as the facts say."""
+    outcomes = [str(fact) for name, fact in error.facts.items() if name.startswith("candidate_")]
+    return (
+        error.reason is Reason.ALL_CANDIDATES_FAILED
+        and bool(outcomes)
+        and all(outcome.endswith(" EMPTY_RESPONSE") for outcome in outcomes)
+    )

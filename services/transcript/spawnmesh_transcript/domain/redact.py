@@ -21,6 +21,7 @@ from spawnmesh_core.json_text import (
     apply_edits,
     parse_json,
     quoted,
+    require_few_nodes,
 )
 
 from spawnmesh_transcript.domain.line_parts import LineParts, parts_of
@@ -38,7 +39,7 @@ from spawnmesh_transcript.domain.spawn_calls import (
     names_spawn_tool,
     plain_key,
 )
-from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_object, require_storable_depth
+from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_json, require_storable_depth
 
 _ATTACHMENT_KEYS = frozenset({"attachments", "attachment", "inlineattachments"})
 _CONTENT_KEYS = frozenset(
@@ -110,8 +111,9 @@ def redact_block(tool_name: str, block_json: str) -> str:
     again, TooManyNodes, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     if not (is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
-        require_object(block_json)
+        require_json(block_json, is_object=True)
         return block_json
+    require_few_nodes(block_json)
     edits = Edits()
     root = parse_json(block_json, edits.budget)
     if not isinstance(root, Object):
@@ -132,6 +134,7 @@ def redact_line(text: str, max_values: int = MAX_NODES) -> str:
     stays, since the line may have been stored before. Raises TooManyNodes beyond `max_values`, and
     NotJson, also for a text that is no object.
     """
+    require_few_nodes(text, max_values)
     edits = Edits(keeps_markers=True, budget=NodeBudget(max_values), max_depth=MAX_DEPTH + LEVELS_OF_LINES)
     root = parse_json(text, edits.budget)
     if not isinstance(root, Object):
@@ -148,13 +151,11 @@ def redact_document(text: str, *, is_object: bool) -> str:
     Raises TooManyNodes and NotJson, also if `is_object` is set and the text is no object, or if it
     is nested too deep to be imported again, and ATTACHMENT_CONTENT_IS_MARKER.
     """
-    edits = Edits()
-    root = parse_json(text, edits.budget)
-    require_storable_depth(text)
-    if is_object and not isinstance(root, Object):
-        raise NotJson("not an object")
+    require_json(text, is_object=is_object)
     if not may_hold_spawn_call(text):
         return text
+    edits = Edits()
+    root = parse_json(text, edits.budget)
     _search_blocks(text, root, 0, edits)
     return apply_edits(text, edits)
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from spawnmesh_core.json_text import MAX_DEPTH, NotJson, may_have_too_many_nodes, parse_json
+from spawnmesh_core.json_text import MAX_DEPTH, NotJson, require_few_nodes
 
 LEVELS_OF_LINES = 6
 """In a session file a text stands up to five levels down in its line, and a marker in it is one
@@ -19,19 +19,20 @@ _STRING_OR_BRACKET = re.compile(
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
-def require_object(text: str) -> None:
-    """Raise NotJson for a text that is not one JSON object or is too deep to be imported again,
+def require_json(text: str, *, is_object: bool) -> None:
+    """Raise NotJson for a text that is not one JSON value or is too deep to be imported again,
     and TooManyNodes.
+
+    If `is_object` is set, the value must be an object.
     """
-    if may_have_too_many_nodes(text):
-        parse_json(text)
+    require_few_nodes(text)
     try:
         value = json.loads(
             text, strict=False, parse_int=len
         )  # A number's value is not needed, and Python refuses to read very long ones.
     except (ValueError, RecursionError) as error:
         raise NotJson("not JSON") from error
-    if not isinstance(value, dict):
+    if is_object and not isinstance(value, dict):
         raise NotJson("not an object")
     require_storable_depth(text)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.secrets import mask_text
 
 DESCRIBE_TOOL = "transcript_describe"
@@ -47,6 +48,7 @@ _SESSION = re.compile(
     r"(?:ses|run)_[0-9a-z]{26}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|[A-Za-z]{1,24}(?:[_-][A-Za-z]{1,24}){0,3}|[0-9]{1,12}"
 )
+_SEPARATOR = re.compile(r"[/\\]")
 # May be a token of unknown form, if it has letters and digits.
 _OPAQUE_RUN = re.compile(r"[^\W_]{16,}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_.:/-]|(?<=/)/|/(?=/)")  # Two slashes begin an address.
@@ -128,7 +130,13 @@ def _is_session(text: str) -> bool:
 
 
 def _may_hold_token(text: str) -> bool:
+    # The mesh puts attachments below a directory that is named by the id of their set.
+    text = "/".join(part for part in _SEPARATOR.split(text) if not _is_mesh_id(part))
     return mask_text(text) != text or any(map(_is_opaque, _OPAQUE_RUN.findall(text)))
+
+
+def _is_mesh_id(text: str) -> bool:
+    return any(is_id(kind, text) for kind in IdKind)
 
 
 def _is_opaque(run: str) -> bool:

@@ -30,7 +30,7 @@ async def describe_file(
     """Return the file that a reference names, and the requested part of its content.
 
     Raises NOT_FOUND also if the caller may not read the file's transcript, INVALID_REQUEST for
-    lines of a file that is no text, DEPENDENCY_UNAVAILABLE, and STORED_HASH_DIFFERS.
+    lines that the file does not have, DEPENDENCY_UNAVAILABLE, and STORED_HASH_DIFFERS.
     """
     part = _parse_part(request)
     payload, key = await _find(request.file_id, caller, deps)
@@ -89,6 +89,8 @@ async def _read_bytes(deps: Dependencies, key: Key, payload: StoredPayload, want
 async def _read_lines(deps: Dependencies, key: Key, payload: StoredPayload, wanted: Lines) -> Content:
     if payload.mime_type != TEXT_TYPE:
         raise invalid("lines", "the file is no text: give a range of bytes")
+    if wanted.first_line > max(payload.line_count, 1):
+        raise invalid("lines.first_line", f"the file has {payload.line_count} lines")
     cutter = LineCutter(wanted)
     async with aclosing(_read_pieces(deps, key, payload, Bytes(0, payload.size_bytes))) as pieces:
         async for piece in pieces:

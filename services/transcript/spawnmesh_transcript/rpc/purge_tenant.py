@@ -46,24 +46,15 @@ async def purge(database: Database, tenant_id: str, settings_version: int = 0) -
     async with database.transaction(tenant_id) as connection:
         if not await purge_store.begin_purge(connection, tenant_id, settings_version):
             return Purged(True, 0, 0)
-    transcripts = rows = pages = 0
-    while pages < _PAGES_PER_CALL:
-        before = rows
-        for table in purge_store.PURGED_TABLES:
-            while pages < _PAGES_PER_CALL:
-                async with database.transaction(tenant_id) as connection:
-                    if not await purge_store.lock_purge(connection, tenant_id, settings_version):
-                        return Purged(True, transcripts, rows)  # Another call has finished it.
-                    page = await purge_store.purge_rows(connection, tenant_id, table, row_count=PAGE_ROWS)
-                pages += page.row_count > 0
-                transcripts += page.transcript_count
-                rows += page.row_count
-                if page.row_count < PAGE_ROWS:
-                    break
-        # A round over all tables found no row, also none of a call that was in flight.
-        if rows == before:
-            async with database.transaction(tenant_id) as connection:
-                if await purge_store.lock_purge(connection, tenant_id, settings_version):
-                    await purge_store.end_purge(connection, tenant_id)
-            return Purged(True, transcripts, rows)
+    transcripts = rows = 0
+    for _ in range(_PAGES_PER_CALL):
+        async with database.transaction(tenant_id) as connection:
+            if not await purge_store.lock_purge(connection, tenant_id, settings_version):
+                return Purged(True, transcripts, rows)  # Another call has finished it.
+            page = await purge_store.purge_page(connection, tenant_id, PAGE_ROWS)
+            if page.row_count == 0:  # Also none of a call that was in flight.
+                await purge_store.end_purge(connection, tenant_id)
+                return Purged(True, transcripts, rows)
+        transcripts += page.transcript_count
+        rows += page.row_count
     return Purged(False, transcripts, rows)

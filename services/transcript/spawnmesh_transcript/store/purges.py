@@ -63,16 +63,19 @@ async def _gives_row(connection: Connection, statement: str, tenant_id: str, set
     return await (await connection.execute(_SQL[statement], parameters)).fetchone() is not None
 
 
-async def purge_rows(connection: Connection, tenant_id: str, table: str, *, row_count: int) -> PurgedRows:
-    """Delete up to `row_count` rows of a table."""
+async def purge_page(connection: Connection, tenant_id: str, row_count: int) -> PurgedRows:
+    """Delete up to `row_count` rows, table by table."""
     await keep_to_indexes(connection)
-    cursor = await connection.execute(
-        _SQL[f"purge_{table}"], {"tenant_id": tenant_id, "row_count": row_count}
-    )
-    if table != "transcripts":
-        return PurgedRows(cursor.rowcount, 0)
-    rows = await cursor.fetchall()
-    return PurgedRows(len(rows), sum(row["was_live"] for row in rows))
+    rows = transcripts = 0
+    for table in PURGED_TABLES:
+        left = {"tenant_id": tenant_id, "row_count": row_count - rows}
+        cursor = await connection.execute(_SQL[f"purge_{table}"], left)
+        rows += cursor.rowcount
+        if table == "transcripts":
+            transcripts = sum(row["was_live"] for row in await cursor.fetchall())
+        if rows >= row_count:
+            break
+    return PurgedRows(rows, transcripts)
 
 
 async def end_purge(connection: Connection, tenant_id: str) -> None:

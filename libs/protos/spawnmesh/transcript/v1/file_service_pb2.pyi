@@ -92,7 +92,7 @@ class LineRange(_message.Message):
     FIRST_LINE_FIELD_NUMBER: _builtins.int
     LINE_COUNT_FIELD_NUMBER: _builtins.int
     first_line: _builtins.int
-    """The first line, from 1."""
+    """The first line, from 1. INVALID_REQUEST with the number of lines if the file has fewer."""
     line_count: _builtins.int
     """The number of lines. 0 means as many as fit 32 KiB."""
     def __init__(
@@ -194,7 +194,7 @@ class FileContent(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The bytes. Of a text, complete characters. Empty for a range behind the end."""
+    """The bytes. Of a text, complete characters. Empty for a range of bytes behind the end."""
     offset: _builtins.int
     """The offset of the bytes in the file."""
     next_offset: _builtins.int

@@ -23,6 +23,7 @@ from spawnmesh_runner.clients.mcp.config import McpServer
 from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secrets, resolve_secrets
 from spawnmesh_runner.clients.mcp.http import open_http
 from spawnmesh_runner.clients.mcp.result import result_text, truncate_with_note
+from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
 from spawnmesh_runner.domain.tools import ToolRefused
 
@@ -40,8 +41,8 @@ _UNKNOWN_OUTCOME = "it may or may not have been done"
 class ServerUnavailable(Exception):
     """The server cannot be used.
 
-    The text is a plain clause for people and models. It repeats nothing that the server or the
-    system said.
+    The text is a plain clause for people and models. It stands in the system prompt, so it repeats
+    nothing that the server or the system said.
     """
 
 
@@ -57,6 +58,7 @@ class McpConnection:
         self._server = server
         self._workspace = workspace
         self._secrets: list[str] = []
+        self._stderr = StderrTail()
         self._client: Client | None = None
         self._listed: list[Tool] | None = None
         self._problem = ""
@@ -90,7 +92,7 @@ class McpConnection:
                 was_connected = await self._connect_and_wait()
                 if not was_connected or self._is_closed():
                     return
-                log.warning("mcp server lost", server=self._name)
+                log.warning("mcp server lost", server=self._name, stderr=self._said())
                 await self._needed.wait()
                 if self._is_closed():
                     return
@@ -153,7 +155,8 @@ class McpConnection:
             self._needed.set()
             await self._ready.wait()
         if self._client is None:
-            raise ToolRefused("MCP_SERVER_UNAVAILABLE", f"the call was not made: {self._problem}")
+            said = f"; its last lines on standard error: {said}" if (said := self._said()) else ""
+            raise ToolRefused("MCP_SERVER_UNAVAILABLE", f"the call was not made: {self._problem}{said}")
         return self._client
 
     def _is_closed(self) -> bool:
@@ -201,7 +204,11 @@ class McpConnection:
             if not was_connected:
                 self._problem = self._describe_problem(error)
                 log.warning(
-                    "mcp server unavailable", server=self._name, why=self._problem, error=_type_names(error)
+                    "mcp server unavailable",
+                    server=self._name,
+                    why=self._problem,
+                    error=_type_names(error),
+                    stderr=self._said(),
                 )
         finally:
             self._lose()
@@ -228,7 +235,8 @@ class McpConnection:
         assert server.command is not None
         env, self._secrets = resolve_secrets(server.env)
         home = self._workspace / ".mcp" / self._name
-        return open_stdio(server.command, server.args, env, self._workspace, home, self._lose)
+        self._stderr = StderrTail()
+        return open_stdio(server.command, server.args, env, self._workspace, home, self._stderr, self._lose)
 
     def _describe_problem(self, error: BaseException) -> str:
         kinds = {type(leaf) for leaf in _leaves(error)}
@@ -241,6 +249,10 @@ class McpConnection:
         if any(issubclass(kind, OSError) for kind in kinds):
             return "it could not be started"
         return "it ended, or did not answer as an MCP server does"
+
+    def _said(self) -> str:
+        """Return the end of the server's standard error, for logs and tool results."""
+        return self._stderr.shown(self._secrets)
 
 
 async def _list(client: Client) -> list[Tool]:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_runtime.workarounds.subprocess_pipes import close_pipes
 
 from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
+from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.threads import finish_in_thread
 
 log = structlog.get_logger()
@@ -47,14 +48,15 @@ async def open_stdio(
     env: Mapping[str, str],
     workspace: Path,
     home: Path,
+    stderr: StderrTail,
     on_silence: Callable[[], object],
 ) -> AsyncIterator[Streams]:
     """Run the command in `workspace` and open streams to its standard input and output.
 
     The process sees `env`, a usual `PATH` and `home` for its own files, and nothing of this
-    process. Its standard error is dropped. When the block ends, the process and its group have
-    ended. If this process is killed, so is the command. `on_silence` is called when its output
-    ends. Raises OSError if it cannot be started.
+    process. `stderr` keeps the end of its standard error. When the block ends, the process and its
+    group have ended. If this process is killed, so is the command. `on_silence` is called when its
+    output ends. Raises OSError if it cannot be started.
     """
     own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
     # The agent writes to the command's directory: Python must not import modules from there.
@@ -76,7 +78,7 @@ async def open_stdio(
                 cwd=workspace,
                 stdin=PIPE,
                 stdout=PIPE,
-                stderr=DEVNULL,
+                stderr=PIPE,
                 start_new_session=True,
             )
         )
@@ -87,6 +89,7 @@ async def open_stdio(
             pumps = [
                 group.create_task(_read(started[0], incoming, on_silence)),
                 group.create_task(_write(started[0], outgoing, incoming)),
+                group.create_task(_follow(started[0], stderr)),
             ]
             try:
                 yield read_stream, write_stream
@@ -97,7 +100,7 @@ async def open_stdio(
         for stream in (incoming, read_stream, write_stream, outgoing):
             stream.close()
         for process in started:
-            await shield_until_done(_terminate(process))
+            await shield_until_done(_terminate(process, stderr))
 
 
 async def _read(process: Process, incoming: Incoming, on_silence: Callable[[], object]) -> None:
@@ -161,7 +164,12 @@ async def _write(process: Process, outgoing: Outgoing, incoming: Incoming) -> No
         incoming.close()
 
 
-async def _terminate(process: Process) -> None:
+async def _follow(process: Process, stderr: StderrTail) -> None:
+    assert process.stderr is not None
+    await stderr.follow(process.stderr)
+
+
+async def _terminate(process: Process, stderr: StderrTail) -> None:
     """Close the process's input, send SIGTERM, then SIGKILL, and kill the rest of its group."""
     assert process.stdin is not None
     with suppress(OSError, RuntimeError):
@@ -172,6 +180,8 @@ async def _terminate(process: Process) -> None:
     _signal(process, signal.SIGKILL)
     if not await _has_ended(process, _REAP_SECONDS):
         log.warning("mcp server does not end", pid=process.pid)
+    assert process.stderr is not None
+    await stderr.drain(process.stderr)
     # Another process that holds the output open would keep the pipe, and nothing reads it any more.
     close_pipes(process)
 

@@ -1,7 +1,5 @@
 """A tool call, from the model's block to the text that the model reads."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -13,7 +11,7 @@ from spawnmesh_materialize import MaterializeError
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
-from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope, refused_path
+from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope, TextResult, json_line, refused_path
 
 log = structlog.get_logger()
 
@@ -23,17 +21,31 @@ BLOCKED = "BLOCKED"
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The text that the model reads. `error_reason` is empty if the call succeeded."""
+    """The result that the model reads: a line of JSON, which may be missing, and a text.
+
+    `error_reason` is empty if the call succeeded.
+    """
 
     text: str
     error_reason: str = ""
+    facts: str = ""
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.facts, self.text))) or ("",)
+
+    @property
+    def whole_text(self) -> str:
+        return "\n".join(self.blocks)
 
 
 async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope) -> ToolOutcome:
     """Make one call. Every failure becomes its outcome; only the loss of the run is raised."""
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
-        return ToolOutcome(result if isinstance(result, str) else result_text(result))
+        if isinstance(result, TextResult):
+            return ToolOutcome(result.text, facts=json_line(result.facts))
+        return ToolOutcome(result if isinstance(result, str) else json_line(result))
     except ValidationError as error:
         return refusal("INVALID_ARGUMENTS", _violations(error))
     except ToolRefused as error:
@@ -55,11 +67,6 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
 def refusal(reason: str, message: str) -> ToolOutcome:
     """Return the outcome of a call that was not made."""
     return ToolOutcome(f"{reason}: {message}", reason)
-
-
-def result_text(result: Mapping[str, object]) -> str:
-    """Return the result as JSON in valid UTF-8: a file name in another encoding is escaped."""
-    return json.dumps(result, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _violations(error: ValidationError) -> str:

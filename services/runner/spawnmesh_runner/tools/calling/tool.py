@@ -1,6 +1,7 @@
 """The types of tools, and the refusal of a path."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,7 +23,31 @@ class Arguments(BaseModel):
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
-Result = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class TextResult:
+    """A result of many lines. The model reads `facts` as one line of JSON, and then `text`.
+
+    The two are stored as blocks of their own, so that the lines of a large text can be counted, and
+    read one by one.
+    """
+
+    facts: Mapping[str, object]
+    text: str
+
+
+Result = Mapping[str, object] | TextResult
+
+
+def json_line(value: Mapping[str, object]) -> str:
+    """Return one line of JSON in valid UTF-8: a file name in another encoding is escaped."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def list_result(facts: Mapping[str, object], items: Iterable[Mapping[str, object]]) -> TextResult:
+    """Return a result with one line of JSON for each item."""
+    return TextResult(facts, "\n".join(map(json_line, items)))
 
 
 @dataclass(frozen=True, slots=True)

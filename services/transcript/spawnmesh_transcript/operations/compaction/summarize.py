@@ -56,8 +56,9 @@ async def summarize(
     """Return the sources and the summary before them as one summary within its limit.
 
     If a model's text is too long or empty, it is asked once more for a quarter. If that is too long
-    or empty as well, or if there are more than MAX_PIECES pieces, no model is asked any more: the
-    rest of the sources and the summary so far are cut to an excerpt. Raises the router's MeshError.
+    or empty as well, if no model says anything, or if there are more than MAX_PIECES pieces, no
+    model is asked any more: the rest of the sources and the summary so far are cut to an excerpt.
+    Raises the router's MeshError.
     """
     limit = summary_limit(request.source_token_count) - request.reserved_token_count
     text, method, model, usage = previous_summary, SummaryMethod.NORMAL, "", content_pb.TokenUsage()
@@ -76,9 +77,10 @@ async def summarize(
                 user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
             )
             usage = _sum(usage, generated.usage)
-            if 0 < await asyncio.to_thread(request.count, generated.text) <= limit:
+            fits = 0 < await asyncio.to_thread(request.count, generated.text) <= limit
+            if fits or not generated.model:
                 break
-        else:
+        if not fits:
             break
         text, model = generated.text, generated.model
         method = attempt if attempt is SummaryMethod.AGGRESSIVE else method

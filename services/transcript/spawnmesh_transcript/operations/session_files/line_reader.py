@@ -14,6 +14,7 @@ from spawnmesh_core.json_text import (
     String,
     TooManyNodes,
     parse_json,
+    require_few_nodes,
 )
 from spawnmesh_core.secrets import mask_document
 
@@ -71,6 +72,7 @@ def read_line(text: str, *, mask_secrets: bool) -> Line:
     """Return the line redacted, and masked if `mask_secrets` is set. Raises Malformed."""
     try:
         stored = redact_line(text, MAX_VALUES) if may_hold_spawn_call(text) else text
+        require_few_nodes(stored, MAX_VALUES)
         root = parse_json(stored, NodeBudget(MAX_VALUES))
         if mask_secrets and isinstance(root, Object):
             masked = mask_document(stored, max_values=MAX_VALUES, texts=parts_of(root).texts)

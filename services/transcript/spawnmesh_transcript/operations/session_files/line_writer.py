@@ -9,7 +9,7 @@ from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_core.json_text import NodeBudget, NotJson, Object, parse_json, quoted
+from spawnmesh_core.json_text import NotJson, member_spans, quoted
 
 from spawnmesh_transcript.domain.line_parts import CALL_IDS, CALL_TYPES, MIRROR_TYPE
 
@@ -98,9 +98,7 @@ def _members(text: str) -> dict[str, _Raw]:
     """Return the members of a JSON object as they were stored; the last of a name counts, as in
     JSON readers.
     """
-    root = parse_json(text, NodeBudget(len(text)))  # Of stored JSON: no limit applies.
-    members = root.members if isinstance(root, Object) else ()
-    return {name: _raw(text[node.start : node.end]) for name, node in members}
+    return {name: _raw(text[start:end]) for name, start, end in member_spans(text)}
 
 
 def _said(body: pb.EntryBody, names: Mapping[str, str]) -> dict[str, Any]:
