@@ -83,7 +83,7 @@ async def test_DeleteAgent__tenant_that_is_not_there(mesh: Mesh) -> None:
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_a_waiting_run_of_a_deleted_agent_ends_when_it_is_claimed_and_its_parent_hears_why(
+async def test_ClaimRuns__a_waiting_run_of_a_deleted_agent_ends_when_it_is_claimed_and_its_parent_hears_why(
     mesh: Mesh,
 ) -> None:
     await mesh.put_agent(CLERK)
@@ -114,7 +114,9 @@ async def test_a_run_that_is_held_goes_on_without_its_agent_but_spawns_no_more(m
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_an_open_session_takes_messages_again_once_its_agent_is_written_again(mesh: Mesh) -> None:
+async def test_SendMessage__an_open_session_takes_messages_again_once_its_agent_is_written_again(
+    mesh: Mesh,
+) -> None:
     await mesh.put_agent(CLERK)
     session = await mesh.spawn(agent_id="clerk", mode=session_pb2.SESSION_MODE_SESSION)
     await delete(mesh)
@@ -127,7 +129,7 @@ async def test_an_open_session_takes_messages_again_once_its_agent_is_written_ag
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_given_back(
+async def test_ClaimRuns__run_whose_agent_is_written_again_before_its_end_is_claimed_again(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await mesh.put_agent(CLERK)
@@ -145,7 +147,7 @@ async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_giv
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_a_run_whose_end_fails_is_ended_by_a_later_claim(
+async def test_ClaimRuns__a_run_whose_end_fails_is_ended_by_a_later_claim(
     open_mesh: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_mesh(lease_ttl_seconds=0.5) as mesh:

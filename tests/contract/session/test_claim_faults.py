@@ -169,7 +169,7 @@ async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
             await link.execute("delete from session.work_queue where tenant_id = %s", (broken,))
 
 
-async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
+async def test_sweep__run_kept_or_released_meanwhile_is_not_lost(
     open_mesh: OpenMesh, session_database: Database
 ) -> None:
     async with open_mesh(lease_ttl_seconds=0.2, max_run_attempts=1) as mesh:

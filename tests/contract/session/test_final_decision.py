@@ -185,7 +185,7 @@ def of_no_entry() -> run_pb.FinalizeRunRequest:
     return run_pb.FinalizeRunRequest(draft_entry_id=new_id(IdKind.ENTRY), draft_text="42")
 
 
-async def test_draft_that_no_transcript_has_is_refused_and_stands_in_nobodys_way(
+async def test_FinalizeRun__draft_that_no_transcript_has_is_refused_and_stands_in_nobodys_way(
     mesh: Mesh, transcript: Peer
 ) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
@@ -200,7 +200,7 @@ async def test_draft_that_no_transcript_has_is_refused_and_stands_in_nobodys_way
     assert await labels_of(transcript, held, offered.draft_entry_id) == []
 
 
-async def test_decision_for_an_absent_draft_is_withdrawn_by_the_next_claim(
+async def test_FinalizeRun__decision_for_an_absent_draft_is_withdrawn_by_the_next_claim(
     mesh: Mesh, transcript: Peer
 ) -> None:
     session = await mesh.spawn()

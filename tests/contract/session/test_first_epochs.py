@@ -55,7 +55,7 @@ async def write_turns(transcript: Peer, held: run_pb.ClaimedRun, count: int) -> 
     return offer
 
 
-async def give_back(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
+async def release(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
 
 
@@ -111,12 +111,12 @@ async def test_ClaimRuns__says_at_which_epoch_the_run_was_claimed_first(mesh: Me
         said.append((held.run.epoch, held.first_epoch))
         return held
 
-    await give_back(mesh, await claimed())
-    await give_back(mesh, await claimed())
+    await release(mesh, await claimed())
+    await release(mesh, await claimed())
     held = await claimed()
     await ended(mesh, held, await draft(transcript, held, "The answer."))
     await send(mesh, session_id, "And now?")
-    await give_back(mesh, await claimed())
+    await release(mesh, await claimed())
     await claimed()
     assert said == [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]
 
@@ -127,7 +127,7 @@ async def test_ClaimRuns__does_not_know_of_a_run_that_an_older_service_claimed_f
     held = await mesh.claim((await mesh.spawn()).session_id)
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         await link.execute("update session.runs set first_epoch = 0 where run_id = %s", (held.run.run_id,))
-    await give_back(mesh, held)
+    await release(mesh, held)
     again = await mesh.claim(held.session.session_id)
     assert (again.run.epoch, again.first_epoch) == (2, 0)
 
@@ -141,7 +141,7 @@ async def test_ListEntries__a_later_run_that_is_taken_over_reads_back_one_page(
     await send(mesh, session_id, "And now?")
     held = await mesh.claim(session_id)
     await write_turns(transcript, held, 2)
-    await give_back(mesh, held)
+    await release(mesh, held)
     again = await mesh.claim(session_id)
     async with taken_over(again, peers, keys, tmp_path) as (assignment, counting):
         assert await replay_earlier_turns(assignment) == 3
@@ -160,14 +160,14 @@ async def test_ListEntries__copies_of_a_fork_are_no_turns_of_its_run(
     )
     held = await mesh.claim(child.session_id)
     await write_turns(transcript, held, 1)
-    await give_back(mesh, held)
+    await release(mesh, held)
     again = await mesh.claim(child.session_id)
     async with taken_over(again, peers, keys, tmp_path) as (assignment, counting):
         assert await replay_earlier_turns(assignment) == 2
         assert counting.call_count > 1
     await ended(mesh, again, await draft(transcript, again, "The answer."))
     await send(mesh, child.session_id, "And now?")
-    await give_back(mesh, await mesh.claim(child.session_id))
+    await release(mesh, await mesh.claim(child.session_id))
     later = await mesh.claim(child.session_id)
     async with taken_over(later, peers, keys, tmp_path) as (assignment, counting):
         assert await replay_earlier_turns(assignment) == 0

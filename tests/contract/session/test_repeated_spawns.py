@@ -98,7 +98,7 @@ class ForgetfulDatabase:
 
 
 @pytest.mark.parametrize("lost", [2, 3])
-async def test_spawn_whose_commit_was_done_and_its_answer_lost(
+async def test_SpawnSession__spawn_whose_commit_was_done_and_its_answer_lost(
     mesh: Mesh, remains: Remains, lost: int, postgres: Any
 ) -> None:
     """The second commit passes the gate, the third activates the session.
@@ -130,7 +130,9 @@ async def test_spawn_whose_commit_was_done_and_its_answer_lost(
     assert await remains.of(mesh.tenant) == NOTHING
 
 
-async def test_refusal_that_could_not_be_stored_is_not_returned(mesh: Mesh, postgres: Any) -> None:
+async def test_SpawnSession__refusal_that_could_not_be_stored_is_not_returned(
+    mesh: Mesh, postgres: Any
+) -> None:
     """A repeat gets another error, since the first one was not stored before the undo."""
     async with (
         start_process("session", mesh.settings) as process,
@@ -192,7 +194,7 @@ class CancelledBehind:
 
 
 @pytest.mark.parametrize("is_child", [False, True])
-async def test_spawn_that_is_cancelled_as_it_has_begun_is_undone_at_once(
+async def test_SpawnSession__spawn_that_is_cancelled_as_it_has_begun_is_undone_at_once(
     mesh: Mesh, remains: Remains, is_child: bool
 ) -> None:
     parent_session_id = (await mesh.spawn()).session_id if is_child else ""
@@ -246,7 +248,9 @@ class KilledBehind:
         await self._mesh.client(self._mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id))
 
 
-async def test_spawn_that_is_killed_right_before_its_activation_says_so(mesh: Mesh, remains: Remains) -> None:
+async def test_SpawnSession__spawn_that_is_killed_right_before_its_activation_says_so(
+    mesh: Mesh, remains: Remains
+) -> None:
     async with (
         start_process("session", mesh.settings) as process,
         open_components(process, mesh.settings) as components,

@@ -62,11 +62,11 @@ async def test_ClaimRuns__runner_that_went_away_costs_its_runs_neither_attempt_n
             claiming.cancel()
             await asyncio.wait([claiming])
 
-        async def given_back() -> bool:
+        async def is_released() -> bool:
             states = {(await mesh.get(session_id)).latest_run.state for session_id in (first, second)}
             return states == {session_pb2.RUN_STATE_QUEUED}
 
-        await eventually(given_back, within_seconds=5)
+        await eventually(is_released, within_seconds=5)
         claims: dict[str, tuple[int, int]] = {}
         async with asyncio.timeout(5):
             while len(claims) < 2:  # They come in any order, together or one by one.
@@ -172,7 +172,7 @@ async def failed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None
     await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
 
 
-async def given_back_and_killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
+async def released_and_killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     await kill(mesh, held.session.session_id)
 
@@ -197,7 +197,7 @@ async def lost_by_every_runner(mesh: Mesh, held: run_pb.ClaimedRun, remains: Rem
 
 
 @pytest.mark.parametrize(
-    "end", [failed, given_back_and_killed, timed_out, lost_by_every_runner], ids=lambda end: end.__name__
+    "end", [failed, released_and_killed, timed_out, lost_by_every_runner], ids=lambda end: end.__name__
 )
 async def test_run_that_has_ended_before_it_wrote_never_becomes_the_writer(
     mesh: Mesh,

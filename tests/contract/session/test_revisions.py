@@ -90,7 +90,7 @@ async def asked_about_drafts(stage: Stage) -> list[str]:
     ]
 
 
-async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_the_parent(
+async def test_FinalizeRun__a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_the_parent(
     stage: Stage,
 ) -> None:
     parent = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
@@ -115,7 +115,7 @@ async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_th
 @pytest.mark.parametrize(
     "more", [{"is_last_turn": True}, {"has_final_effects": True}, {"draft_text": "beta"}], ids=str
 )
-async def test_a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_said_of_it(
+async def test_FinalizeRun__a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_said_of_it(
     stage: Stage, more: dict[str, Any]
 ) -> None:
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
@@ -135,7 +135,9 @@ async def test_a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_sai
     assert "alpha" in await context(stage.transcript, held)
 
 
-async def test_past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(stage: Stage) -> None:
+async def test_FinalizeRun__past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(
+    stage: Stage,
+) -> None:
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
         with logged() as log:  # Whatever is opened in this process sets the level of all.
@@ -146,7 +148,7 @@ async def test_past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(sta
     assert [(entry["run"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ("gate",))]
 
 
-async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: Stage) -> None:
+async def test_FinalizeRun__nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: Stage) -> None:
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
         answer = await offer(stage, held, "sent the mail", has_final_effects=True)
@@ -154,7 +156,9 @@ async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: S
     assert await asked_about_drafts(stage) == ["revise"]
 
 
-async def test_the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_wanted(stage: Stage) -> None:
+async def test_FinalizeRun__the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_wanted(
+    stage: Stage,
+) -> None:
     """No runner could revise the draft of a last turn, but plugins are asked all the same."""
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
@@ -168,7 +172,7 @@ async def test_the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_w
     assert capped == [(held.run.run_id, ["gate"])]
 
 
-async def test_messages_come_before_the_draft_of_a_last_turn_too(stage: Stage) -> None:
+async def test_FinalizeRun__messages_come_before_the_draft_of_a_last_turn_too(stage: Stage) -> None:
     session_id = (await stage.mesh.spawn()).session_id
     held = await stage.mesh.claim(session_id)
     message = session_pb.SendMessageRequest(request_id="m1", session_id=session_id, text="Mind this.")
@@ -182,13 +186,17 @@ UNASKED: list[Path] = [
 
 
 @pytest.mark.parametrize("path", [*UNASKED, succeeded, archived], ids=lambda path: path.__name__)
-async def test_plugins_are_asked_about_answers_and_about_no_other_end(stage: Stage, path: Path) -> None:
+async def test_FinalizeRun__plugins_are_asked_about_answers_and_about_no_other_end(
+    stage: Stage, path: Path
+) -> None:
     async with plugged(stage.mesh, stage.peers, Plugin()):
         await path(stage)
     assert await asked_about_drafts(stage) == ([] if path in UNASKED else ["continue"])
 
 
-async def test_a_run_that_is_taken_over_has_no_more_revisions_than_one_that_is_not(stage: Stage) -> None:
+async def test_FinalizeRun__a_run_that_is_taken_over_has_no_more_revisions_than_one_that_is_not(
+    stage: Stage,
+) -> None:
     async with stage.open_mesh(lease_ttl_seconds=0.001) as brief:
         brief.tenant = stage.mesh.tenant
         session_id = (await brief.spawn()).session_id

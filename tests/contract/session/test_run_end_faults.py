@@ -251,7 +251,7 @@ async def test_FailRun__message_that_the_failed_run_could_read_queues_no_other(
     assert (after.run_id, after.state) == (third.run_id, session_pb2.RUN_STATE_FAILED)
 
 
-async def test_FailRun__message_that_came_before_the_run_was_given_back_has_a_run(mesh: Mesh) -> None:
+async def test_FailRun__message_that_came_before_the_run_was_released_has_a_run(mesh: Mesh) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await mesh.claim(session.session_id)
     await send(mesh, session.session_id, "hurry")

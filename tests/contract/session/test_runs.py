@@ -137,7 +137,7 @@ async def test_HeartbeatRun__token_of_another_epoch_is_refused(mesh: Mesh) -> No
     assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
 
 
-async def test_ReleaseRun__gives_the_run_back_without_using_an_attempt(mesh: Mesh) -> None:
+async def test_ReleaseRun__uses_no_attempt(mesh: Mesh) -> None:
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
     for _ in range(2):
@@ -255,7 +255,7 @@ async def test_FailRun__old_holder_is_refused_and_nothing_changes(open_mesh: Ope
         assert await inbox(short, parent) == []
 
 
-async def test_FailRun__run_that_was_given_back_is_left_to_the_next(mesh: Mesh) -> None:
+async def test_FailRun__run_that_was_released_is_left_to_the_next(mesh: Mesh) -> None:
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))

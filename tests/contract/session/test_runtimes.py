@@ -28,7 +28,7 @@ async def handed_out(mesh: Mesh, runtimes: Sequence[int] = ()) -> set[str]:
     return sessions
 
 
-async def give_back(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
+async def release(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
 
 
@@ -72,7 +72,7 @@ async def test_ClaimRuns__runs_of_every_runtime_count_for_the_tenants_limit(mesh
     held = await own.claim(outside, runtimes=[RUNTIME_EXTERNAL])
     waiting = (await own.spawn()).session_id
     assert waiting not in await handed_out(own)
-    await give_back(own, held)
+    await release(own, held)
     assert waiting in await handed_out(own)
     assert outside not in await handed_out(own, BOTH)
 
@@ -102,7 +102,7 @@ async def test_SpawnSession__child_of_a_run_has_the_runtime_that_the_spawn_names
 
 async def test_ReleaseRun__run_of_an_external_session_goes_to_another_harness_alone(mesh: Mesh) -> None:
     session_id = (await mesh.spawn(runtime=RUNTIME_EXTERNAL)).session_id
-    await give_back(mesh, await mesh.claim(session_id, runtimes=[RUNTIME_EXTERNAL]))
+    await release(mesh, await mesh.claim(session_id, runtimes=[RUNTIME_EXTERNAL]))
     assert session_id not in await handed_out(mesh)
     assert (await mesh.claim(session_id, runtimes=[RUNTIME_EXTERNAL])).run.epoch == 2
 

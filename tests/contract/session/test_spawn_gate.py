@@ -33,7 +33,9 @@ class Gate(Plugin):
         return await super().HandleBeforeSpawn(request, context)
 
 
-async def test_a_clients_session_and_its_child_are_asked_about(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_SpawnSession__a_clients_session_and_its_child_are_asked_about(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
     gate = Gate()
     async with plugged(mesh, peers, gate):
         parent = await mesh.spawn(label="top", attachments=[attachment()])
@@ -46,7 +48,9 @@ async def test_a_clients_session_and_its_child_are_asked_about(mesh: Mesh, peers
     assert [(event.label, event.task) for event in gate.asked] == [("top", ""), ("", "")]
 
 
-async def test_a_run_gets_the_reason_why_it_may_not_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_SpawnSession__a_run_gets_the_reason_why_it_may_not_spawn(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
     async with plugged(mesh, peers, Gate(on_spawn=DENY)):
         with pytest.raises(MeshError) as caught:
@@ -56,7 +60,7 @@ async def test_a_run_gets_the_reason_why_it_may_not_spawn(mesh: Mesh, peers: dic
 
 
 @pytest.mark.parametrize("decision", [None, DENY], ids=["allowed", "denied"])
-async def test_a_repeat_asks_nobody(
+async def test_SpawnSession__a_repeat_asks_no_plugin(
     mesh: Mesh, peers: dict[str, str], decision: SpawnDecision | None
 ) -> None:
     gate = Gate(on_spawn=decision)
@@ -73,7 +77,9 @@ async def test_a_repeat_asks_nobody(
     assert len(spawned) == (1 if decision is None else 0)
 
 
-async def test_what_is_refused_before_the_gate_is_not_asked_about(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_SpawnSession__what_is_refused_before_the_gate_is_not_asked_about(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
     gate = Gate()
     async with plugged(mesh, peers, gate):
         with pytest.raises(MeshError):
@@ -81,7 +87,7 @@ async def test_what_is_refused_before_the_gate_is_not_asked_about(mesh: Mesh, pe
     assert gate.asked == []
 
 
-async def test_a_plugin_that_allowed_a_killed_spawn_gets_its_end(
+async def test_SpawnSession__a_plugin_that_allowed_a_killed_spawn_gets_its_end(
     mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
 ) -> None:
     async def kill(session_id: str) -> None:
@@ -96,7 +102,7 @@ async def test_a_plugin_that_allowed_a_killed_spawn_gets_its_end(
     assert await remains.of(mesh.tenant) == NOTHING
 
 
-async def test_a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_before_its_gate_was_recorded(
+async def test_SpawnSession__a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_before_its_gate_was_recorded(
     mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
 ) -> None:
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:

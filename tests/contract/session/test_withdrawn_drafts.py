@@ -58,7 +58,7 @@ async def transcript(peers: dict[str, str]) -> Any:
     ],
     ids=["timed out", "failed", "killed"],
 )
-async def test_draft_called_final_is_superseded_where_its_run_ends_otherwise(
+async def test_FinalizeRun__draft_called_final_is_superseded_where_its_run_ends_otherwise(
     mesh: Mesh, transcript: Peer, remains: Remains, end: End, state: Any
 ) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
@@ -75,7 +75,9 @@ async def test_draft_called_final_is_superseded_where_its_run_ends_otherwise(
         assert labels == [LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED]
 
 
-async def test_the_run_after_it_has_the_transcript(mesh: Mesh, transcript: Peer, remains: Remains) -> None:
+async def test_FinalizeRun__run_after_a_withdrawn_draft_has_the_transcript(
+    mesh: Mesh, transcript: Peer, remains: Remains
+) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await mesh.claim(session.session_id)
     offered = await draft(transcript, held, "42")

@@ -102,7 +102,7 @@ class Mesh:
     ) -> run_pb.ClaimedRun:
         """Claims until the run of that session comes.
 
-        Runs of other tests that come meanwhile are given back at the end of their leases.
+        Runs of other tests that come meanwhile can be claimed again at the end of their leases.
         """
         async with asyncio.timeout(wait_seconds):
             while True:
