@@ -29,6 +29,7 @@ from tests.support.transcript.fixtures import (
     text_of,
     user,
 )
+from tests.support.transcript.tier_sessions import with_image
 
 SECONDS = 20.0
 
@@ -314,7 +315,8 @@ async def test_ListEntries__pages_upwards(session: Session) -> None:
 
 async def test_ListEntries__a_page_of_large_entries_ends_early_but_never_empty(session: Session) -> None:
     for _ in range(3):
-        await session.append([user("x " * 1_000_000), user("y " * 1_000_000), user("z " * 1_500_000)])
+        sizes = (2_000_000, 2_000_000, 3_000_000)
+        await session.append([with_image("look", bytes(size)) for size in sizes])
     seen: list[int] = []
     while len(seen) < 10:
         page = await session.page(after_seq=seen[-1] if seen else 0, page_size=1000)
