@@ -22,6 +22,7 @@ from tests.support.session.statements import SQL
 from tests.support.session.tables import superuser, sweeping
 
 MANY = 150
+RUNS = 80  # More than one page of a sweep.
 DUE = 5_000
 MAX_BLOCKS = 2_000
 # The other tenants that the planner knows, and the sessions of each. With the allowance for each
@@ -40,7 +41,7 @@ async def test_one_sweep_times_out_the_runs_of_all_tenants(open_mesh: OpenMesh) 
         other = another(mesh)
         await other.create_tenant()
         soon = Duration(nanos=1_000_000)
-        for _ in range(MANY):
+        for _ in range(RUNS):
             last = await mesh.spawn(run_timeout=soon, runtime=session_pb2.RUNTIME_EXTERNAL)
         of_other = await other.spawn(run_timeout=soon)
         await sweep.end_lost_runs()
