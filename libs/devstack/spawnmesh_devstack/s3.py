@@ -162,9 +162,10 @@ class S3Server:
             f"-ip.bind={LOOPBACK}",
             f"-port={self._master_port}",
             f"-volumeSizeLimitMB={_VOLUME_MB}",
-            # the server is alone: waiting for others only delays a start on existing data
+            # The server is alone: waiting for others only delays a start.
             "-electionTimeout=300ms",
             "-heartbeatInterval=50ms",
+            "-peers=none",
             "-telemetry=false",
         )
 
