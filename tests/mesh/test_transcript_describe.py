@@ -17,7 +17,7 @@ async def test_model_reads_the_output_behind_a_reference(stack: Stack) -> None:
         *["read_file"] * 4,
         "transcript_describe",
     ]
-    assert code_word in results[1].content[0].text.text, "the stored result is complete"
+    assert code_word in results[1].content[1].text.text, "the stored result is complete"
 
 
 async def test_model_of_a_tenant_without_the_setting_gets_no_references(stack: Stack) -> None:

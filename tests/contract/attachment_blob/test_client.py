@@ -128,7 +128,7 @@ async def test_a_file_over_the_limits_is_refused_before_its_bytes_are_sent(
     with pytest.raises(MeshError) as refused:
         await upload_file(peer, Attachment("big.bin", BIG))
 
-    assert refused.value.reason is Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED
+    assert refused.value.reason is Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE
     assert peer.sent == [1]
 
 
@@ -147,15 +147,15 @@ async def test_small_files_are_inline_and_other_files_are_uploaded(tenant: Tenan
 
 
 async def test_a_refused_file_is_named(tenant: Tenant) -> None:
+    await tenant.prepare(2, max_file_bytes=10)
     over = await prepare_attachments(
-        None, [Attachment("a", b"a"), Attachment("none", b"")], 100, lambda *_: None
+        None, [Attachment("none", b""), Attachment("long", b"x" * 11)], 100, lambda *_: None
     )
     with pytest.raises(MeshError) as refused, over.named():
         await stage_uploads(tenant, items=over.inline)
-    assert refused.value.facts["file"] == "none"
-    assert refused.value.message == "the file is empty, and an empty file cannot be handed over"
+    assert refused.value.reason is Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE
+    assert refused.value.facts["file"] == "long", "an empty file is accepted"
 
-    await tenant.prepare(2, max_file_bytes=10)
     with pytest.raises(MeshError) as refused:
         await prepare_attachments(peer_of(tenant), [Attachment("big.bin", BIG)], 0, lambda *_: None)
     assert refused.value.facts["file"] == "big.bin"

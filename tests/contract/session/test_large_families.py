@@ -117,7 +117,7 @@ async def test_DeleteSession__large_family_that_lives_is_ended_in_pages_and_gone
         await make_sweeper(components, mesh.settings).finish_deletions()
     stored = await remains.of(mesh.tenant)
     assert (stored["runs"], stored["transcripts"], stored["entries"]) == (0, 0, 0)
-    assert await remains.count(mesh.tenant, "session.dispatch where kind <> 'EVENT'") == 0
+    assert await remains.count(mesh.tenant, "session.work_queue where kind <> 'EVENT'") == 0
 
 
 async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(
