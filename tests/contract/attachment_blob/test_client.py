@@ -128,7 +128,7 @@ async def test_a_file_over_the_limits_is_refused_before_its_bytes_are_sent(
     with pytest.raises(MeshError) as refused:
         await upload_file(peer, Attachment("big.bin", BIG))
 
-    assert refused.value.reason is Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE
+    assert refused.value.reason is Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED
     assert peer.sent == [1]
 
 
