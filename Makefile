@@ -44,8 +44,9 @@ chart: $(READY) ## Print the chart as it is for production; VALUES=… renders a
 conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)"
 
+# Tests wait for half of their time, so there are more workers than the two cores that they are for.
 test: $(READY) lint ## Run every check and every test that needs no cluster, in the order that SEED= makes
-	@pytest -n 2 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
+	@pytest -n 4 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
