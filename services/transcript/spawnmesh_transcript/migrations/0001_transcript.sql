@@ -530,8 +530,7 @@ $$;
 -- Makes the appends of p_calls, a list of append_input, one after the other. For each it checks the
 -- tenant's settings, the idempotency key, the claim and the targets, and then writes.
 -- Returns one row for each call, in their order. Its outcome is one of:
---   SETTINGS_CHANGED  The entries were prepared under other settings than those in force, which
---                     settings_version and mask_secrets give.
+--   SETTINGS_CHANGED  The entries were prepared under other settings than those in force.
 --   NOT_FOUND         The transcript cannot be written.
 --   KEY_REUSED        The key was used with other content.
 --   CLAIM_LOST        The claim is not the current one. The row gives the head.
@@ -546,7 +545,7 @@ $$;
 create function append_entries(p_tenant_id text, p_calls jsonb, p_bodies bytea, p_waits boolean)
 returns table (
     outcome text, incarnation text, seq bigint, chain_hash bytea, writer_run_id text, writer_epoch bigint,
-    first_seq bigint, entry_ids text[], missing_entry_id text, settings_version bigint, mask_secrets boolean
+    first_seq bigint, entry_ids text[], missing_entry_id text
 ) language plpgsql volatile as $$
 declare
     call append_input;
@@ -567,13 +566,9 @@ begin
             first_seq := null;
             entry_ids := null;
             missing_entry_id := null;
-            settings_version := null;
-            mask_secrets := null;
         end if;
         if coalesce(tenant.settings_version, 0) <> call.settings_version then
             outcome := 'SETTINGS_CHANGED';
-            settings_version := coalesce(tenant.settings_version, 0);
-            mask_secrets := coalesce(tenant.mask_secrets, false);
             return next;
             continue;
         end if;

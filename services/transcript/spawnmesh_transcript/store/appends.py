@@ -12,7 +12,6 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
-from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.store.entries import described
@@ -56,8 +55,6 @@ class AppendResult:
     first_seq: int
     entry_ids: tuple[str, ...]
     missing_entry_id: str
-    policy: TranscriptPolicy | None
-    """For SETTINGS_CHANGED, the policy in force."""
 
     @property
     def is_committed(self) -> bool:
@@ -74,7 +71,7 @@ class AppendResult:
         return self.outcome is AppendOutcome.BUSY
 
 
-_BUSY = AppendResult(AppendOutcome.BUSY, None, 0, (), "", None)
+_BUSY = AppendResult(AppendOutcome.BUSY, None, 0, (), "")
 
 
 def are_plain(appends: Sequence[Append]) -> bool:
@@ -111,7 +108,7 @@ async def append_plain(database: Database, tenant_id: str, appends: Sequence[App
 def _plain_result(row: Row | None, entry_id: str) -> AppendResult:
     if row is None:
         return _BUSY
-    return AppendResult(AppendOutcome.APPENDED, head_of(row), row["seq"], (entry_id,), "", None)
+    return AppendResult(AppendOutcome.APPENDED, head_of(row), row["seq"], (entry_id,), "")
 
 
 async def append_entries(
@@ -173,9 +170,6 @@ def append_result(row: Row, described: Sequence[dict[str, Any]]) -> AppendResult
         first_seq=row["first_seq"] or 0,
         entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described)),
         missing_entry_id=row["missing_entry_id"] or "",
-        policy=None
-        if row["settings_version"] is None
-        else TranscriptPolicy(row["settings_version"], row["mask_secrets"]),
     )
 
 
