@@ -92,16 +92,20 @@ async def test_FinalizeRun__draft_whose_runner_was_lost_behind_the_label_is_the_
     async with open_mesh(lease_ttl_seconds=0.5) as mesh:
         await mesh.create_tenant()
         session = await mesh.spawn()
-        held = await mesh.claim(session.session_id)
-        offered = await draft(transcript, held, "42")
+        ousted = await mesh.claim(session.session_id)
+        offered = await draft(transcript, ousted, "42")
         with pytest.raises(Crash):
-            await finalize_beside(mesh, held, offered, die)
+            await finalize_beside(mesh, ousted, offered, die)
     async with open_mesh() as patient:
         patient.tenant = mesh.tenant
         held = await patient.claim(session.session_id)
         await draft(transcript, held, "taking the transcript over")
         assert (await offer(patient, held, offered)).accepted.run.result_text == "42"
         assert await labels_of(transcript, held, offered.draft_entry_id) == [LABEL_KIND_FINAL]
+        with pytest.raises(MeshError) as caught:
+            await offer(patient, ousted, offered)
+        assert caught.value.reason is Reason.RUN_LEASE_LOST, "the later epoch ended the run"
+        assert (await offer(patient, held, offered)).accepted.run.result_text == "42"
 
 
 async def test_FinalizeRun__message_after_a_takeover_is_read_first_and_no_other_draft_is_final(

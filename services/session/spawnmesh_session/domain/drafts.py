@@ -58,8 +58,14 @@ class MessagesPending:
 
 
 def is_answer(run: Run, draft: Draft) -> bool:
-    """Return whether the run has succeeded with this draft."""
-    return run.state == RunState.SUCCEEDED and run.draft_entry_id == draft.entry_id
+    """Return whether the run has succeeded with this draft, offered at this epoch.
+
+    An earlier runner may have offered the same entry before it lost the run. It did not end the
+    run.
+    """
+    return (
+        run.state == RunState.SUCCEEDED and run.draft_entry_id == draft.entry_id and run.epoch == draft.epoch
+    )
 
 
 def decided_text_key_of(run: Run, draft: Draft) -> str:

@@ -139,12 +139,13 @@ class RunServiceServicer:
         This outcome never occurs if `is_last_turn` is set.
         - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
         The transcript does not label the draft as final.
-        A repeat with the same draft returns the same outcome, until the messages are acknowledged. The
-        same draft with another text is another draft for the hooks; after it was fixed as the answer,
-        another text is refused with RUN_STATE. A draft that the run has superseded is refused with
-        RUN_STATE too: no later context has its entry. Append the answer again and offer the new entry.
-        If the tenant masks secrets, the hooks, the result and the parent get the masked text.
-        RUN_LEASE_LOST as for HeartbeatRun. RUN_STATE while another draft is being fixed as the answer.
+        A repeat with the same draft at the same epoch returns the same outcome, until the messages are
+        acknowledged. The same draft with another text is another draft for the hooks; after it was
+        fixed as the answer, another text is refused with RUN_STATE. A draft that the run has
+        superseded is refused with RUN_STATE too: no later context has its entry. Append the answer
+        again and offer the new entry. If the tenant masks secrets, the hooks, the result and the
+        parent get the masked text. RUN_LEASE_LOST as for HeartbeatRun, also after a later epoch has
+        ended the run with the same draft. RUN_STATE while another draft is being fixed as the answer.
         NOT_FOUND if the draft is not in the session's transcript; another draft can then be offered.
         Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
         the claim at once.
