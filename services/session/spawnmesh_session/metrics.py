@@ -4,7 +4,7 @@ from opentelemetry.metrics import Meter
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState
+from spawnmesh_session.domain.runs import NewDelay, Run, RunOutcome, RunReason, RunState
 
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 _KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason))
@@ -35,6 +35,11 @@ class RunMetrics:
             unit="{run}",
             description="Ended runs by state; error.type is the reason of a run that did not succeed.",
         )
+        self._delays = meter.create_counter(
+            "spawnmesh.session.runs.delayed",
+            unit="{delay}",
+            description="Runs that went back to the queue; error.type says what was unavailable.",
+        )
         self._revisions = meter.create_counter(
             "spawnmesh.session.revisions",
             unit="{revision}",
@@ -55,9 +60,17 @@ class RunMetrics:
         """Count a run that has reached a terminal state."""
         attributes = {"spawnmesh.session.run.state": outcome.state.lower()}
         if outcome.state != RunState.SUCCEEDED and outcome.error_reason:
-            attributes["error.type"] = outcome.error_reason if outcome.error_reason in _KNOWN else _OTHER
+            attributes["error.type"] = _known(outcome.error_reason)
         self._ended.add(1, attributes)
+
+    def delayed(self, delay: NewDelay) -> None:
+        """Count a run that cannot go on now."""
+        self._delays.add(1, {"error.type": _known(delay.reason)})
 
     def revised(self) -> None:
         """Count a draft that was sent back."""
         self._revisions.add(1)
+
+
+def _known(reason: str) -> str:
+    return reason if reason in _KNOWN else _OTHER

@@ -92,7 +92,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
-    "release_run": {"epoch": 1},
+    "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",
@@ -116,7 +116,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "delete_entries": {},
     "insert_entries": {"due_in": "1 s"},
     "extend_lease": {"lease_ttl": "1 s"},
-    "undo_take": {},
+    "undo_take": {"pause": "0 s"},
     "is_lost_run": {"taken_due_time": None},
     "insert_pending_event": {
         "subject_id": "new",

@@ -36,7 +36,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
-    "release_run": {"epoch": 1},
+    "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",

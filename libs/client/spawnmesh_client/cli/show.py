@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from spawnmesh.session.v1.session_pb2 import (
     RECEIPT_WARNING_MOUNT_PATH_IGNORED,
+    RUN_STATE_QUEUED,
     RunState,
     Session,
     SessionEvent,
@@ -146,6 +147,10 @@ def print_session(session: Session) -> None:
         rows.append(("label", session.label))
     if session.HasField("latest_run"):
         rows.append(("run", f"{run.run_id} {run_state(session)}"))
+    if run.HasField("delay") and run.state == RUN_STATE_QUEUED:
+        delay = run.delay
+        why = ": ".join(part for part in (delay.reason, delay.message) if part)
+        rows.append(("delayed", f"until {when(delay.not_before_time)}, because of {why}"))
     if session.HasField("receipt"):
         receipt = session.receipt
         rows.append(("files", f"{receipt.count}, {receipt.total_bytes} bytes, in {receipt.rel_dir}"))

@@ -12,12 +12,17 @@ DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
 QUEUE_MARGIN = 100
 """If this many places of a tenant's queue are free, its runs are counted without a lock."""
 
+FIRST_PAUSE = timedelta(seconds=1)
+"""The pause of a run's first delay."""
+LONGEST_PAUSE = timedelta(seconds=15)
+"""The longest pause that is not asked for: an outage is noticed to be over about this late."""
+
 
 class RunState(StrEnum):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
 
     FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
-    QUEUED. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+    QUEUED, at once or after a delay. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
     """
 
     QUEUED = "QUEUED"
@@ -54,6 +59,32 @@ HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
 
 
 @dataclass(frozen=True, slots=True)
+class RunDelay:
+    """The last delay of a run: why it could not go on, and when it may be claimed again.
+
+    `count` is the number of its delays so far. Without any, the other fields are empty.
+    """
+
+    count: int = 0
+    reason: str = ""
+    message: str = ""
+    not_before_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelay:
+    """Why a run that is released cannot go on now, and the shortest pause before its next claim."""
+
+    reason: str
+    message: str
+    pause: timedelta
+
+
+NO_DELAY = NewDelay("", "", timedelta())
+"""The run may be claimed again at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
@@ -78,6 +109,7 @@ class Run:
     queue_time: datetime
     start_time: datetime | None
     end_time: datetime | None
+    delay: RunDelay = RunDelay()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +198,27 @@ def require_same_end(run: Run, epoch: int, state: RunState) -> Run:
             facts={"run_id": run.run_id, "state": run.state},
         )
     return run
+
+
+def delay_pause(earlier_count: int, min_pause: timedelta, jitter: float) -> timedelta:
+    """Return the pause of a run that was delayed `earlier_count` times before.
+
+    It is FIRST_PAUSE, doubled for each earlier delay, at most LONGEST_PAUSE, and at least
+    `min_pause`. `jitter`, from 0 to 1, adds up to a quarter, so that runs which met the same outage
+    do not return at once.
+    """
+    doubled = FIRST_PAUSE * 2 ** min(earlier_count, 10)
+    return max(min(doubled, LONGEST_PAUSE), min_pause) * (1 + jitter / 4)
+
+
+def describe_timeout(run: Run) -> str:
+    """Return the message of a run that ends at its deadline. It names the last delay, if any."""
+    text = "the run took longer than its run_timeout"
+    if not run.delay.count:
+        return text
+    why = ": ".join(part for part in (run.delay.reason, run.delay.message) if part)
+    times = "once" if run.delay.count == 1 else f"{run.delay.count} times"
+    return f"{text}; it was delayed {times}, the last time because of {why}"
 
 
 def check_queue(waiting_count: int, max_queued_run_count: int) -> None:

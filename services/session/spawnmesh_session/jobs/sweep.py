@@ -16,7 +16,7 @@ from spawnmesh_core.errors import error_label
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.domain.runs import RunOutcome, RunReason, RunState
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState, describe_timeout
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 from spawnmesh_session.gauges import Gauges
@@ -29,11 +29,6 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.store import job_queue, runs, sessions, tenants, work_queue
 from spawnmesh_session.store.work_queue import LostRun
 
-_TIMED_OUT = RunOutcome(
-    state=RunState.TIMED_OUT,
-    error_reason=RunReason.RUN_TIMEOUT.value,
-    error_message="the run took longer than its run_timeout",
-)
 _LOST = RunOutcome(
     state=RunState.FAILED,
     error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
@@ -121,7 +116,7 @@ class Sweeper:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             if not await work_queue.is_lost_run(connection, tenant_id, run_id, lost.due_time):
                 return False
-            outcome = _TIMED_OUT if lost.timed_out else _LOST
+            outcome = _timed_out(locked.run) if lost.timed_out else _LOST
             return await self.terminator.terminate(connection, tenant_id, locked, outcome) is not None
 
     async def undo_spawns(self) -> int:
@@ -202,6 +197,14 @@ class Sweeper:
             await self.undo.undo(tenant_id, session_id, _INTERRUPTED, settled=True)
         elif session.state == SessionState.SPAWN_FAILED:
             await self.undo.clear(tenant_id, session_id, forget=True)
+
+
+def _timed_out(run: Run) -> RunOutcome:
+    return RunOutcome(
+        state=RunState.TIMED_OUT,
+        error_reason=RunReason.RUN_TIMEOUT.value,
+        error_message=describe_timeout(run),
+    )
 
 
 async def _map_concurrently(limit: int, work: Callable[[R], Awaitable[T]], items: Sequence[R]) -> list[T]:

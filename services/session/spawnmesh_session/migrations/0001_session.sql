@@ -132,6 +132,10 @@ create table runs (
     queue_time           timestamptz not null default now(),
     start_time           timestamptz,
     end_time             timestamptz,
+    delay_count          integer     not null default 0,    -- Releases because something was unavailable.
+    delay_reason         text        not null default '',   -- Of the last of them.
+    delay_message        text        not null default '',
+    not_before_time      timestamptz,                       -- The end of the last delay.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (state in ('QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'))

@@ -1,22 +1,35 @@
 """The release of a held run: it goes back into the queue."""
 
-from spawnmesh_postgres.database import Database
+import random
+from dataclasses import replace
 
-from spawnmesh_session.domain.runs import Run, RunState, lease_lost
+from spawnmesh_core.secrets import may_hold_secret
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_session.domain.runs import NO_DELAY, NewDelay, RunState, Run, delay_pause, lease_lost
 from spawnmesh_session.domain.sessions import EventKind
-from spawnmesh_session.store import events, runs, sessions
+from spawnmesh_session.domain.tenants import masks_secrets
+from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.store import events, runs, sessions, tenants
 
 
-async def release_run(database: Database, tenant_id: str, run_id: str, epoch: int) -> Run:
+async def release_run(
+    database: Database, tenant_id: str, run_id: str, epoch: int, delay: NewDelay = NO_DELAY
+) -> Run:
     """Release the run for the runner that holds it; this does not count as an attempt.
 
-    A repeat at the same epoch returns the run as it is. Raise RUN_LEASE_LOST if the run is not
-    held at this epoch.
+    With a delay, the run can be claimed after a pause, longer each time and at least the one that
+    is given. A repeat at the same epoch returns the run as it is. Raise RUN_LEASE_LOST if the run
+    is not held at this epoch.
     """
     async with database.transaction(tenant_id) as connection:
         session_id = (await runs.get_run(connection, tenant_id, run_id)).session_id
         await sessions.lock_session(connection, tenant_id, session_id)
-        run = await runs.release_run(connection, tenant_id, run_id, epoch)
+        if delay != NO_DELAY:
+            earlier_count = (await runs.lock_run(connection, tenant_id, run_id)).delay.count
+            pause = delay_pause(earlier_count, delay.pause, random.random())
+            delay = replace(await _mask(connection, tenant_id, delay), pause=pause)
+        run = await runs.release_run(connection, tenant_id, run_id, epoch, delay)
         if run is None:
             run = await runs.get_run(connection, tenant_id, run_id)
             if run.state != RunState.QUEUED or run.epoch != epoch:
@@ -29,6 +42,16 @@ async def release_run(database: Database, tenant_id: str, run_id: str, epoch: in
             EventKind.RUN,
             run_id=run_id,
             run_state=RunState.QUEUED,
-            detail="released",
+            detail=f"delayed: {delay.reason}" if delay.reason else "released",
         )
         return run
+
+
+async def _mask(connection: Connection, tenant_id: str, delay: NewDelay) -> NewDelay:
+    """Return the delay without secrets if the tenant masks them."""
+    if not (may_hold_secret(delay.reason) or may_hold_secret(delay.message)):
+        return delay
+    if not masks_secrets((await tenants.get_existing_tenant(connection, tenant_id)).settings):
+        return delay
+    reason, message = await mask_secrets(delay.reason), await mask_secrets(delay.message)
+    return replace(delay, reason=reason, message=message)

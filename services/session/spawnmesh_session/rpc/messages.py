@@ -16,7 +16,7 @@ from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.telemetry import trace_id_of
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import Run
+from spawnmesh_session.domain.runs import Run, RunDelay
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 
@@ -121,6 +121,16 @@ def render_run(run: Run) -> pb.Run:
         start_time=render_time(run.start_time),
         end_time=render_time(run.end_time),
         revision_count=run.revision_count,
+        delay=_render_delay(run.delay) if run.delay.count else None,
+    )
+
+
+def _render_delay(delay: RunDelay) -> pb.RunDelay:
+    return pb.RunDelay(
+        reason=delay.reason,
+        message=delay.message,
+        not_before_time=render_time(delay.not_before_time),
+        count=delay.count,
     )
 
 

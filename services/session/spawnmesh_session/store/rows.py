@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from psycopg import AsyncCursor
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import Run, RunState
+from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session, SessionMode, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 
@@ -61,6 +61,12 @@ def run_of(row: Row) -> Run:
         queue_time=_required(time_of(row["queue_time"])),
         start_time=time_of(row["start_time"]),
         end_time=time_of(row["end_time"]),
+        delay=RunDelay(
+            count=row["delay_count"],
+            reason=row["delay_reason"],
+            message=row["delay_message"],
+            not_before_time=time_of(row["not_before_time"]),
+        ),
     )
 
 

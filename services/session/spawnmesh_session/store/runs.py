@@ -13,7 +13,16 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run, RunOutcome, require_run, run_deleted
+from spawnmesh_session.domain.runs import (
+    NO_DELAY,
+    QUEUE_MARGIN,
+    NewDelay,
+    QueuedRun,
+    Run,
+    RunOutcome,
+    require_run,
+    run_deleted,
+)
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
 from spawnmesh_session.store import work_queue
@@ -160,16 +169,19 @@ async def claim_run(
     )
 
 
-async def release_run(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> Run | None:
+async def release_run(
+    connection: Connection, tenant_id: str, run_id: str, epoch: int, delay: NewDelay = NO_DELAY
+) -> Run | None:
     """Release a run that is held at this epoch into the queue; this does not count as an attempt.
 
-    Return None if the run is not held at this epoch.
+    A run with a delay can be claimed after its pause. Return None if the run is not held at this
+    epoch.
     """
-    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch}
+    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, **asdict(delay)}
     row = await (await connection.execute(_SQL["release_run"], values)).fetchone()
     if row is None:
         return None
-    await work_queue.undo_take(connection, tenant_id, run_id)
+    await work_queue.undo_take(connection, tenant_id, run_id, delay.pause)
     return run_of(row)
 
 

@@ -104,9 +104,14 @@ left join lateral (
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
 
 -- name: release_run
--- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
--- Index: runs_pkey.
-update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
+-- Locks the run. Does not count as an attempt. With a reason, the run is delayed. Returns no row if
+-- the run is not held at the epoch. Index: runs_pkey.
+update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now(),
+                delay_count = case when %(reason)s = '' then delay_count else delay_count + 1 end,
+                delay_reason = case when %(reason)s = '' then delay_reason else %(reason)s end,
+                delay_message = case when %(reason)s = '' then delay_message else %(message)s end,
+                not_before_time = case when %(reason)s = '' then not_before_time
+                                       else now() + %(pause)s::interval end
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *

@@ -132,10 +132,18 @@ async def extend_lease(
     return row["due_time"] if row else None
 
 
-async def undo_take(connection: Connection, tenant_id: str, run_id: str) -> None:
-    """Undo `take_claimable_runs`: the run can be taken now, and its attempt is not used."""
-    await connection.execute(_SQL["undo_take"], {"tenant_id": tenant_id, "run_id": run_id})
-    await connection.execute(_SQL["notify_runners"])
+async def undo_take(
+    connection: Connection, tenant_id: str, run_id: str, pause: timedelta = timedelta()
+) -> None:
+    """Undo `take_claimable_runs`: its attempt is not used, and the run can be taken after a pause.
+
+    Without a pause, runners wake when the transaction commits; after a pause their next look finds
+    the run.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id, "pause": pause}
+    await connection.execute(_SQL["undo_take"], values)
+    if not pause:
+        await connection.execute(_SQL["notify_runners"])
 
 
 async def take_overdue(

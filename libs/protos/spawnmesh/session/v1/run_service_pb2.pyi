@@ -593,20 +593,58 @@ class ReleaseRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
+    @_builtins.property
+    def delay(self) -> Global___ReleaseDelay:
+        """Why the run cannot go on now. Absent if its runner only stops."""
+
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
+        delay: Global___ReleaseDelay | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseDelay(_message.Message):
+    """Why a run that is released cannot go on now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MIN_PAUSE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """A reason of the mesh, such as `DEPENDENCY_UNAVAILABLE`."""
+    message: _builtins.str
+    """One line for people, without content and secrets. Masked if the tenant masks secrets."""
+    @_builtins.property
+    def min_pause(self) -> _duration_pb2.Duration:
+        """The shortest pause that makes sense, for example what a provider asked for."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        min_pause: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["min_pause", b"min_pause"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "min_pause", b"min_pause", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseDelay: _TypeAlias = ReleaseDelay  # noqa: Y015
 
 @_typing.final
 class ReleaseRunResponse(_message.Message):

@@ -166,8 +166,12 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRun(self, request, context):
-        """Returns the run to the queue, for a runner that must stop. The attempt is not counted.
-        Idempotent at one epoch.
+        """Returns the run to the queue, for a runner that must stop, or that cannot work because something
+        it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+
+        Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
+        about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
+        claimed again until its deadline, and then it ends as TIMED_OUT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

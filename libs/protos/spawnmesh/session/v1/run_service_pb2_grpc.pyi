@@ -98,8 +98,12 @@ class RunServiceStub:
     has ended otherwise. If the tenant masks secrets, `reason` and `message` are masked.
     """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
-    """Returns the run to the queue, for a runner that must stop. The attempt is not counted.
-    Idempotent at one epoch.
+    """Returns the run to the queue, for a runner that must stop, or that cannot work because something
+    it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+
+    Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
+    about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
+    claimed again until its deadline, and then it ends as TIMED_OUT.
     """
 
 @_typing.type_check_only
@@ -172,8 +176,12 @@ class RunServiceAsyncStub(RunServiceStub):
     has ended otherwise. If the tenant masks secrets, `reason` and `message` are masked.
     """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
-    """Returns the run to the queue, for a runner that must stop. The attempt is not counted.
-    Idempotent at one epoch.
+    """Returns the run to the queue, for a runner that must stop, or that cannot work because something
+    it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+
+    Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
+    about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
+    claimed again until its deadline, and then it ends as TIMED_OUT.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -285,8 +293,12 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ReleaseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ReleaseRunResponse, _abc.Awaitable[_run_service_pb2.ReleaseRunResponse]]:
-        """Returns the run to the queue, for a runner that must stop. The attempt is not counted.
-        Idempotent at one epoch.
+        """Returns the run to the queue, for a runner that must stop, or that cannot work because something
+        it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+
+        Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
+        about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
+        claimed again until its deadline, and then it ends as TIMED_OUT.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

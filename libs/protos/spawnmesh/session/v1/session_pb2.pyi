@@ -386,6 +386,7 @@ class Run(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_COUNT_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -422,6 +423,10 @@ class Run(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When the run ended."""
 
+    @_builtins.property
+    def delay(self) -> Global___RunDelay:
+        """The last time that something the run needs was unavailable. Absent if that never happened."""
+
     def __init__(
         self,
         *,
@@ -438,14 +443,51 @@ class Run(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision_count: _builtins.int = ...,
+        delay: Global___RunDelay | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class RunDelay(_message.Message):
+    """A delay of a run: something that it needs was unavailable, and it went back to the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_TIME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """The reason, such as `DEPENDENCY_UNAVAILABLE` or `PLUGIN_FAILED`."""
+    message: _builtins.str
+    """One line for people. Secrets are masked if the tenant masks them."""
+    count: _builtins.int
+    """How often the run was delayed."""
+    @_builtins.property
+    def not_before_time(self) -> _timestamp_pb2.Timestamp:
+        """The run can be claimed again from this time on."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        not_before_time: _timestamp_pb2.Timestamp | None = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["not_before_time", b"not_before_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "message", b"message", "not_before_time", b"not_before_time", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunDelay: _TypeAlias = RunDelay  # noqa: Y015
 
 @_typing.final
 class AttachmentReceipt(_message.Message):
