@@ -1,4 +1,4 @@
-"""The answers to callers while storage is down, and the recovery of the mesh."""
+"""Outages: the answers to callers, and what accepted runs do meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -92,3 +92,55 @@ async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_lat
         return session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
 
     await eventually(works)
+
+
+async def _is_delayed(mesh: Mesh, session_id: str) -> session_pb2.RunDelay | None:
+    run = (await mesh.session(session_id)).latest_run
+    assert run.state in (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING), run
+    return run.delay if run.HasField("delay") else None
+
+
+async def _ends_well(mesh: Mesh, session_id: str) -> session_pb2.Run:
+    waited = await mesh.wait(session_id, 60)
+    assert waited.done
+    assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session.latest_run
+    return waited.session.latest_run
+
+
+async def test_accepted_run_waits_for_the_model_router_and_uses_no_attempt(stack: Stack, mesh: Mesh) -> None:
+    router = stack.processes["model-router"]
+    await router.kill()
+    try:
+        session = await mesh.spawn("say something")
+        await eventually(lambda: _is_delayed(mesh, session.session_id))
+        delay = await _is_delayed(mesh, session.session_id)
+    finally:
+        await stack.restart("model-router")
+    assert delay is not None
+    assert delay.reason == "DEPENDENCY_UNAVAILABLE"
+    assert (await _ends_well(mesh, session.session_id)).attempt_count == 1
+
+
+async def test_accepted_run_waits_for_S3_and_the_transcript(stack: Stack, mesh: Mesh) -> None:
+    runner = stack.processes["runner"]
+    runner.pause()
+    try:
+        with_file = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")])
+        plain = await mesh.spawn("say something")
+        await stack.s3.stop()
+        await stack.processes["transcript"].kill()
+        runner.resume()
+        for session in (with_file, plain):
+            await eventually(lambda session=session: _is_delayed(mesh, session.session_id))
+        await stack.restart("transcript")
+        assert (await _ends_well(mesh, plain.session_id)).attempt_count == 1
+        await eventually(lambda: _waits_for(mesh, with_file.session_id, "S3"))
+    finally:
+        runner.resume()
+        await stack.s3.start()
+    assert (await _ends_well(mesh, with_file.session_id)).attempt_count == 1
+
+
+async def _waits_for(mesh: Mesh, session_id: str, dependency: str) -> bool:
+    delay = await _is_delayed(mesh, session_id)
+    return delay is not None and dependency in delay.message

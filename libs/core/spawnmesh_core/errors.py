@@ -12,6 +12,11 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF, Status
 
 Fact = str | int | float | bool
+TRANSIENT_FACT = "is_transient"
+"""The fact of an error that says whether the same call may succeed later: `true` or `false`.
+
+It is on errors whose reason alone does not say so: ALL_CANDIDATES_FAILED and PLUGIN_FAILED.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,16 @@ def error_label(error: BaseException) -> str:
         return type(error).__name__
     who = error.facts.get("dependency") or error.domain
     return f"{error.reason.value} ({who})" if who else error.reason.value
+
+
+def transient_fact(is_transient: bool) -> str:
+    """Return the value of TRANSIENT_FACT."""
+    return "true" if is_transient else "false"
+
+
+def is_transient(error: MeshError) -> bool:
+    """Return whether the facts of the error say that the same call may succeed later."""
+    return error.facts.get(TRANSIENT_FACT) == transient_fact(True)
 
 
 def refused_with(error: BaseException | None, *reasons: Reason) -> bool:

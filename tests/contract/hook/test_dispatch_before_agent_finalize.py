@@ -243,7 +243,11 @@ async def test_DispatchBeforeAgentFinalize__a_failed_dispatch_stores_nothing(
     for _ in range(2):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.draft("k")
-        assert caught.value.facts == {"plugin": "a", "hook": "BEFORE_AGENT_FINALIZE"}
+        assert caught.value.facts == {
+            "plugin": "a",
+            "hook": "BEFORE_AGENT_FINALIZE",
+            "is_transient": "false",
+        }
     assert (await tenant.draft("k")).revision_number == 1
     assert await tenant.log() == [("a", "failed"), ("a", "failed"), ("a", "revise")]
 

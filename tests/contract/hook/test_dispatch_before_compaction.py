@@ -148,7 +148,11 @@ async def test_DispatchBeforeCompaction__instructions_without_the_grant(
     await tenant.register("a", plugin.endpoint, COMPACTION, grants=[CONTENT], policy=CLOSED)
     with refused(Reason.PLUGIN_FAILED) as caught:
         await ask(tenant)
-    assert caught.value.facts == {"plugin": "a", "hook": "BEFORE_COMPACTION"}
+    assert caught.value.facts == {
+        "plugin": "a",
+        "hook": "BEFORE_COMPACTION",
+        "is_transient": "false",
+    }
     rows = await tenant.deliveries()
     assert [row.decision for row in rows] == ["failed", "failed"]
     assert rows[0].error == "malformed answer: decision.compact.instructions needs the grant PROMPT_INJECTION"

@@ -92,6 +92,7 @@ class ScriptedMesh:
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
+    delays: list[run_pb.ReleaseDelay] = field(default_factory=list)
     released_claims: list[int] = field(default_factory=list)
     model_cancelled: bool = False
     listing: Listing = field(default_factory=Listing)
@@ -261,7 +262,10 @@ class _Runs(run_grpc.RunServiceServicer):
 
     async def ReleaseRun(self, request: run_pb.ReleaseRunRequest, context: Any) -> run_pb.ReleaseRunResponse:
         self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("ReleaseRun")
         self.mesh.released.append(request.epoch)
+        if request.HasField("delay"):
+            self.mesh.delays.append(request.delay)
         return run_pb.ReleaseRunResponse()
 
 

@@ -72,3 +72,16 @@ def test_other_tenants_names_and_registrations_have_closed_breakers(breakers: Ci
     assert breakers.admit("another tenant", PLUGIN)
     assert breakers.admit("t", replace(PLUGIN, name="q"))
     assert breakers.admit("t", replace(PLUGIN, generation=2))
+
+
+def test_a_gate_is_asked_again_within_the_same_interval_however_often_it_failed(
+    breakers: CircuitBreakers, clock: Clock
+) -> None:
+    gate = replace(PLUGIN, name="gate", failure_policy=FailurePolicy.CLOSED)
+    for _ in range(FAILURES_TO_OPEN):
+        breakers.call_failed("t", gate)
+    for _ in range(10):
+        assert not breakers.admit("t", gate)
+        clock.now += FIRST_OPEN_SECONDS
+        assert breakers.admit("t", gate)
+        breakers.call_failed("t", gate)

@@ -3,6 +3,7 @@
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_hook.domain.call_failures import ANSWER_UNREADABLE, NO_CONNECTION
 from spawnmesh_hook.domain.errors import (
     DispatchInProgress,
     EndpointNotAllowed,
@@ -28,9 +29,15 @@ from spawnmesh_hook.domain.plugins import Grant, HookKind
         ),
         (NameIsBundled("p"), Reason.ALREADY_EXISTS, {"plugin": "p"}, None),
         (
-            PluginFailed("p", HookKind.BEFORE_SPAWN, "x"),
+            PluginFailed("p", HookKind.BEFORE_SPAWN, NO_CONNECTION),
             Reason.PLUGIN_FAILED,
-            {"plugin": "p", "hook": "BEFORE_SPAWN"},
+            {"plugin": "p", "hook": "BEFORE_SPAWN", "is_transient": "true"},
+            1.0,
+        ),
+        (
+            PluginFailed("p", HookKind.BEFORE_SPAWN, ANSWER_UNREADABLE),
+            Reason.PLUGIN_FAILED,
+            {"plugin": "p", "hook": "BEFORE_SPAWN", "is_transient": "false"},
             1.0,
         ),
         (DispatchInProgress(), Reason.CONFLICT, {}, 1.0),
@@ -53,6 +60,6 @@ def test_error_tells_the_cause(error: type[MeshError]) -> None:
 
 def test_failed_plugin_is_named_with_its_hook_and_error() -> None:
     assert (
-        "plugin p gave no valid answer to BEFORE_SPAWN: no connection"
-        in PluginFailed("p", HookKind.BEFORE_SPAWN, "no connection").message
+        "plugin p gave no valid answer to BEFORE_SPAWN: the call failed: no connection"
+        in PluginFailed("p", HookKind.BEFORE_SPAWN, NO_CONNECTION).message
     )

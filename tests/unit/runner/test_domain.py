@@ -10,10 +10,14 @@ from spawnmesh_runner.domain.failure import (
     OUTPUT_LIMIT_REACHED,
     RUNNER_ERROR,
     TURN_LIMIT_EXCEEDED,
+    Delay,
     McpServerNotOffered,
+    ModelCallTimedOut,
     describe_failure,
+    find_delay,
 )
 from spawnmesh_runner.domain.idempotency_keys import answer_key, call_request_id, result_key
+from spawnmesh_runner.domain.reasons import TRANSIENT
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.domain.turns import (
     LATE_TURN_COUNT,
@@ -122,3 +126,25 @@ def test_only_repeats_in_a_row_are_no_progress() -> None:
     with pytest.raises(NoProgress, match=r"of read_file with .* 3 times in a row") as raised:
         calls.record("b", ["read_file", "read_file"])
     assert describe_failure(raised.value).reason == NO_PROGRESS
+
+
+@pytest.mark.parametrize("reason", sorted(TRANSIENT))
+def test_a_transient_error_delays_the_run(reason: Reason) -> None:
+    error = MeshError(reason, "not\nnow", retry_after_seconds=3)
+    assert find_delay(error, 10) == Delay(reason.value, "not now", 3)
+    assert find_delay(error, 3) is None, "the pause would end after the deadline"
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - set(TRANSIENT)))
+def test_another_error_delays_the_run_only_if_it_says_so(reason: Reason) -> None:
+    assert find_delay(MeshError(reason, "no"), 10) is None
+    assert find_delay(MeshError(reason, "no", facts={"is_transient": "false"}), 10) is None
+    assert find_delay(MeshError(reason, "no", facts={"is_transient": "true"}), 10) == Delay(
+        reason.value, "no", 0
+    )
+
+
+def test_a_model_call_that_took_all_its_time_delays_nothing() -> None:
+    error = ModelCallTimedOut(MeshError(Reason.DEADLINE_EXCEEDED, "no answer in time"))
+    assert find_delay(error, 10) is None
+    assert describe_failure(error).reason == "DEADLINE_EXCEEDED"

@@ -1,15 +1,22 @@
-"""The lease guard of a run, and a repeated end."""
+"""The lease guard of a run, a repeated end, and delays."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.runs import (
+    FIRST_PAUSE,
     HELD_RUN_STATES,
+    LONGEST_PAUSE,
     Run,
+    RunDelay,
     RunState,
+    delay_pause,
+    describe_timeout,
     require_lease,
     require_run,
     require_same_end,
@@ -85,3 +92,41 @@ def test_end_at_another_epoch_or_in_another_state_is_refused(
         require_same_end(replace(RUN, state=RunState.FAILED), epoch, state)
     assert caught.value.reason is reason
     assert caught.value.facts == facts
+
+
+@given(
+    st.integers(min_value=0, max_value=100_000),
+    st.timedeltas(min_value=timedelta(), max_value=timedelta(days=1)),
+    st.floats(min_value=0, max_value=1),
+)
+def test_the_pause_of_a_delay_is_bounded_and_at_least_what_was_asked_for(
+    earlier_count: int, asked: timedelta, jitter: float
+) -> None:
+    pause = delay_pause(earlier_count, asked, jitter)
+    assert max(FIRST_PAUSE, asked) <= pause <= max(LONGEST_PAUSE, asked) * 1.25
+
+
+def test_the_pause_of_a_delay_doubles_up_to_the_longest() -> None:
+    pauses = [delay_pause(count, timedelta(), 0).total_seconds() for count in range(6)]
+    assert pauses == [1, 2, 4, 8, 15, 15]
+    assert delay_pause(0, timedelta(), 1).total_seconds() == 1.25
+
+
+@pytest.mark.parametrize(
+    ("delay", "text"),
+    [
+        (RunDelay(), "the run took longer than its run_timeout"),
+        (
+            RunDelay(1, "PLUGIN_FAILED", ""),
+            "the run took longer than its run_timeout; it was delayed once, the last time because of"
+            " PLUGIN_FAILED",
+        ),
+        (
+            RunDelay(3, "DEPENDENCY_UNAVAILABLE", "S3 does not answer"),
+            "the run took longer than its run_timeout; it was delayed 3 times, the last time because of"
+            " DEPENDENCY_UNAVAILABLE: S3 does not answer",
+        ),
+    ],
+)
+def test_a_run_that_ends_at_its_deadline_names_its_last_delay(delay: RunDelay, text: str) -> None:
+    assert describe_timeout(replace(RUN, delay=delay)) == text

@@ -14,43 +14,71 @@ class CallFailure:
     """Why a plugin gave no valid answer, without content.
 
     `decision` names the failure in the delivery log. `counts_against_plugin` says whether the
-    plugin's circuit breaker counts it.
+    plugin's circuit breaker counts it. `is_transient` says that the plugin gave no answer, so that
+    it may give a valid one later; a malformed answer would be malformed again.
     """
 
     error: str
     decision: str = "failed"
     counts_against_plugin: bool = True
+    is_transient: bool = False
 
 
-NO_TIME_LEFT = CallFailure("no time was left to call it", counts_against_plugin=False)
+NO_TIME_LEFT = CallFailure("no time was left to call it", counts_against_plugin=False, is_transient=True)
 CANCELLED = CallFailure("the call was cancelled before it answered", counts_against_plugin=False)
-BULKHEAD_FULL = CallFailure("it had its maximum number of concurrent calls", counts_against_plugin=False)
-CIRCUIT_OPEN = CallFailure(
-    "it failed too often, and its circuit breaker is open", decision="skipped", counts_against_plugin=False
+BULKHEAD_FULL = CallFailure(
+    "it had its maximum number of concurrent calls", counts_against_plugin=False, is_transient=True
 )
-NO_ADDRESS = CallFailure("its endpoint's name has no address")
+CIRCUIT_OPEN = CallFailure(
+    "it failed too often, and its circuit breaker is open",
+    decision="skipped",
+    counts_against_plugin=False,
+    is_transient=True,
+)
+NO_ADDRESS = CallFailure("its endpoint's name has no address", is_transient=True)
 ANSWER_TOO_LARGE = CallFailure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
 ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
-NO_CONNECTION = CallFailure("the call failed: no connection")
+NO_CONNECTION = CallFailure("the call failed: no connection", is_transient=True)
 NO_SIGNING_KEY = CallFailure("this service has no key to sign its calls with", counts_against_plugin=False)
 
 
 def timed_out(seconds: float) -> CallFailure:
     """Return the failure of a plugin that had a fair share of its timeout and did not answer."""
-    return CallFailure(f"no answer within {seconds:.3g} s")
+    return CallFailure(f"no answer within {seconds:.3g} s", is_transient=True)
 
 
 def deadline_too_short(seconds: float) -> CallFailure:
     """Return the failure of a call that had too little time left to blame the plugin."""
-    return CallFailure(f"no answer in the {seconds:.3g} s that were left for it", counts_against_plugin=False)
+    return CallFailure(
+        f"no answer in the {seconds:.3g} s that were left for it",
+        counts_against_plugin=False,
+        is_transient=True,
+    )
 
 
 def dns_lookup_failed(why: str) -> CallFailure:
     """Return the failure of a DNS lookup. It says nothing about the plugin."""
-    return CallFailure(f"the DNS lookup of its endpoint's name failed: {why}", counts_against_plugin=False)
+    return CallFailure(
+        f"the DNS lookup of its endpoint's name failed: {why}",
+        counts_against_plugin=False,
+        is_transient=True,
+    )
 
 
+# The plugin, or what is in front of it, is starting, stopping or has too much to do.
+_AWAY = frozenset(
+    {Reason.DEPENDENCY_UNAVAILABLE, Reason.DRAINING, Reason.POOL_EXHAUSTED, Reason.CONFLICT, Reason.CANCELLED}
+)
+_AWAY_STATUSES = frozenset(
+    {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
 _HINTS = {
     Reason.TOKEN_INVALID: (
         ", for example because it is served for another endpoint than it is registered with,"
@@ -68,6 +96,7 @@ def rejected(error: MeshError) -> CallFailure:
     return CallFailure(
         f"the call failed: {error.reason}{_HINTS.get(error.reason, '')}",
         counts_against_plugin=error.reason is not Reason.MESSAGE_TOO_LARGE,
+        is_transient=error.reason in _AWAY,
     )
 
 
@@ -79,6 +108,7 @@ def wrong_status(status: int) -> CallFailure:
     return CallFailure(
         f"the call failed: HTTP status {status}",
         counts_against_plugin=status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        is_transient=status in _AWAY_STATUSES,
     )
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 FAILURES_TO_OPEN = 3
 FIRST_OPEN_SECONDS = 10.0
 LONGEST_OPEN_SECONDS = 300.0
+"""For plugins that are skipped while their breaker is open."""
+LONGEST_OPEN_SECONDS_OF_GATES = FIRST_OPEN_SECONDS
+"""For plugins whose failure policy is CLOSED: work waits for their answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,19 @@ def call_succeeded() -> CircuitBreaker:
     return CircuitBreaker()
 
 
-def call_failed(breaker: CircuitBreaker, now: float) -> CircuitBreaker:
+def call_failed(
+    breaker: CircuitBreaker, now: float, *, longest_open_seconds: float = LONGEST_OPEN_SECONDS
+) -> CircuitBreaker:
     """Return the breaker after a failure of the plugin.
 
-    The third failure in a row opens it. A failed probe opens it again for twice as long, at most
-    five minutes.
+    The third failure in a row opens it. A failed probe opens it again for twice as long, up to the
+    limit.
     """
     count = breaker.failure_count + 1
     if breaker.open_until is not None:
         if not breaker.probing:  # The call had started before the breaker opened.
             return breaker
-        open_seconds = min(breaker.open_seconds * 2, LONGEST_OPEN_SECONDS)
+        open_seconds = min(breaker.open_seconds * 2, longest_open_seconds)
         return CircuitBreaker(count, now + open_seconds, open_seconds)
     if count < FAILURES_TO_OPEN:
         return replace(breaker, failure_count=count)

@@ -1,8 +1,9 @@
 """The errors of this service."""
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import Grant, HookKind
 
 
@@ -50,14 +51,22 @@ class NameIsBundled(MeshError):
 
 
 class PluginFailed(MeshError):
-    """A plugin whose failure policy is CLOSED gave no valid answer. `error` holds no content."""
+    """A plugin whose failure policy is CLOSED gave no valid answer.
 
-    def __init__(self, plugin: str, hook: HookKind, error: str) -> None:
+    The fact `is_transient` says whether it may give one later.
+    """
+
+    def __init__(self, plugin: str, hook: HookKind, failure: CallFailure) -> None:
         super().__init__(
             Reason.PLUGIN_FAILED,
-            f"plugin {plugin} gave no valid answer to {hook}: {error}; call again, or repair the plugin",
+            f"plugin {plugin} gave no valid answer to {hook}: {failure.error};"
+            " call again, or repair the plugin",
             retry_after_seconds=1.0,
-            facts={"plugin": plugin, "hook": hook},
+            facts={
+                "plugin": plugin,
+                "hook": hook,
+                TRANSIENT_FACT: transient_fact(failure.is_transient),
+            },
         )
 
 

@@ -4,7 +4,7 @@ from spawnmesh_core.clock import Monotonic, monotonic_seconds
 
 from spawnmesh_hook.domain import circuit_breaker
 from spawnmesh_hook.domain.circuit_breaker import CircuitBreaker
-from spawnmesh_hook.domain.plugins import Plugin, RegistrationKey, registration_key
+from spawnmesh_hook.domain.plugins import FailurePolicy, Plugin, RegistrationKey, registration_key
 
 
 class CircuitBreakers:
@@ -38,7 +38,16 @@ class CircuitBreakers:
         for other in [one for one in self._breakers if one[:2] == key[:2] and one != key]:
             del self._breakers[other]
         breaker = self._breakers.get(key, CircuitBreaker())
-        self._breakers[key] = circuit_breaker.call_failed(breaker, self._monotonic())
+        is_gate = plugin.failure_policy is FailurePolicy.CLOSED
+        self._breakers[key] = circuit_breaker.call_failed(
+            breaker,
+            self._monotonic(),
+            longest_open_seconds=(
+                circuit_breaker.LONGEST_OPEN_SECONDS_OF_GATES
+                if is_gate
+                else circuit_breaker.LONGEST_OPEN_SECONDS
+            ),
+        )
 
     def call_cancelled(self, tenant_id: str, plugin: Plugin) -> None:
         """Record a call that says nothing about the plugin."""

@@ -50,4 +50,4 @@ class Dispatcher:
             if not isinstance(answer, CallFailure):
                 yield access, answer
             elif plugin.failure_policy is FailurePolicy.CLOSED:
-                raise PluginFailed(plugin.name, hook, answer.error)
+                raise PluginFailed(plugin.name, hook, answer)

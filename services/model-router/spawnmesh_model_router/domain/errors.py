@@ -3,14 +3,14 @@
 Their facts name each candidate and its outcome, in the chain's order.
 """
 
-from spawnmesh_core.errors import Fact, MeshError
+from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_model_router.domain.answer import Answer, TextPiece, ToolCall
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.events import Outcomes
 from spawnmesh_model_router.domain.policy import Exceeded
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS, FailoverReason
 
 
 def unknown_model(name: str) -> MeshError:
@@ -35,13 +35,14 @@ def budget_exceeded(over: Exceeded) -> MeshError:
 def all_candidates_failed(outcomes: Outcomes, retry_after_seconds: float) -> MeshError:
     """Return the error for a chain without an answer.
 
-    The first candidate is available again after `retry_after_seconds`.
+    The first candidate is available again after `retry_after_seconds`. The fact `is_transient` says
+    whether any candidate may answer the same request later.
     """
     return MeshError(
         Reason.ALL_CANDIDATES_FAILED,
         f"none of {len(outcomes)} candidates answered; call again later or name other models",
         retry_after_seconds=retry_after_seconds,
-        facts=_facts(outcomes),
+        facts={TRANSIENT_FACT: transient_fact(_may_answer_later(outcomes)), **_facts(outcomes)},
     )
 
 
@@ -71,6 +72,10 @@ def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outco
             **_facts(outcomes),
         },
     )
+
+
+def _may_answer_later(outcomes: Outcomes) -> bool:
+    return any(outcome.reason in TRANSIENT_REASONS for _, outcome in outcomes)
 
 
 def _facts(outcomes: Outcomes) -> dict[str, Fact]:

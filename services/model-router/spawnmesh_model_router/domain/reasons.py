@@ -31,6 +31,17 @@ class FailoverReason(StrEnum):
 CHAIN_STOPPING = frozenset({FailoverReason.NO_FAILOVER, FailoverReason.CONTEXT_OVERFLOW})
 
 
+TRANSIENT_REASONS = frozenset(
+    {
+        FailoverReason.RATE_LIMIT,
+        FailoverReason.OVERLOADED,
+        FailoverReason.TIMEOUT,
+        FailoverReason.SERVER_ERROR,
+    }
+)
+"""After these the same model may answer the same request later."""
+
+
 @dataclass(frozen=True)
 class ModelFailure:
     """A failed model call as the provider's client reports it. Every field may be empty.

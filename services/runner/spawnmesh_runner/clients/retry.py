@@ -21,8 +21,9 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 CALL_SECONDS = 10.0
-# Longer than a rolling restart of a peer takes. A call without an answer by then may fail.
-GIVE_UP_AFTER_SECONDS = 30.0
+# Longer than a peer needs to be replaced by another replica. A run whose peer does not answer by
+# then goes back to the queue.
+GIVE_UP_AFTER_SECONDS = 10.0
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 _EXPONENTIAL = wait_random_exponential(0.1, min=SHORTEST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS)
 

@@ -1,10 +1,11 @@
-"""The failure of a run: the reason and the message that its session stores."""
+"""The failure of a run and its delay: the reason and the message that its session stores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, is_transient
 
+from spawnmesh_runner.domain.reasons import TRANSIENT
 from spawnmesh_runner.domain.turns import NoProgress, OutputLimitReached, TurnLimitExceeded
 
 RUNNER_ERROR = "RUNNER_ERROR"
@@ -21,6 +22,23 @@ class Failure:
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Why a run cannot go on now, and the shortest pause before the next try."""
+
+    reason: str
+    message: str
+    min_pause_seconds: float
+
+
+class ModelCallTimedOut(Exception):
+    """A model call took all its time. Another one would take as long, so the run fails."""
+
+    def __init__(self, error: MeshError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class McpServerNotOffered(Exception):
@@ -40,8 +58,10 @@ def describe_failure(error: Exception) -> Failure:
 
     The description holds the mesh's own reasons and texts, and no text of another error.
     """
+    if isinstance(error, ModelCallTimedOut):
+        return describe_failure(error.error)
     if isinstance(error, MeshError):
-        return Failure(error.reason.value, " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS])
+        return Failure(error.reason.value, _one_line(error))
     if isinstance(error, TurnLimitExceeded):
         return Failure(TURN_LIMIT_EXCEEDED, str(error))
     if isinstance(error, OutputLimitReached):
@@ -51,3 +71,21 @@ def describe_failure(error: Exception) -> Failure:
     if isinstance(error, McpServerNotOffered):
         return Failure(MCP_SERVER_NOT_OFFERED, str(error))
     return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")
+
+
+def find_delay(error: Exception, seconds_left: float) -> Delay | None:
+    """Return the delay if the run may succeed later, else None.
+
+    It may if the error is transient and its pause ends before the run's deadline, which is
+    `seconds_left` away.
+    """
+    if not isinstance(error, MeshError):
+        return None
+    if error.reason not in TRANSIENT and not is_transient(error):
+        return None
+    pause = error.retry_after_seconds or 0.0
+    return Delay(error.reason.value, _one_line(error), pause) if pause < seconds_left else None
+
+
+def _one_line(error: MeshError) -> str:
+    return " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS]

@@ -134,6 +134,15 @@ class Assignment:
         )
 
 
+def seconds_left(claimed: run_service_pb2.ClaimedRun, start_seconds: float) -> float:
+    """Return the time until the run's deadline; `start_seconds` is when its claim was received.
+
+    The time is measured on the monotonic clock, so the machine's wall clock does not matter.
+    """
+    elapsed = monotonic_seconds() - start_seconds
+    return max(claimed.time_left.ToTimedelta().total_seconds() - elapsed, 0.0)
+
+
 def render_usage(usage_total: UsageTotal) -> message_pb2.TokenUsage:
     """Render the total as the contracts' message."""
     return message_pb2.TokenUsage(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_runtime.impersonation import ReplaceableToken, use_token
 from spawnmesh_runtime.telemetry import continue_trace, traced
@@ -15,11 +16,11 @@ from spawnmesh_runner.clients.mcp.config import McpConfig, offered_servers
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.workspace import private_workspace
-from spawnmesh_runner.domain.failure import RUNNER_ERROR, describe_failure
+from spawnmesh_runner.domain.failure import RUNNER_ERROR, Delay, describe_failure, find_delay
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
-from spawnmesh_runner.loop.assignment import Assignment, render_usage
+from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
 from spawnmesh_runner.loop.attachments import fetch_attachments
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
@@ -40,6 +41,7 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
     The work has the spawn's trace and the run's token.
 
     - When cancelled, release the run to the queue.
+    - When something that it needs is unavailable, release it to be tried again later.
     - When the run is lost, stop without another write.
 
     In every case the workspace is removed and the writer claim released. Raises nothing but
@@ -55,7 +57,7 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
             epoch=claimed.run.epoch,
         ),
     ):
-        usage_total = UsageTotal()
+        usage_total, start_seconds = UsageTotal(), monotonic_seconds()
         try:
             async with traced(
                 f"invoke_agent {claimed.agent.agent_id}",
@@ -70,7 +72,7 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
                 spawnmesh__attempt=claimed.run.attempt_count,
             ) as span:
                 try:
-                    await _work(claimed, held, peers, settings, mcp, usage_total)
+                    await _work(claimed, held, peers, settings, mcp, usage_total, start_seconds)
                 finally:
                     span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
                     span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
@@ -80,7 +82,11 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
             await _release(claimed, peers)
             raise
         except Exception as error:  # noqa: BLE001 - _fail logs it
-            await _fail(claimed, peers, usage_total, error)
+            delay = find_delay(error, seconds_left(claimed, start_seconds))
+            if delay is None:
+                await _fail(claimed, peers, usage_total, error)
+            else:
+                await _delay(claimed, peers, delay)
         finally:
             claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
             await release_writer(peers, claimed.session.session_id, claim)
@@ -93,6 +99,7 @@ async def _work(
     settings: RunnerSettings,
     mcp: McpConfig,
     usage_total: UsageTotal,
+    start_seconds: float,
 ) -> None:
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
@@ -105,6 +112,7 @@ async def _work(
                 tools=allowed(claimed.agent.tools),
                 generate_timeout_seconds=settings.generate_timeout_seconds,
                 usage_total=usage_total,
+                start_seconds=start_seconds,
             )
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
@@ -134,6 +142,20 @@ async def _fail(claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, e
         # The next runner claims it when the lease ends, and meets the same failure or succeeds.
         if not refused_with(refused, *RUN_LOST):
             log.warning("failure not reported", reason=refused.reason.value)
+
+
+async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
+    log.warning("run delayed", reason=delay.reason, detail=delay.message)
+    request = pb.ReleaseRunRequest(
+        epoch=claimed.run.epoch, delay=pb.ReleaseDelay(reason=delay.reason, message=delay.message)
+    )
+    request.delay.min_pause.FromMilliseconds(int(delay.min_pause_seconds * 1000))
+    try:
+        await call_with_retry(peers.session, peers.runs.ReleaseRun, request)
+    except MeshError as refused:
+        # The next runner claims it when the lease ends.
+        if not refused_with(refused, *RUN_LOST):
+            log.warning("run not released", reason=refused.reason.value)
 
 
 async def _release(claimed: pb.ClaimedRun, peers: Peers) -> None:

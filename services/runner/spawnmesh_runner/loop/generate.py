@@ -8,14 +8,14 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from spawnmesh_runner.clients.retry import backoff, mesh_error_of, retry_transient
+from spawnmesh_runner.domain.failure import ModelCallTimedOut
 from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
-from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.assignment import Assignment, seconds_left
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
 from spawnmesh_runner.loop.messages import calls_of, text_of, without_calls
 from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
@@ -29,8 +29,8 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
     """Ask the run's models for the next answer, in their order. Retry once if the stream breaks.
 
     Nothing of a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
-    UNKNOWN_MODEL, STREAM_BROKEN, DEADLINE_EXCEEDED, PLUGIN_FAILED, or the error of an unavailable
-    peer.
+    UNKNOWN_MODEL, STREAM_BROKEN, PLUGIN_FAILED, or the error of an unavailable peer; and
+    ModelCallTimedOut.
     """
     request = await build_prompt(assignment, entries)
     await dispatch_prompt_hooks(assignment, request)
@@ -55,11 +55,16 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
         peers.models.Generate, request, timeout_seconds=model_call_seconds(assignment)
     )
     completion: generation_pb2.Completion | None = None
-    async with aclosing(answers):
-        async for answer in answers:
-            for event in answer.events:
-                if event.HasField("completion"):
-                    completion = event.completion
+    try:
+        async with aclosing(answers):
+            async for answer in answers:
+                for event in answer.events:
+                    if event.HasField("completion"):
+                        completion = event.completion
+    except MeshError as error:
+        if error.reason is Reason.DEADLINE_EXCEEDED:
+            raise ModelCallTimedOut(error) from error
+        raise
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
     return completion
@@ -91,10 +96,6 @@ def is_cut_off(completion: generation_pb2.Completion) -> bool:
 
 
 def model_call_seconds(assignment: Assignment) -> float:
-    """Return a model call's timeout: what is left of the run, within `generate_timeout_seconds`.
-
-    The time left is measured on the monotonic clock, so the machine's wall clock does not matter.
-    """
-    elapsed = monotonic_seconds() - assignment.start_seconds
-    left = assignment.claimed.time_left.ToTimedelta().total_seconds() - elapsed
-    return min(max(left, 0.0) + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)
+    """Return a model call's timeout: what is left of the run, within `generate_timeout_seconds`."""
+    left = seconds_left(assignment.claimed, assignment.start_seconds)
+    return min(left + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)

@@ -22,7 +22,7 @@ class RunState(StrEnum):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
 
     FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
-    QUEUED, at once or after a delay. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+    QUEUED. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
     """
 
     QUEUED = "QUEUED"
@@ -207,7 +207,7 @@ def delay_pause(earlier_count: int, min_pause: timedelta, jitter: float) -> time
     `min_pause`. `jitter`, from 0 to 1, adds up to a quarter, so that runs which met the same outage
     do not return at once.
     """
-    doubled = FIRST_PAUSE * 2 ** min(earlier_count, 10)
+    doubled: timedelta = FIRST_PAUSE * 2 ** min(earlier_count, 10)
     return max(min(doubled, LONGEST_PAUSE), min_pause) * (1 + jitter / 4)
 
 

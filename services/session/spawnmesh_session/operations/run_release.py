@@ -6,7 +6,7 @@ from dataclasses import replace
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.domain.runs import NO_DELAY, NewDelay, RunState, Run, delay_pause, lease_lost
+from spawnmesh_session.domain.runs import NO_DELAY, NewDelay, Run, RunState, delay_pause, lease_lost
 from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.operations.masking import mask_secrets
@@ -27,7 +27,7 @@ async def release_run(
         await sessions.lock_session(connection, tenant_id, session_id)
         if delay != NO_DELAY:
             earlier_count = (await runs.lock_run(connection, tenant_id, run_id)).delay.count
-            pause = delay_pause(earlier_count, delay.pause, random.random())
+            pause = delay_pause(earlier_count, delay.pause, random.random())  # noqa: S311
             delay = replace(await _mask(connection, tenant_id, delay), pause=pause)
         run = await runs.release_run(connection, tenant_id, run_id, epoch, delay)
         if run is None:

@@ -1,4 +1,4 @@
-"""ReleaseRun. Returns the run to the queue, for a runner that must stop or that cannot go on now."""
+"""ReleaseRun. Returns the run to the queue: its runner must stop, or cannot go on now."""
 
 from spawnmesh.session.v1.run_service_pb2 import ReleaseDelay, ReleaseRunRequest, ReleaseRunResponse
 from spawnmesh_runtime.caller import Caller
@@ -15,9 +15,7 @@ async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependen
     """Release the run for the runner that holds it. A repeat at this epoch returns the run."""
     require_epoch(caller, request.epoch)
     delay = _parse_delay(request.delay) if request.HasField("delay") else NO_DELAY
-    run = await run_release.release_run(
-        deps.database, caller.tenant_id, caller.run_id, request.epoch, delay
-    )
+    run = await run_release.release_run(deps.database, caller.tenant_id, caller.run_id, request.epoch, delay)
     if delay != NO_DELAY:
         deps.metrics.delayed(delay)
     return ReleaseRunResponse(run=render_run(run))

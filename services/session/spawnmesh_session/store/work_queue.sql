@@ -41,7 +41,8 @@ returning due_time
 -- name: undo_take
 -- Makes the run claimable after the pause, and does not count the attempt. Locks the entry.
 -- Index: work_queue_pkey.
-update work_queue set due_time = now() + %(pause)s::interval, leased = false, attempts_left = attempts_left + 1
+update work_queue set due_time = now() + %(pause)s::interval, leased = false,
+                      attempts_left = attempts_left + 1
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 
 -- name: notify_runners

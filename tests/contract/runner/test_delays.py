@@ -1,0 +1,146 @@
+"""A run that meets an outage goes back to the queue; one that can never succeed fails."""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.clients import retry
+
+from tests.support.model_router.answers import saying
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runners give up after a tenth of a second."""
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.1)
+
+
+def failing(reason: Reason, *, is_transient: str, retry_after_seconds: float = 0.0) -> MeshError:
+    return MeshError(
+        reason, "no answer", retry_after_seconds=retry_after_seconds, facts={"is_transient": is_transient}
+    )
+
+
+async def ended(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    """Run until the run is delayed or has failed, and its workspace is gone."""
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.delays or mesh.failed)
+        await eventually(lambda: mesh.released_claims)
+    assert list(tmp_path.iterdir()) == []
+
+
+def away() -> deque[MeshError]:
+    return deque(unavailable("PostgreSQL", retry_after_seconds=0.01) for _ in range(1000))
+
+
+def cut_off_window(mesh: ScriptedMesh) -> None:
+    mesh.refusals["CloseWindow"] = away()
+
+
+def cut_off_appends(mesh: ScriptedMesh) -> None:
+    mesh.refusals["AppendEntries"] = away()
+
+
+def cut_off_session(mesh: ScriptedMesh) -> None:
+    mesh.outcomes.extend(away())
+
+
+def cut_off_router(mesh: ScriptedMesh) -> None:
+    mesh.answers.extendleft(away())
+
+
+@pytest.mark.parametrize("cut_off", [cut_off_window, cut_off_appends, cut_off_session, cut_off_router])
+async def test_ReleaseRun__a_run_whose_peer_is_away_is_delayed(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, cut_off: Callable[[ScriptedMesh], None]
+) -> None:
+    mesh.answers.append(saying("Done."))
+    cut_off(mesh)
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    [delay] = mesh.delays
+    assert (delay.reason, mesh.failed, mesh.released) == ("DEPENDENCY_UNAVAILABLE", None, [1])
+    assert delay.message == "PostgreSQL does not answer; call again later"
+
+
+async def test_ReleaseRun__candidates_that_cool_down_delay_the_run_for_as_long_as_they_say(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(failing(Reason.ALL_CANDIDATES_FAILED, is_transient="true", retry_after_seconds=30))
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    [delay] = mesh.delays
+    assert (delay.reason, delay.min_pause.ToMilliseconds()) == ("ALL_CANDIDATES_FAILED", 30_000)
+    assert mesh.failed is None
+
+
+async def test_ReleaseRun__a_gate_that_is_away_delays_the_run_and_the_draft_is_kept(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(saying("Done."))
+    mesh.outcomes.append(failing(Reason.PLUGIN_FAILED, is_transient="true", retry_after_seconds=1))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.delays)
+        mesh.finalized = None
+        mesh.queue_run(epoch=2)
+        await eventually(lambda: mesh.finalized)
+    assert mesh.finalized is not None
+    assert (mesh.finalized.draft_text, len(mesh.prompts), mesh.failed) == ("Done.", 1, None)
+
+
+@pytest.mark.parametrize("reason", [Reason.ALL_CANDIDATES_FAILED, Reason.PLUGIN_FAILED])
+async def test_FailRun__what_would_fail_again_fails_the_run(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, reason: Reason
+) -> None:
+    mesh.answers.append(failing(reason, is_transient="false"))
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    assert mesh.failed is not None
+    assert (mesh.failed.reason, mesh.delays) == (reason.value, [])
+
+
+async def test_FailRun__a_pause_beyond_the_deadline_fails_the_run(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    beyond = failing(Reason.ALL_CANDIDATES_FAILED, is_transient="true", retry_after_seconds=601)
+    mesh.answers.append(beyond)
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    assert mesh.failed is not None
+    assert (mesh.failed.reason, mesh.delays) == ("ALL_CANDIDATES_FAILED", [])
+
+
+async def test_FailRun__a_model_call_that_takes_all_its_time_fails_the_run(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(MeshError(Reason.DEADLINE_EXCEEDED, "no answer in time"))
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    assert mesh.failed is not None
+    assert (mesh.failed.reason, mesh.delays) == ("DEADLINE_EXCEEDED", [])
+
+
+async def test_ReleaseRun__a_delay_is_reported_again_while_the_session_service_is_away(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(failing(Reason.ALL_CANDIDATES_FAILED, is_transient="true"))
+    mesh.refusals["ReleaseRun"] = deque([unavailable("PostgreSQL", retry_after_seconds=0.01)])
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    assert [delay.reason for delay in mesh.delays] == ["ALL_CANDIDATES_FAILED"]
+
+
+async def test_ReleaseRun__a_run_that_was_lost_is_not_delayed(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(saying("Done."))
+    mesh.refusals["AppendEntries"] = deque([MeshError(Reason.WRITER_CLAIM_LOST, "another epoch")])
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.released_claims)
+    assert (mesh.delays, mesh.failed, mesh.released) == ([], None, [])
