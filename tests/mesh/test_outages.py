@@ -28,7 +28,17 @@ def tenant() -> str:
 async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
     """Connect as a client of a tenant for this test alone."""
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
-        await operator.create_tenant(tenant)
+
+        async def is_created() -> bool:
+            # A service that the test before restarted may not be connected again yet.
+            try:
+                await operator.create_tenant(tenant)
+            except MeshError as error:
+                assert error.status is Status.UNAVAILABLE
+                return False
+            return True
+
+        await eventually(is_created)
     async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as client:
         yield client
 
