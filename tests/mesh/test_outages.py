@@ -34,8 +34,9 @@ async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
             try:
                 await operator.create_tenant(tenant)
             except MeshError as error:
-                assert error.status is Status.UNAVAILABLE
-                return False
+                if error.status is Status.UNAVAILABLE:
+                    return False
+                raise
             return True
 
         await eventually(is_created)
