@@ -21,6 +21,7 @@ class MaterializeReason(StrEnum):
     HASH_MISMATCH = "HASH_MISMATCH"
     DIFFERENT_SET = "DIFFERENT_SET"
     DISK_FULL = "DISK_FULL"
+    FILE_TOO_LARGE = "FILE_TOO_LARGE"
     NO_PERMISSION = "NO_PERMISSION"
     IO_FAILED = "IO_FAILED"
 
@@ -50,7 +51,7 @@ _REASON_BY_ERRNO = {
     errno.ENAMETOOLONG: MaterializeReason.INVALID_PATH,
     errno.ENOSPC: MaterializeReason.DISK_FULL,
     errno.EDQUOT: MaterializeReason.DISK_FULL,
-    errno.EFBIG: MaterializeReason.DISK_FULL,
+    errno.EFBIG: MaterializeReason.FILE_TOO_LARGE,
     errno.EACCES: MaterializeReason.NO_PERMISSION,
     errno.EPERM: MaterializeReason.NO_PERMISSION,
     errno.EROFS: MaterializeReason.NO_PERMISSION,

@@ -14,7 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 LIVE = "live"
 """This health service is SERVING while the event loop runs.
 
-The unnamed one is SERVING while the process accepts calls.
+The unnamed one is SERVING while the process accepts calls and every check of its own passes. Each
+check is a health service of its name.
 """
 
 _STATUS = health_pb2.HealthCheckResponse
@@ -25,14 +26,34 @@ class Health:
 
     def __init__(self) -> None:
         self.servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._accepts_calls = False
+        self._failed_checks: set[str] = set()
 
     async def ready(self) -> None:
         """Report that the process accepts calls."""
-        await self.servicer.set("", _STATUS.SERVING)
+        self._accepts_calls = True
+        await self._report()
 
     async def not_ready(self) -> None:
         """Report that callers must use another replica."""
-        await self.servicer.set("", _STATUS.NOT_SERVING)
+        self._accepts_calls = False
+        await self._report()
+
+    async def passed(self, check: str) -> None:
+        """Report that the check of this name passes."""
+        self._failed_checks.discard(check)
+        await self.servicer.set(check, _STATUS.SERVING)
+        await self._report()
+
+    async def failed(self, check: str) -> None:
+        """Report that the check of this name fails. Until it passes, the process is not ready."""
+        self._failed_checks.add(check)
+        await self.servicer.set(check, _STATUS.NOT_SERVING)
+        await self._report()
+
+    async def _report(self) -> None:
+        is_ready = self._accepts_calls and not self._failed_checks
+        await self.servicer.set("", _STATUS.SERVING if is_ready else _STATUS.NOT_SERVING)
 
 
 @asynccontextmanager

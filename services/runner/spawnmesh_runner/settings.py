@@ -31,6 +31,8 @@ class RunnerSettings(ProcessSettings):
 
     Runners on one machine may share it. Nothing else may be in it.
     """
+    min_free_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    """No run is claimed while the disk of the workspaces has less free space than this."""
     max_runs: int = Field(default=8, ge=1, le=64)
     """The number of runs that this process executes at once."""
     runner_id: str = Field(default_factory=_generated_runner_id, min_length=1, max_length=128)

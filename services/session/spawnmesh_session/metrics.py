@@ -4,10 +4,10 @@ from opentelemetry.metrics import Meter
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import NewDelay, Run, RunOutcome, RunReason, RunState
+from spawnmesh_session.domain.runs import RUNNER_DISK_FULL, NewDelay, Run, RunOutcome, RunReason, RunState
 
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
-_KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason))
+_KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason)) | {RUNNER_DISK_FULL}
 # OpenTelemetry's value for an error outside of a known set; runners may name any.
 _OTHER = "_OTHER"
 

@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import stat
-import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from spawnmesh_materialize import (
     remove,
 )
 
+from tests.support.disks import tiny_disk
 from tests.support.materialize.callables import MakeSource, Snapshot
 
 SET = "set_1"
@@ -215,23 +215,17 @@ def test_file_size_limit_of_the_process_leaves_nothing(
         refused = refusal(workspace, [source("a", b"x"), source("b", b"x" * 9000)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (refused.reason, refused.facts) == (MaterializeReason.DISK_FULL, {"index": 1, "errno": "EFBIG"})
+    assert (refused.reason, refused.facts) == (
+        MaterializeReason.FILE_TOO_LARGE,
+        {"index": 1, "errno": "EFBIG"},
+    )
     assert snapshot(workspace) == {}
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a tmpfs here")
-    try:
+@pytest.fixture(name="tiny_disk")
+def _tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    with tiny_disk(tmp_path / "disk") as path:
         yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def test_full_disk_leaves_nothing_and_the_next_set_fits(

@@ -64,6 +64,7 @@ async def test_a_failed_claim_warns_once_per_reason_and_minute(
             mesh,
             minter,
             RunnerSettings.model_construct(max_runs=1, runner_id="r", claim_wait_seconds=1.0),
+            until_room,
             execute,
         )
     )
@@ -72,6 +73,10 @@ async def test_a_failed_claim_warns_once_per_reason_and_minute(
     stop.set()
     await claiming
     assert warnings == expected
+
+
+async def until_room() -> None:
+    """There is room."""
 
 
 async def execute(_: Any) -> None:

@@ -8,8 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from spawnmesh_materialize import MaterializeError
+from spawnmesh_runner.clients import workspace
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.clients.workspace import private_workspace, remove_abandoned_workspaces
+from spawnmesh_runner.loop import workspace_sweep
+
+from tests.support.waiting import eventually
 
 
 async def test_a_workspace_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
@@ -116,3 +121,35 @@ async def test_file_work_finishes_despite_cancellations() -> None:
     with pytest.raises(asyncio.CancelledError):
         await working
     assert done.is_set()
+
+
+async def test_a_directory_that_another_process_uses_is_not_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "_LOCK_SECONDS", 0.05)
+    (tmp_path / "ses-1").mkdir()
+    (tmp_path / "ses-1" / "f").write_text("kept")
+    held_fd = os.open(tmp_path / "ses-1", os.O_RDONLY)
+    try:
+        fcntl.flock(held_fd, fcntl.LOCK_EX)
+        with pytest.raises(MaterializeError):
+            async with private_workspace(tmp_path, "ses-1"):
+                raise AssertionError("it is in use")
+    finally:
+        os.close(held_fd)
+    assert (tmp_path / "ses-1" / "f").read_text() == "kept"
+
+
+async def test_what_a_killed_runner_left_is_removed_while_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_sweep, "SWEEP_SECONDS", 0.01)
+    sweeping = asyncio.create_task(workspace_sweep.sweep_workspaces_forever(tmp_path))
+    try:
+        async with private_workspace(tmp_path, "ours") as ours:
+            (tmp_path / "abandoned").mkdir()
+            (tmp_path / "abandoned" / "secret.txt").write_text("plaintext")
+            await eventually(lambda: not (tmp_path / "abandoned").exists())
+            assert ours.is_dir()
+    finally:
+        sweeping.cancel()

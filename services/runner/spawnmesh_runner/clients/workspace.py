@@ -4,17 +4,22 @@ import asyncio
 import errno
 import fcntl
 import os
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_materialize.erase import erase_at
 from spawnmesh_materialize.errors import os_errors_typed
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 
 _MODE = 0o700
+# The name has the epoch of a claim, so only the sweep of another process can hold its lock.
+_LOCK_SECONDS = 10.0
+_LOCK_PAUSE_SECONDS = 0.01
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -44,14 +49,28 @@ async def remove_abandoned_workspaces(root: Path) -> int:
 
 
 def _make(root: Path, name: str) -> int:
+    """Create and lock the empty directory.
+
+    An earlier directory of this name is erased, unless another process has locked it.
+    """
     with os_errors_typed():
         root.mkdir(mode=_MODE, parents=True, exist_ok=True)
-        _erase(root, name)
-        while True:  # Another process may remove the directory in the moment before it is locked.
-            (root / name).mkdir(mode=_MODE, exist_ok=True)
-            if (lock_fd := _lock(root / name)) is not None:
-                os.fchmod(lock_fd, _MODE)
-                return lock_fd
+        give_up = monotonic_seconds() + _LOCK_SECONDS
+        while True:
+            try:
+                (root / name).mkdir(mode=_MODE)
+            except FileExistsError:
+                is_erased = _erase_unused(root, name)
+            else:
+                # Another process may remove the directory in the moment before it is locked.
+                if (lock_fd := _lock(root / name)) is not None:
+                    os.fchmod(lock_fd, _MODE)
+                    return lock_fd
+                is_erased = True
+            if not is_erased:
+                if monotonic_seconds() >= give_up:
+                    raise FileExistsError(errno.EEXIST, "another process uses the workspace")
+                time.sleep(_LOCK_PAUSE_SECONDS)
 
 
 def _lock(directory: Path) -> int | None:
@@ -96,15 +115,24 @@ def _remove_abandoned(root: Path) -> int:
     root.mkdir(mode=_MODE, parents=True, exist_ok=True)
     removed_count = 0
     for entry in list(os.scandir(root)):
-        if not entry.is_dir(follow_symlinks=False):
-            continue
-        with suppress(FileNotFoundError):
-            lock_fd = _lock(root / entry.name)
-            if lock_fd is None:
-                continue
-            try:
-                _erase(root, entry.name)
-                removed_count += 1
-            finally:
-                os.close(lock_fd)
+        if entry.is_dir(follow_symlinks=False):
+            removed_count += _erase_unused(root, entry.name)
     return removed_count
+
+
+def _erase_unused(root: Path, name: str) -> bool:
+    """Erase the entry, unless it is a directory that another process has locked.
+
+    Return whether it was erased.
+    """
+    if (root / name).is_symlink() or not (root / name).is_dir():
+        _erase(root, name)
+        return True
+    lock_fd = _lock(root / name)
+    if lock_fd is None:
+        return False
+    try:
+        _erase(root, name)
+    finally:
+        os.close(lock_fd)
+    return True

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spawnmesh_core.errors import MeshError, is_transient
+from spawnmesh_materialize.errors import MaterializeError, MaterializeReason
 
 from spawnmesh_runner.domain.reasons import TRANSIENT
 from spawnmesh_runner.domain.turns import NoProgress, OutputLimitReached, TurnLimitExceeded
@@ -13,6 +14,7 @@ TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
 OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
 NO_PROGRESS = "NO_PROGRESS"
 MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
+RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
 _MAX_MESSAGE_CHARACTERS = 1000
 
 
@@ -77,14 +79,21 @@ def find_delay(error: Exception, seconds_left: float) -> Delay | None:
     """Return the delay if the run may succeed later, else None.
 
     It may if the error is transient and its pause ends before the run's deadline, which is
-    `seconds_left` away.
+    `seconds_left` away, or if only the disk of this runner is full.
     """
+    if is_disk_full(error):
+        return Delay(RUNNER_DISK_FULL, "the disk of the runner is full; another runner takes the run", 0.0)
     if not isinstance(error, MeshError):
         return None
     if error.reason not in TRANSIENT and not is_transient(error):
         return None
     pause = error.retry_after_seconds or 0.0
     return Delay(error.reason.value, _one_line(error), pause) if pause < seconds_left else None
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return whether the disk of the workspaces has no room. Another runner may have some."""
+    return isinstance(error, MaterializeError) and error.reason is MaterializeReason.DISK_FULL
 
 
 def _one_line(error: MeshError) -> str:

@@ -17,6 +17,7 @@ from spawnmesh_materialize.errors import os_errors_typed
 
 from spawnmesh_runner.clients.retry import call_with_retry, retry_transient
 from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.domain.failure import is_disk_full
 from spawnmesh_runner.loop.assignment import Assignment
 
 _FILE_SECONDS = 60.0
@@ -33,6 +34,8 @@ async def fetch_attachments(assignment: Assignment) -> None:
     - ATTACHMENT_SET_STATE if the files were released.
     - ATTACHMENTS_MATERIALIZATION_FAILED if they differ from the receipt or cannot be written.
     - the error of the blob service.
+
+    Raises MaterializeError if the disk has no room for them.
     """
     if not assignment.claimed.session.HasField("receipt"):
         return
@@ -52,6 +55,8 @@ async def fetch_attachments(assignment: Assignment) -> None:
             sources = await _download(assignment, found.set, passing)
             await finish_in_thread(lambda: materialize(assignment.workspace, set_id, sources))
     except MaterializeError as error:
+        if is_disk_full(error):
+            raise
         raise MeshError(
             Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
             f"the attachments could not be written into the workspace: {error}",

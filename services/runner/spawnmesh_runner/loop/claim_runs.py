@@ -24,13 +24,19 @@ _RESPONSE_SECONDS = 10.0
 # The pause between warnings while runs cannot be claimed for the same reason.
 _WARN_AGAIN_SECONDS = 60.0
 
+UntilRoom = Callable[[], Awaitable[None]]
 ExecuteRun = Callable[[pb.ClaimedRun], Awaitable[None]]
 
 
 async def claim_runs(
-    stop: asyncio.Event, peers: Peers, minter: TokenMinter, settings: RunnerSettings, execute: ExecuteRun
+    stop: asyncio.Event,
+    peers: Peers,
+    minter: TokenMinter,
+    settings: RunnerSettings,
+    until_room: UntilRoom,
+    execute: ExecuteRun,
 ) -> None:
-    """Claim and execute runs until `stop` is set.
+    """Claim and execute runs until `stop` is set. Before each claim, wait `until_room`.
 
     Then wait `drain_grace_seconds` and cancel the rest.
 
@@ -38,7 +44,9 @@ async def claim_runs(
     """
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as group:
-        claiming = group.create_task(_claim_forever(group, running, peers, minter, settings, execute))
+        claiming = group.create_task(
+            _claim_forever(group, running, peers, minter, settings, until_room, execute)
+        )
         await stop.wait()
         claiming.cancel()
         log.info("claiming stopped", run_count=len(running))
@@ -54,6 +62,7 @@ async def _claim_forever(
     peers: Peers,
     minter: TokenMinter,
     settings: RunnerSettings,
+    until_room: UntilRoom,
     execute: ExecuteRun,
 ) -> None:
     has_capacity = asyncio.Event()
@@ -85,6 +94,7 @@ async def _claim_forever(
         if len(running) >= settings.max_runs:
             has_capacity.clear()
             await has_capacity.wait()
+        await until_room()
         claimed_runs: Sequence[pb.ClaimedRun] = await attempts(_claim, peers, minter, settings, running)
         warned = None
         for claimed in claimed_runs:

@@ -16,7 +16,8 @@ from spawnmesh_runner.clients.mcp.config import McpConfig, offered_servers
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.workspace import private_workspace
-from spawnmesh_runner.domain.failure import RUNNER_ERROR, Delay, describe_failure, find_delay
+from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
+from spawnmesh_runner.domain.failure import RUNNER_ERROR, Delay, describe_failure, find_delay, is_disk_full
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
@@ -35,7 +36,9 @@ log = structlog.get_logger()
 _RELEASE_SECONDS = 3.0
 
 
-async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSettings, mcp: McpConfig) -> None:
+async def execute_run(
+    claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSettings, mcp: McpConfig, disk: WorkspaceDisk
+) -> None:
     """Work on the run until its answer is accepted or it fails.
 
     The work has the spawn's trace and the run's token.
@@ -72,7 +75,7 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
                 spawnmesh__attempt=claimed.run.attempt_count,
             ) as span:
                 try:
-                    await _work(claimed, held, peers, settings, mcp, usage_total, start_seconds)
+                    await _work(claimed, held, peers, settings, mcp, disk, usage_total, start_seconds)
                 finally:
                     span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
                     span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
@@ -82,6 +85,8 @@ async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSett
             await _release(claimed, peers)
             raise
         except Exception as error:  # noqa: BLE001 - _fail logs it
+            if is_disk_full(error):
+                disk.met_full()
             delay = find_delay(error, seconds_left(claimed, start_seconds))
             if delay is None:
                 await _fail(claimed, peers, usage_total, error)
@@ -98,13 +103,14 @@ async def _work(
     peers: Peers,
     settings: RunnerSettings,
     mcp: McpConfig,
+    disk: WorkspaceDisk,
     usage_total: UsageTotal,
     start_seconds: float,
 ) -> None:
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
         servers = offered_servers(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
-        async with private_workspace(settings.workspace_root, name) as workspace:
+        async with private_workspace(disk.root, name) as workspace:
             assignment = Assignment(
                 claimed=claimed,
                 peers=peers,

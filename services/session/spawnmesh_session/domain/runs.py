@@ -47,6 +47,9 @@ class RunReason(StrEnum):
     MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
 
 
+RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
+"""The reason of a delay that is not among the reasons of the mesh."""
+
 RUNNER_REASONS = frozenset(RunReason) - {
     RunReason.RUN_TIMEOUT,
     RunReason.ATTEMPTS_EXHAUSTED,

@@ -624,7 +624,7 @@ class ReleaseDelay(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     MIN_PAUSE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """A reason of the mesh, such as `DEPENDENCY_UNAVAILABLE`."""
+    """A reason of the mesh, such as `DEPENDENCY_UNAVAILABLE`, or `RUNNER_DISK_FULL`."""
     message: _builtins.str
     """One line for people, without content and secrets. Masked if the tenant masks secrets."""
     @_builtins.property

@@ -8,6 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_materialize import MaterializeError
 
+from spawnmesh_runner.domain.failure import is_disk_full
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
@@ -40,7 +41,10 @@ class ToolOutcome:
 
 
 async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope) -> ToolOutcome:
-    """Make one call. Every failure becomes its outcome; only the loss of the run is raised."""
+    """Make one call. Every failure becomes its outcome.
+
+    Raised are only the loss of the run, and a full disk, which no other call of the model mends.
+    """
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
         if isinstance(result, TextResult):
@@ -51,6 +55,8 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
     except ToolRefused as error:
         return ToolOutcome(str(error), error.reason)
     except MaterializeError as error:
+        if is_disk_full(error):
+            raise
         refused = refused_path(error)
         return ToolOutcome(str(refused), refused.reason)
     except MeshError as error:

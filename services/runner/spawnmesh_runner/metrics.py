@@ -1,0 +1,30 @@
+"""Metrics of a runner."""
+
+from collections.abc import Iterable
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
+
+
+def measure_disk(meter: Meter, disk: WorkspaceDisk) -> None:
+    """Measure the free space of the disk, and what a claim needs of it, at each collection."""
+
+    def free(_: CallbackOptions) -> Iterable[Observation]:
+        try:
+            return [Observation(disk.free_bytes())]
+        except OSError:
+            return []
+
+    meter.create_observable_gauge(
+        "spawnmesh.runner.disk.free",
+        [free],
+        unit="By",
+        description="Free space on the disk of the workspaces.",
+    )
+    meter.create_observable_gauge(
+        "spawnmesh.runner.disk.min_free",
+        [lambda _: [Observation(disk.min_free_bytes)]],
+        unit="By",
+        description="With less free space the runner claims no runs.",
+    )
