@@ -41,6 +41,7 @@ from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
@@ -116,6 +117,8 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         terminator = RunTerminator(job_app, queuer, metrics)
         closer = SessionCloser(job_app)
         undo = SpawnUndo(database, sets, transcripts, job_app)
+        in_progress = SpawnsInProgress(settings.max_spawns_without_caller)
+        stack.push_async_callback(in_progress.finish, settings.drain_grace_seconds)
         spawn_saga = SpawnSaga(
             database,
             listener,
@@ -125,6 +128,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             queuer,
             job_app,
             undo,
+            in_progress,
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )

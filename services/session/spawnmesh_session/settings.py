@@ -23,6 +23,11 @@ class SessionSettings(ProcessSettings):
     lease_ttl_seconds: float = Field(default=10.0, gt=0)
     max_run_attempts: int = Field(default=5, gt=0)
     spawn_deadline_seconds: float = Field(default=60.0, gt=0)
+    max_spawns_without_caller: int = Field(default=100, ge=0)
+    """Spawns that go on at once on this replica although their callers went away.
+
+    If there are more, a spawn whose caller goes away is cut off and undone.
+    """
     step_timeout_seconds: float = Field(default=15.0, gt=0)
     fork_token_count: int = Field(default=20_000, gt=0)
     worker_concurrency: int = Field(default=8, gt=0)

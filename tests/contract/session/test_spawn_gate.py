@@ -12,7 +12,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.session.harness import Mesh, attachment
+from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.remains import NOTHING, Remains
 from tests.support.session.tables import jobs_of, swept
@@ -103,9 +103,13 @@ async def test_SpawnSession__a_plugin_that_allowed_a_killed_spawn_gets_its_end(
 
 
 async def test_SpawnSession__a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_before_its_gate_was_recorded(
-    mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
+    open_mesh: OpenMesh, peers: dict[str, str], postgres: Any, remains: Remains
 ) -> None:
-    async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
+    async with (
+        open_mesh(max_spawns_without_caller=0) as mesh,
+        await psycopg.AsyncConnection.connect(remains.dsn) as link,
+    ):
+        await mesh.create_tenant()
 
         async def hold(session_id: str) -> None:
             await link.execute("select from session.sessions where session_id = %s for update", (session_id,))
@@ -115,14 +119,14 @@ async def test_SpawnSession__a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_b
             await eventually(lambda: passing_waits(remains))
             spawning.cancel()
             await asyncio.wait([spawning])
-    # The row is free now, and the undoing goes on.
+        await link.rollback()  # The row is free now, and the undoing goes on.
 
-    async def is_published() -> bool:
-        return await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
+        async def is_published() -> bool:
+            return await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
 
-    await eventually(is_published)
-    await swept(mesh, postgres, mesh.tenant)
-    assert await remains.of(mesh.tenant) == NOTHING
+        await eventually(is_published)
+        await swept(mesh, postgres, mesh.tenant)
+        assert await remains.of(mesh.tenant) == NOTHING
 
 
 async def passing_waits(remains: Remains) -> bool:

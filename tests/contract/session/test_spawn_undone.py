@@ -179,8 +179,8 @@ async def test_SpawnSession__killed_while_the_gate_thinks_leaves_nothing(
     assert await remains.of(mesh.tenant) == NOTHING
 
 
-async def test_SpawnSession__caller_who_goes_away_leaves_nothing(
-    mesh: Mesh, remains: Remains, peers: dict[str, str], open_mesh: OpenMesh, postgres: Any
+async def test_SpawnSession__caller_who_goes_away_while_too_many_did_leaves_nothing(
+    remains: Remains, peers: dict[str, str], open_mesh: OpenMesh, postgres: Any
 ) -> None:
     arrived = asyncio.Event()
 
@@ -188,18 +188,19 @@ async def test_SpawnSession__caller_who_goes_away_leaves_nothing(
         arrived.set()
         await asyncio.sleep(3600)
 
-    async with gate_for(mesh, peers, Gate(SpawnDecision(allow=Allow()), meanwhile=hang)):
-        call = asyncio.create_task(mesh.spawn(attachments=[attachment()]))
-        await arrived.wait()
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
+    async with open_mesh(max_spawns_without_caller=0) as mesh:
+        await mesh.create_tenant()
+        async with gate_for(mesh, peers, Gate(SpawnDecision(allow=Allow()), meanwhile=hang)):
+            call = asyncio.create_task(mesh.spawn(attachments=[attachment()]))
+            await arrived.wait()
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
 
-        async def failed() -> bool:
-            return (await only_session(mesh)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
+            async def failed() -> bool:
+                return (await only_session(mesh)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
 
-        await eventually(failed)
-    async with open_mesh() as healthy:
-        await swept(healthy, postgres, mesh.tenant)
+            await eventually(failed)
+        await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
 
 

@@ -9,6 +9,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 
 from tests.support.chaos.recovery_checks import Answer, RecoveryChecks, answer_of
 from tests.support.chaos.steps import SPAWNED, SPAWNED_BY_A_CLIENT, UNDONE, states_of, steps_of
@@ -41,12 +42,14 @@ class Spawning:
     parent: run_pb.ClaimedRun | None
     request: dict[str, Any]
     before: dict[str, int]
+    earlier: list[str]
 
     async def another(self) -> "Spawning":
         """Return another spawn by the same caller, with other content in a file of the same name."""
         [file] = self.request["attachments"]
         request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file.name, "bye")]}
-        return replace(self, request=request, before=await self.recovery.remains.of(self.mesh.tenant))
+        before, earlier = await self.recovery.remains.of(self.mesh.tenant), await _session_ids(self)
+        return replace(self, request=request, before=before, earlier=earlier)
 
     async def call(self, at: Mesh) -> Answer:
         """The session, or the refusal."""
@@ -63,34 +66,52 @@ class Spawning:
         await self.recovery.sweep(self.mesh.tenant)
 
     async def check(self, heard: Answer, steps: list[str]) -> None:
-        """Check that repeats agree with `heard`, and that one session is spawned or undone."""
+        """Check that repeats agree, and that one session is spawned, or all are undone.
+
+        A spawn that was cut off gave its request_id back, and a repeat started over.
+        """
         first = await self.call_healthy()
         again = await self.call_healthy()
         assert _content(again) == _content(first)
         if _is_final(heard):
             assert _content(first) == _content(heard)
-        [child] = await self._spawned()
-        jobs = await self.recovery.jobs(self.mesh.tenant, child["session_id"])
-        events = [
-            event["kind"] for event in await self.recovery.events(self.mesh.tenant, child["session_id"])
-        ]
-        remains = await self.recovery.remains.of(self.mesh.tenant)
+        children = await self._spawned()
+        failed = [child for child in children if child["state"] == "SPAWN_FAILED"]
         if isinstance(first, session_pb2.Session):
-            assert (child["session_id"], child["state"]) == (first.session_id, "ACTIVE")
-            assert remains == {name: count + MADE[name] for name, count in self.before.items()}
-            assert jobs == Counter(publish_session_start=1)
-            assert events == ["PROVISIONING", "RUN"]
+            [active] = [child for child in children if child["state"] == "ACTIVE"]
+            assert (active["session_id"], active["request_id"]) == (
+                first.session_id,
+                self.request["request_id"],
+            )
+            await self._check_records(active, ["PROVISIONING", "RUN"], Counter(publish_session_start=1))
+            made = MADE
         else:
-            assert child["state"] == "SPAWN_FAILED"
-            assert remains == self.before
-            assert jobs.total() == jobs["finish_ended_run"]
+            assert [child["request_id"] for child in failed].count(self.request["request_id"]) == 1
+            made = {}
+        assert len(children) == len(failed) + bool(made)
+        # The first one is of the victim. Nothing says at which steps the others failed.
+        for child in failed[:1]:
+            jobs = await self.recovery.jobs(self.mesh.tenant, child["session_id"])
             assert jobs.total() in _allowed_publications(child, steps)
-            assert events == ["PROVISIONING", "SPAWN_FAILED"]
+            await self._check_records(child, ["PROVISIONING", "SPAWN_FAILED"], jobs)
+            assert jobs.total() == jobs["finish_ended_run"]
+        remains = await self.recovery.remains.of(self.mesh.tenant)
+        assert remains == {name: count + made.get(name, 0) for name, count in self.before.items()}
         assert await self._spawns_in_queue() == 0
 
+    async def _check_records(self, child: Any, kinds: list[str], jobs: Counter[str]) -> None:
+        session_id = child["session_id"]
+        assert await self.recovery.jobs(self.mesh.tenant, session_id) == jobs
+        events = await self.recovery.events(self.mesh.tenant, session_id)
+        assert [event["kind"] for event in events] == kinds
+
     async def _spawned(self) -> list[Any]:
-        query = "select * from session.sessions where tenant_id = %s and request_id = %s"
-        return await self.recovery.rows(query, self.mesh.tenant, self.request["request_id"])
+        """Return the rows of the sessions that this request has spawned, the first one first."""
+        query = (
+            "select * from session.sessions where tenant_id = %s and not session_id = any (%s)"
+            " order by create_time, session_id"
+        )
+        return await self.recovery.rows(query, self.mesh.tenant, self.earlier)
 
     async def _spawns_in_queue(self) -> int:
         return await self.recovery.remains.count(self.mesh.tenant, "session.work_queue where kind = 'SPAWN'")
@@ -104,11 +125,8 @@ def _content(answer: Answer) -> object:
 
 
 def _is_final(answer: Answer) -> bool:
-    """Return whether every repeat gets this answer; an unavailable dependency is not final."""
-    return not isinstance(answer, MeshError) or answer.reason not in (
-        Reason.DEPENDENCY_UNAVAILABLE,
-        Reason.SPAWN_IN_PROGRESS,
-    )
+    """Return whether every repeat gets this answer. After an outage a repeat starts over."""
+    return not isinstance(answer, MeshError) or answer.status not in (Status.UNAVAILABLE, Status.ABORTED)
 
 
 def _allowed_publications(child: Any, steps: list[str]) -> set[int]:
@@ -141,4 +159,10 @@ async def open_spawning(
     before = await recovery.remains.of(mesh.tenant)
     recovery.tenants.add(mesh.tenant)
     await victim.serving()
-    return Spawning(mesh, victim, recovery, parent, request, before)
+    spawning = Spawning(mesh, victim, recovery, parent, request, before, [])
+    return replace(spawning, earlier=await _session_ids(spawning))
+
+
+async def _session_ids(spawning: Spawning) -> list[str]:
+    query = "select session_id from session.sessions where tenant_id = %s"
+    return [row["session_id"] for row in await spawning.recovery.rows(query, spawning.mesh.tenant)]

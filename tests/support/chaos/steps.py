@@ -72,8 +72,8 @@ UNDONE: Path = (  # The files are refused.
 
 SPAWNED_BEFORE: Path = (
     Transaction("SpawnSaga._begin"),
-    Transaction("SpawnRepeat._find_known"),
-    Transaction("SpawnRepeat._find_known (2)"),
+    Transaction("SpawnRepeat.find"),
+    Transaction("SpawnRepeat._get"),
     Call("get_session"),
 )
 

@@ -145,7 +145,13 @@ async def claim_runs(session: Any) -> None:
     minter: Any = nothing(runner_token=lambda *_: "token")
     async with asyncio.TaskGroup() as group:
         await claim._claim_forever(
-            group, set(), nothing(session=session, runs=nothing()), minter, settings, execute=nothing()
+            group,
+            set(),
+            nothing(session=session, runs=nothing()),
+            minter,
+            settings,
+            until_room=lambda: asyncio.sleep(0),
+            execute=nothing(),
         )
 
 

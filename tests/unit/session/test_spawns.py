@@ -114,11 +114,28 @@ def test_stored_failure_gives_each_repeat_the_same_error() -> None:
 
 
 def test_failures_that_the_caller_did_not_cause_name_their_step() -> None:
-    failure = SpawnFailure.at("activate", "no answer")
-    assert (failure.step, failure.reason, failure.facts) == (
-        "activate",
-        Reason.SPAWN_FAILED,
-        {"step": "activate"},
-    )
+    for failure, step in ((SpawnFailure.cut_off("activate"), "activate"), (SpawnFailure.killed(), "kill")):
+        assert (failure.step, failure.reason, failure.facts) == (step, Reason.SPAWN_FAILED, {"step": step})
     assert overtaken().reason is Reason.SPAWN_FAILED
     assert overtaken().facts == {"step": "deadline"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_final"),
+    [
+        (SpawnFailure.cut_off("begin"), False),
+        (SpawnFailure.killed(), True),
+        (SpawnFailure.of("gate", MeshError(Reason.SPAWN_REFUSED, "no")), True),
+        (SpawnFailure.of("gate", MeshError(Reason.PLUGIN_FAILED, "away")), False),
+        (SpawnFailure.of("provision", MeshError(Reason.ATTACHMENTS_INVALID_NAME, "bad")), True),
+        (SpawnFailure.of("provision", MeshError(Reason.UPLOAD_TAKEN_OVER, "busy")), False),
+        (SpawnFailure.of("provision", spawn_error("provision", MeshError(Reason.CONFLICT, "busy"))), False),
+        (SpawnFailure.of("provision", spawn_error("provision", MeshError(Reason.INTERNAL, "bug"))), False),
+        (SpawnFailure.of("activate", spawn_error("activate", MeshError(Reason.NOT_FOUND, "no"))), True),
+        (SpawnFailure.of("activate", overtaken()), False),
+    ],
+)
+def test_what_would_fail_again_is_final_and_says_what_to_do(failure: SpawnFailure, is_final: bool) -> None:
+    assert failure.is_final is is_final
+    if failure.reason == Reason.SPAWN_FAILED:
+        assert ("a new request_id" if is_final else "the same request_id") in failure.message

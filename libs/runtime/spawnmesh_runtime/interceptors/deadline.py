@@ -1,7 +1,7 @@
 """Cancel a call at its deadline, and pass the remaining time to the calls that it makes."""
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
@@ -36,3 +36,10 @@ def remaining_seconds() -> float | None:
     """Return the seconds until the deadline of the call being served; None without a deadline."""
     deadline = _deadline.get()
     return None if deadline is None else deadline - monotonic_seconds()
+
+
+def context_without_deadline() -> Context:
+    """Return a copy of the context for work that goes on after the call being served."""
+    context = copy_context()
+    context.run(_deadline.set, None)
+    return context

@@ -11,7 +11,7 @@ from spawnmesh_runtime.peers import Peer
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 from tenacity.stop import stop_base
 
-from spawnmesh_runner.domain.reasons import TRANSIENT
+from spawnmesh_runner.domain.reasons import TRANSIENT, is_passing
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryMultiCallable
@@ -53,7 +53,7 @@ async def retry_transient(call: Callable[[], Awaitable[T]], transient: tuple[Rea
         return await call()
 
     attempts = AsyncRetrying(
-        retry=retry_if_exception(lambda error: isinstance(error, MeshError) and error.reason in transient),
+        retry=retry_if_exception(lambda error: isinstance(error, MeshError) and is_passing(error, transient)),
         wait=backoff,
         stop=_StopAfterFirstFailure(),
         reraise=True,

@@ -1,6 +1,8 @@
 """Groups of the mesh's reasons by what a runner does about them."""
 
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 
 RUN_LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST)
 """Another runner has the run, or it is over. This runner must do nothing more in its name."""
@@ -17,3 +19,15 @@ PEER_UNAVAILABLE = (
 
 TRANSIENT = (*PEER_UNAVAILABLE, Reason.DEADLINE_EXCEEDED)
 """A call that can be repeated at no cost is repeated on these."""
+
+
+def is_passing(error: MeshError, transient: tuple[Reason, ...] = TRANSIENT) -> bool:
+    """Return whether the same call may succeed in a moment: for one of these reasons, or because
+    an outage undid a spawn, which a repeat of its request_id begins again.
+    """
+    return error.reason in transient or is_undone_by_outage(error)
+
+
+def is_undone_by_outage(error: MeshError) -> bool:
+    """Return whether a spawn was undone because something was unavailable."""
+    return error.reason is Reason.SPAWN_FAILED and error.status is Status.UNAVAILABLE

@@ -14,6 +14,7 @@ from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.domain.reasons import is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.spawn_outcome import may_have_spawned, unknown_spawn_refusal
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
@@ -100,6 +101,12 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
             peers.session, peers.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
         )
     except MeshError as error:
+        if is_undone_by_outage(error):
+            raise ToolRefused(
+                error.reason.value,
+                "the child was not spawned, because something that it needs is unavailable"
+                f" ({error.facts.get('cause', 'unknown cause')}); spawn it again later",
+            ) from error
         if not may_have_spawned(error):
             raise
         raise await unknown_spawn_refusal(

@@ -117,7 +117,11 @@ class SpawnParent:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailure:
-    """Why a spawn was undone. It is stored, so that a repeat gets the same answer."""
+    """Why a spawn was undone.
+
+    It is stored. If it would fail again (`is_final`), a repeat gets the same answer; otherwise a
+    repeat starts over, and its session is a new one.
+    """
 
     step: str
     reason: str
@@ -132,18 +136,35 @@ class SpawnFailure:
         return cls(step, error.reason, without_nul(error.message), error.status, facts)
 
     @classmethod
-    def at(cls, step: str, message: str) -> "SpawnFailure":
-        """Return a failure that the caller did not cause."""
-        return cls.of(step, MeshError(Reason.SPAWN_FAILED, message, facts={"step": step}))
+    def cut_off(cls, step: str) -> "SpawnFailure":
+        """Return the failure of a spawn that ended before its last step. A repeat starts over."""
+        return cls.of(step, _cut_off("the spawn was cut off and undone", step, Status.UNAVAILABLE))
+
+    @classmethod
+    def killed(cls) -> "SpawnFailure":
+        """Return the failure of a spawn that was killed. A repeat does not spawn it again."""
+        message = "the session was killed while it was being spawned; spawn again with a new request_id"
+        return cls.of("kill", MeshError(Reason.SPAWN_FAILED, message, facts={"step": "kill"}))
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the same request would fail again."""
+        return Status(self.status) not in _TRANSIENT
 
     def as_error(self) -> MeshError:
         """Return the error for the caller and for each repeat."""
-        return MeshError(Reason(self.reason), self.message, status=Status(self.status), facts=self.facts)
+        return MeshError(
+            Reason(self.reason),
+            self.message,
+            status=Status(self.status),
+            retry_after_seconds=None if self.is_final else 1.0,
+            facts=self.facts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSpawn:
-    """The spawn of the first call with a request_id; `deleted` if its session was deleted."""
+    """A spawn that another call began; `deleted` if its session was deleted."""
 
     session_id: str
     state: str
@@ -207,6 +228,7 @@ def _check_parent(spec: SpawnSpec, parent: SpawnParent, limits: SpawnLimits) -> 
 
 _OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
 _UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
+_TRANSIENT = frozenset({*_UNCERTAIN, Status.ABORTED, Status.CANCELLED})
 
 
 def is_uncertain(error: BaseException) -> bool:
@@ -218,24 +240,36 @@ def spawn_error(step: str, error: MeshError) -> MeshError:
     """Return the error for the caller of the spawn.
 
     Errors that the caller caused stay as they are. Every other error becomes SPAWN_FAILED with the
-    step and the cause.
+    step and the cause: UNAVAILABLE if a repeat may succeed, else FAILED_PRECONDITION.
     """
     if error.reason in _OWN_REASONS or error.reason.startswith(("ATTACHMENT", "UPLOAD")):
         return error
+    is_transient = error.status in _TRANSIENT
+    what_to_do = (
+        "repeat the call with the same request_id"
+        if is_transient
+        else "it would fail again; spawn with a new request_id when the cause is gone"
+    )
     return MeshError(
         Reason.SPAWN_FAILED,
-        f"the spawn was undone at step {step!r}: {error.message}; spawn again with a new request_id",
-        status=Status.UNAVAILABLE if is_uncertain(error) else Status.FAILED_PRECONDITION,
+        f"the spawn was undone at step {step!r}: {error.message}; {what_to_do}",
+        status=Status.UNAVAILABLE if is_transient else Status.FAILED_PRECONDITION,
         facts={**error.facts, "step": step, "cause": error.reason},
     )
 
 
 def overtaken() -> MeshError:
     """Build the refusal of a spawn that was undone while its saga was in progress."""
+    what = "the spawn took longer than it may and was undone meanwhile"
+    return _cut_off(what, "deadline", Status.ABORTED)
+
+
+def _cut_off(what: str, step: str, status: Status) -> MeshError:
     return MeshError(
         Reason.SPAWN_FAILED,
-        "the spawn took longer than it may and was undone meanwhile; spawn again with a new request_id",
-        facts={"step": "deadline"},
+        f"{what}; repeat the call with the same request_id",
+        status=status,
+        facts={"step": step},
     )
 
 

@@ -34,9 +34,7 @@ _LOST = RunOutcome(
     error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
     error_message="every runner that held the run was lost",
 )
-_INTERRUPTED = SpawnFailure.at(
-    "deadline", "the spawn was cut off and undone; spawn again with a new request_id"
-)
+_CUT_OFF = SpawnFailure.cut_off("deadline")
 _WORKER_SILENT = timedelta(seconds=60)  # Several heartbeats of a job worker.
 _CONCURRENT_ITEMS = 8  # A service that is slow for one tenant must not delay all others.
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
@@ -194,7 +192,7 @@ class Sweeper:
                 await work_queue.delete_entry(connection, tenant_id, work_queue.SPAWN, session_id)
                 return
         if session.state == SessionState.PROVISIONING:
-            await self.undo.undo(tenant_id, session_id, _INTERRUPTED, settled=True)
+            await self.undo.undo(tenant_id, session_id, _CUT_OFF, settled=True)
         elif session.state == SessionState.SPAWN_FAILED:
             await self.undo.clear(tenant_id, session_id, forget=True)
 

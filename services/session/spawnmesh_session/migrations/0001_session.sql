@@ -58,7 +58,7 @@ create table agents (
 create table sessions (
     tenant_id          text        not null,
     session_id         text        not null,
-    request_id         text        not null,
+    request_id         text, -- Null: a failed spawn whose request_id may be used again.
     payload_hash       bytea       not null,
     state              text        not null,
     agent_id           text        not null,

@@ -24,7 +24,7 @@ _KILLED = RunOutcome(
     error_reason=RunReason.KILLED.value,
     error_message="the session was killed",
 )
-_KILLED_WHILE_SPAWNING = SpawnFailure.at("kill", "the session was killed while it was being spawned")
+_KILLED_WHILE_SPAWNING = SpawnFailure.killed()
 _CONCURRENT_FENCES = 16
 KILL_PAGE = 200
 """Sessions that one transaction ends, which takes a second or two."""

@@ -26,38 +26,15 @@ class SpawnRepeat:
     database: Database
     listener: Listener
 
-    async def answer(self, tenant_id: str, spec: SpawnSpec) -> Session:
-        """Wait for the end of the spawn with this request_id, and return or raise its answer."""
-        known = await self._find_known(tenant_id, spec)
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + _wait_seconds()
-        payload = events.payload_of(tenant_id, known.session_id)
-        with self.listener.subscription(events.CHANNEL, payload) as changed:
-            while True:
-                known = await self._find_known(tenant_id, spec)
-                if known.failure is not None:
-                    raise known.failure.as_error()
-                if known.state != SessionState.PROVISIONING:
-                    return await sessions.get_session(self.database, tenant_id, known.session_id)
-                left = give_up - loop.time()
-                if left <= 0:
-                    raise MeshError(
-                        Reason.SPAWN_IN_PROGRESS,
-                        "another call is working on this request_id; repeat to hear its answer",
-                        retry_after_seconds=1.0,
-                        facts={"session_id": known.session_id},
-                    )
-                await changed.wait(min(left, _POLL_SECONDS))
-
-    async def _find_known(self, tenant_id: str, spec: SpawnSpec) -> KnownSpawn:
-        """Return the spawn with this request_id.
+    async def find(self, tenant_id: str, spec: SpawnSpec) -> KnownSpawn | None:
+        """Return the spawn with this request_id; None if it has failed and gave the id back.
 
         Raise REQUEST_ID_REUSED if its payload differs, and NOT_FOUND if its session was deleted.
         """
         async with self.database.transaction(tenant_id) as connection:
             known = await spawns.find_spawn(connection, tenant_id, spec)
         if known is None:
-            raise RuntimeError("a known request_id was forgotten")
+            return None
         if known.payload_hash != spec.payload_hash:
             raise MeshError(
                 Reason.REQUEST_ID_REUSED,
@@ -66,6 +43,35 @@ class SpawnRepeat:
             )
         if known.deleted:
             raise not_found("session", known.session_id)
+        return known
+
+    async def answer(self, tenant_id: str, session_id: str) -> Session:
+        """Wait for the end of the spawn of this session, and return or raise its answer."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _wait_seconds()
+        payload = events.payload_of(tenant_id, session_id)
+        with self.listener.subscription(events.CHANNEL, payload) as changed:
+            while True:
+                known = await self._get(tenant_id, session_id)
+                if known.failure is not None:
+                    raise known.failure.as_error()
+                if known.state != SessionState.PROVISIONING:
+                    return await sessions.get_session(self.database, tenant_id, session_id)
+                left = give_up - loop.time()
+                if left <= 0:
+                    raise MeshError(
+                        Reason.SPAWN_IN_PROGRESS,
+                        "another call is working on this request_id; repeat to hear its answer",
+                        retry_after_seconds=1.0,
+                        facts={"session_id": session_id},
+                    )
+                await changed.wait(min(left, _POLL_SECONDS))
+
+    async def _get(self, tenant_id: str, session_id: str) -> KnownSpawn:
+        async with self.database.transaction(tenant_id) as connection:
+            known = await spawns.get_spawn(connection, tenant_id, session_id)
+        if known is None or known.deleted:
+            raise not_found("session", session_id)
         return known
 
 

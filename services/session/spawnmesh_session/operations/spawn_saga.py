@@ -7,7 +7,7 @@ and appends the task and queues the first run (activate). A step that fails undo
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
 from spawnmesh.transcript.v1.fork_pb2 import Fork
 from spawnmesh_core.attachment_note import NotedFile, system_note
 from spawnmesh_core.errors import MeshError, not_found, unavailable
-from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.ids import IdKind, derived_id, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
@@ -47,12 +47,12 @@ from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.spawn_repeat import SpawnRepeat
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.store import sessions, spawns
 
 # The saga uses this share of the deadline. Calls in progress end in the rest, so that the sweep
 # finds none.
 _SAGA_SHARE = 0.9
-_INTERRUPTED = "the spawn was cut off and undone; spawn again with a new request_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +77,44 @@ class SpawnSaga:
     queuer: RunQueuer
     job_app: App
     undo: SpawnUndo
+    in_progress: SpawnsInProgress
     deadline: timedelta
     fork_token_count: int
 
     async def spawn(self, tenant_id: str, command: SpawnCommand) -> Session:
-        """Spawn the session, or give the answer of the first call with the request_id."""
+        """Spawn the session, or give the answer of the first call with the request_id.
+
+        The spawn goes on if the caller goes away: a repeat of its request_id joins it.
+        """
+        repeat = SpawnRepeat(self.database, self.listener)
+        while True:
+            beginning = self.in_progress.start(self._spawn(tenant_id, command))
+            session = await self.in_progress.wait_for(beginning)
+            if session is not None:
+                return session
+            known = await repeat.find(tenant_id, command.spec)
+            if known is not None:
+                return await repeat.answer(tenant_id, known.session_id)
+            # The call that had the request_id has failed since then and gave it back.
+            command = replace(command, spec=replace(command.spec, session_id=new_id(IdKind.SESSION)))
+
+    async def _spawn(self, tenant_id: str, command: SpawnCommand) -> Session | None:
+        """Spawn the session. Return None if the request_id is known."""
         spec = command.spec
         try:
             depth = await self._begin(tenant_id, spec)
         # The spawn may have begun; a repeat must not wait for this call.
         except asyncio.CancelledError:
-            failure = SpawnFailure.at("begin", _INTERRUPTED)
+            failure = SpawnFailure.cut_off("begin")
             await asyncio.shield(self.undo.undo(tenant_id, spec.session_id, failure, settled=True))
             raise
         if depth is None:
-            return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec)
+            return None
         try:
             async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
                 session = await self._execute(tenant_id, command, depth)
         except TimeoutError:
-            return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec)
+            return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec.session_id)
         if session is not None:
             return session
         return await sessions.get_session(self.database, tenant_id, spec.session_id)
@@ -152,7 +170,7 @@ class SpawnSaga:
         except BaseException as error:
             refusal = error if isinstance(error, MeshError) else translate(error)
             if refusal is None:  # Cancelled, or a defect.
-                failure, settled = SpawnFailure.at(step, _INTERRUPTED), False
+                failure, settled = SpawnFailure.cut_off(step), False
             else:  # Before the gate's answer no service has created anything.
                 failure = SpawnFailure.of(step, spawn_error(step, refusal))
                 settled = step == "gate" or not is_uncertain(refusal)

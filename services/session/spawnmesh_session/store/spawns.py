@@ -151,6 +151,12 @@ async def find_spawn(connection: Connection, tenant_id: str, spec: SpawnSpec) ->
     return _known(await (await connection.execute(_SQL["find_spawn"], values)).fetchone())
 
 
+async def get_spawn(connection: Connection, tenant_id: str, session_id: str) -> KnownSpawn | None:
+    """Return the spawn of this session, also of a deleted one. Return None if it is forgotten."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    return _known(await (await connection.execute(_SQL["get_spawn"], values)).fetchone())
+
+
 async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool:
     """Record, in a transaction of its own, that the gate hooks allowed the spawn.
 
@@ -184,7 +190,12 @@ async def activate_session(
 
 async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
     """PROVISIONING -> SPAWN_FAILED. Do nothing if the session is no longer PROVISIONING."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "failure": Jsonb(asdict(failure))}
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "failure": Jsonb(asdict(failure)),
+        "is_final": failure.is_final,
+    }
     await connection.execute(_SQL["fail_spawn"], values)
 
 

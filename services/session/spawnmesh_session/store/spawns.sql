@@ -42,6 +42,11 @@ select session_id, state, payload_hash, failure, delete_time is not null as dele
 where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
   and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
 
+-- name: get_spawn
+-- Takes no lock. Finds deleted sessions too. Index: sessions_pkey.
+select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+
 -- name: enter_tenant_of_spawn
 -- Keeps a deletion of the tenant from beginning until the transaction ends.
 -- Index: tenants_pkey, tenant_deletions_pkey.
@@ -88,7 +93,8 @@ select (f.session).*, f.latest_run from activate_session(
 ) f;
 
 -- name: fail_spawn
--- Changes nothing if the session is no longer PROVISIONING. Locks the session. Index:
--- sessions_pkey.
-update sessions set state = 'SPAWN_FAILED', failure = %(failure)s, end_time = now()
+-- Changes nothing if the session is no longer PROVISIONING. Locks the session. A failure that is
+-- not final gives the request_id back. Index: sessions_pkey.
+update sessions set state = 'SPAWN_FAILED', failure = %(failure)s, end_time = now(),
+                    request_id = case when %(is_final)s then request_id end
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'

@@ -91,10 +91,13 @@ class SessionServiceServicer:
     def SpawnSession(self, request, context):
         """Spawns a session. On return the files are stored, the transcript exists and the run is queued,
         all durably. On failure nothing is left except the record of the failure.
-        - The same `request_id` with the same payload returns the same answer, for 24 h at least, also
-        if the first call failed after the session was created. With another payload: ALREADY_EXISTS
-        REQUEST_ID_REUSED. While the first call is still running: ABORTED SPAWN_IN_PROGRESS, after
-        waiting for it within the deadline. After the session was deleted: NOT_FOUND.
+        - The same `request_id` with the same payload returns the same answer, for 24 h at least. A
+        failure is returned again if the request would fail again: a refusal, bad input, a kill. With
+        another payload: ALREADY_EXISTS REQUEST_ID_REUSED. After the session was deleted: NOT_FOUND.
+        - The spawn goes on if the caller goes away or its deadline passes, and a repeat joins it: it
+        waits within its own deadline, then ABORTED SPAWN_IN_PROGRESS.
+        - If something was unavailable, the spawn is undone with UNAVAILABLE SPAWN_FAILED (or
+        PLUGIN_FAILED). Repeat the call with the same `request_id`: it starts over with a new session.
         - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
         AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
         RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such

@@ -1,0 +1,70 @@
+"""A spawn that an outage undid is repeated by the tool; the model hears of it only if it lasts."""
+
+from collections import deque
+from pathlib import Path
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_runner.clients import retry
+
+from tests.support.model_router.answers import calling, saying
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.waiting import eventually
+
+SPAWN = ("c1", "sessions_spawn", '{"task": "Read it."}')
+
+
+def undone(status: Status, count: int) -> deque[MeshError]:
+    """Return so many refusals of spawns that were undone."""
+    return deque(
+        MeshError(
+            Reason.SPAWN_FAILED,
+            "the spawn was undone",
+            status=status,
+            retry_after_seconds=0.01,
+            facts={"cause": "DEPENDENCY_UNAVAILABLE"},
+        )
+        for _ in range(count)
+    )
+
+
+async def result_of(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> message_pb2.Message:
+    mesh.answers.extend([calling(SPAWN), saying("Done.")])
+    mesh.queue_run(tools=("sessions_spawn",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized or mesh.failed or mesh.delays)
+    assert (mesh.failed, mesh.delays) == (None, [])
+    [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
+    return result
+
+
+async def test_SpawnSession__a_spawn_that_an_outage_undid_is_repeated_with_its_request_id(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 3)
+    result = await result_of(mesh, keys, tmp_path)
+    assert not result.is_error
+    assert (len(mesh.spawn_traces), len(mesh.spawns)) == (4, 1)
+
+
+async def test_SpawnSession__a_spawn_that_would_fail_again_is_not_repeated(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["SpawnSession"] = undone(Status.FAILED_PRECONDITION, 1)
+    result = await result_of(mesh, keys, tmp_path)
+    assert (result.is_error, len(mesh.spawn_traces)) == (True, 1)
+
+
+async def test_SpawnSession__the_model_hears_of_an_outage_that_lasts(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.1)
+    mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 1000)
+    result = await result_of(mesh, keys, tmp_path)
+    assert result.is_error
+    text = result.content[0].text.text
+    assert text.startswith("SPAWN_FAILED: the child was not spawned")
+    assert "(DEPENDENCY_UNAVAILABLE); spawn it again later" in text
