@@ -123,8 +123,9 @@ async def test_refused_key_ends_the_demo_with_one_line_that_does_not_show_it() -
 
     assert status == 1
     last = errors.strip().splitlines()[-1]
-    assert last.startswith("error: not so: ")
-    assert "ALL_CANDIDATES_FAILED" in last
+    # The first candidate is over its rate limit and could answer later; the demo does not wait for it.
+    assert last.startswith("error: no model answers: none of 2 candidates answered (")
+    assert "AUTH" in last
     assert "sk-secret" not in output + errors
     shutil.rmtree(re.findall(r"the logs are in (\S+)/mesh/logs", output)[0])
 

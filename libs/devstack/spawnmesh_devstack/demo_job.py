@@ -12,7 +12,9 @@ from spawnmesh.session.v1.session_pb2 import Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack import demo_plugin
@@ -21,6 +23,8 @@ from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
+
+_LOOK_EVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,7 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 mount_path="input",
             )
             spawned(session)
-            if not (await mesh.wait(session.session_id, job.timeout_seconds)).done:
-                raise StackError(f"{session.session_id} was not done after {job.timeout_seconds:g} s")
+            await _wait(mesh, session.session_id, job.timeout_seconds)
             return await _gather(mesh, session.session_id)
     except MeshError as error:
         raise StackError(f"the mesh refused: {error}") from error
@@ -113,10 +116,32 @@ async def _register_plugin(stack: Stack, mesh: Mesh, tenant_id: str) -> None:
     await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
 
 
-async def _gather(mesh: Mesh, parent_id: str) -> Done:
+async def _wait(mesh: Mesh, session_id: str, timeout_seconds: float) -> None:
+    """Wait until the session is done. Raise StackError if the time is over, or no model answers.
+
+    The mesh would wait for a model until the run's deadline. A person at the terminal would not.
+    """
+    deadline = monotonic_seconds() + timeout_seconds
+    while (left := deadline - monotonic_seconds()) > 0:
+        if (await mesh.wait(session_id, min(left, _LOOK_EVERY_SECONDS))).done:
+            return
+        for session in await _family(mesh, session_id):
+            delay = session.latest_run.delay
+            if delay.reason == Reason.ALL_CANDIDATES_FAILED:
+                raise StackError(f"no model answers: {delay.message}")
+    raise StackError(f"{session_id} was not done after {timeout_seconds:g} s")
+
+
+async def _family(mesh: Mesh, parent_id: str) -> list[Session]:
+    """Return the session and its descendants, parents before children."""
     sessions = [await mesh.session(parent_id)]
     for session in sessions:  # the list grows in the loop: children follow their parents
         sessions += [child async for child in mesh.sessions(parent_session_id=session.session_id)]
+    return sessions
+
+
+async def _gather(mesh: Mesh, parent_id: str) -> Done:
+    sessions = await _family(mesh, parent_id)
     return Done(
         sessions=sessions,
         transcripts={

@@ -12,6 +12,9 @@ from spawnmesh_model_router.domain.events import Outcomes
 from spawnmesh_model_router.domain.policy import Exceeded
 from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS, FailoverReason
 
+_MAX_NAMED_CANDIDATES = 4
+"""A message names at most this many candidates. The facts name all."""
+
 
 def unknown_model(name: str) -> MeshError:
     """Return the error for a name that resolves to no configured model. No provider was called."""
@@ -40,7 +43,8 @@ def all_candidates_failed(outcomes: Outcomes, retry_after_seconds: float) -> Mes
     """
     return MeshError(
         Reason.ALL_CANDIDATES_FAILED,
-        f"none of {len(outcomes)} candidates answered; call again later or name other models",
+        f"none of {len(outcomes)} candidates answered ({_listed(outcomes)});"
+        " call again later or name other models",
         retry_after_seconds=retry_after_seconds,
         facts={TRANSIENT_FACT: transient_fact(_may_answer_later(outcomes)), **_facts(outcomes)},
     )
@@ -72,6 +76,12 @@ def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outco
             **_facts(outcomes),
         },
     )
+
+
+def _listed(outcomes: Outcomes) -> str:
+    named = [f"{model} {outcome}" for model, outcome in outcomes[:_MAX_NAMED_CANDIDATES]]
+    more = len(outcomes) - len(named)
+    return "; ".join([*named, f"and {more} more"] if more else named)
 
 
 def _may_answer_later(outcomes: Outcomes) -> bool:
