@@ -1,5 +1,6 @@
 """A run that meets an outage goes back to the queue; one that can never succeed fails."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -143,4 +144,37 @@ async def test_ReleaseRun__a_run_that_was_lost_is_not_delayed(
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.released_claims)
+    assert (mesh.delays, mesh.failed, mesh.released) == ([], None, [])
+
+
+async def test_ReleaseRun__a_run_whose_lease_ran_out_in_an_outage_is_released_after_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(saying("Done."))
+    mesh.hold_model = asyncio.Event()
+    mesh.refusals["HeartbeatRun"] = away()
+    mesh.refusals["ReleaseRun"] = away()
+    mesh.queue_run(lease_seconds=0.3)
+    async with running_runner(mesh, keys, tmp_path):
+        # More tries than the time for other calls would allow: the outage is longer than that.
+        await eventually(lambda: len(mesh.refusals["ReleaseRun"]) <= 997)
+        assert (mesh.delays, mesh.failed, mesh.finalized) == ([], None, None)
+        mesh.refusals["ReleaseRun"].clear()
+        await eventually(lambda: mesh.delays)
+    [delay] = mesh.delays
+    assert delay.reason == "DEPENDENCY_UNAVAILABLE"
+    assert (mesh.released, mesh.model_cancelled) == ([1], True)
+
+
+async def test_ReleaseRun__a_run_that_another_runner_has_after_an_outage_is_left_to_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(saying("Done."))
+    mesh.hold_model = asyncio.Event()
+    mesh.refusals["HeartbeatRun"] = away()
+    mesh.refusals["ReleaseRun"] = deque([MeshError(Reason.RUN_LEASE_LOST, "epoch 2 has it")])
+    mesh.queue_run(lease_seconds=0.3)
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.released_claims)
+    assert not mesh.refusals["ReleaseRun"]
     assert (mesh.delays, mesh.failed, mesh.released) == ([], None, [])

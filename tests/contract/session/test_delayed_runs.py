@@ -60,6 +60,17 @@ async def test_ReleaseRun__a_delayed_run_is_claimed_after_its_pause_and_uses_no_
             assert run.run_id not in {other.run.run_id for other in earlier}
 
 
+async def test_ReleaseRun__a_run_whose_lease_ran_out_unclaimed_uses_no_attempt(open_mesh: OpenMesh) -> None:
+    async with open_mesh(max_run_attempts=1, lease_ttl_seconds=0.001) as mesh:
+        await mesh.create_tenant()
+        session = await mesh.spawn()
+        held = await mesh.claim(session.session_id)
+        run = await delay(mesh, held)
+        assert (run.state, run.attempt_count) == (session_pb2.RUN_STATE_QUEUED, 0)
+        again = await mesh.claim(session.session_id)
+        assert (again.run.attempt_count, again.run.epoch) == (1, 2)
+
+
 async def test_ReleaseRun__the_pause_doubles_and_is_at_least_what_was_asked_for(mesh: Mesh) -> None:
     session = await mesh.spawn()
     await delay(mesh, await mesh.claim(session.session_id))

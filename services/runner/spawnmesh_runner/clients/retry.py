@@ -34,19 +34,28 @@ async def call_with_retry(
     request: RequestT,
     *,
     timeout_seconds: float = CALL_SECONDS,
+    give_up_after_seconds: float | None = None,
 ) -> ResponseT:
     """Make an idempotent call, with retries as in `retry_transient`.
 
     `timeout_seconds` limits each attempt.
     """
-    return await retry_transient(lambda: peer.unary(method, request, timeout_seconds=timeout_seconds))
+    return await retry_transient(
+        lambda: peer.unary(method, request, timeout_seconds=timeout_seconds),
+        give_up_after_seconds=give_up_after_seconds,
+    )
 
 
-async def retry_transient(call: Callable[[], Awaitable[T]], transient: tuple[Reason, ...] = TRANSIENT) -> T:
+async def retry_transient(
+    call: Callable[[], Awaitable[T]],
+    transient: tuple[Reason, ...] = TRANSIENT,
+    *,
+    give_up_after_seconds: float | None = None,
+) -> T:
     """Make an idempotent call, and repeat it while the error is transient.
 
-    Raises the first other MeshError, or the last transient one GIVE_UP_AFTER_SECONDS after the
-    first.
+    Raises the first other MeshError, or the last transient one `give_up_after_seconds` after the
+    first, by default GIVE_UP_AFTER_SECONDS.
     """
 
     async def attempt() -> T:  # tenacity awaits only what it knows to be a coroutine function.
@@ -55,7 +64,7 @@ async def retry_transient(call: Callable[[], Awaitable[T]], transient: tuple[Rea
     attempts = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, MeshError) and is_passing(error, transient)),
         wait=backoff,
-        stop=_StopAfterFirstFailure(),
+        stop=_StopAfterFirstFailure(give_up_after_seconds or GIVE_UP_AFTER_SECONDS),
         reraise=True,
         sleep=asyncio.sleep,
     )
@@ -80,15 +89,16 @@ def mesh_error_of(state: RetryCallState) -> MeshError:
 
 
 class _StopAfterFirstFailure(stop_base):
-    """Stop before a pause that would end GIVE_UP_AFTER_SECONDS after the first failure.
+    """Stop before a pause that would end `after_seconds` after the first failure.
 
     The duration of the first attempt does not count: a model may have answered for minutes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after_seconds: float) -> None:
+        self._after_seconds = after_seconds
         self._first: float | None = None
 
     def __call__(self, retry_state: RetryCallState) -> bool:
         failed = retry_state.outcome_timestamp or 0.0
         self._first = failed if self._first is None else self._first
-        return failed + retry_state.upcoming_sleep - self._first > GIVE_UP_AFTER_SECONDS
+        return failed + retry_state.upcoming_sleep - self._first > self._after_seconds

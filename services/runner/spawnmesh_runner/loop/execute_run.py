@@ -34,6 +34,9 @@ log = structlog.get_logger()
 # Without the release another runner claims the run one lease later, so the process need not wait
 # longer for it.
 _RELEASE_SECONDS = 3.0
+# A run token lives about as long. While the session service is away, no slot of the runner could
+# be used anyway.
+_HAND_BACK_SECONDS = 300.0
 
 
 async def execute_run(
@@ -45,7 +48,9 @@ async def execute_run(
 
     - When cancelled, release the run to the queue.
     - When something that it needs is unavailable, release it to be tried again later.
-    - When the run is lost, stop without another write.
+    - When an outage kept the lease from being renewed, stop, and release it when the outage is
+      over, unless another runner has it by then.
+    - When the run is lost otherwise, stop without another write.
 
     In every case the workspace is removed and the writer claim released. Raises nothing but
     CancelledError: a failed run does not fail the runner.
@@ -81,6 +86,8 @@ async def execute_run(
                     span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
         except LeaseLost as lost:
             log.warning("run lost", why=str(lost))
+            if lost.outage is not None:
+                await _hand_back(claimed, peers, lost.outage)
         except asyncio.CancelledError:
             await _release(claimed, peers)
             raise
@@ -150,14 +157,24 @@ async def _fail(claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, e
             log.warning("failure not reported", reason=refused.reason.value)
 
 
-async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
+async def _hand_back(claimed: pb.ClaimedRun, peers: Peers, outage: MeshError) -> None:
+    """Release a run whose lease ran out in an outage, so that the outage uses no attempt of it."""
+    delay = Delay(outage.reason.value, "the lease could not be renewed: the session service was away", 0.0)
+    await _delay(claimed, peers, delay, give_up_after_seconds=_HAND_BACK_SECONDS)
+
+
+async def _delay(
+    claimed: pb.ClaimedRun, peers: Peers, delay: Delay, *, give_up_after_seconds: float | None = None
+) -> None:
     log.warning("run delayed", reason=delay.reason, detail=delay.message)
     request = pb.ReleaseRunRequest(
         epoch=claimed.run.epoch, delay=pb.ReleaseDelay(reason=delay.reason, message=delay.message)
     )
     request.delay.min_pause.FromMilliseconds(int(delay.min_pause_seconds * 1000))
     try:
-        await call_with_retry(peers.session, peers.runs.ReleaseRun, request)
+        await call_with_retry(
+            peers.session, peers.runs.ReleaseRun, request, give_up_after_seconds=give_up_after_seconds
+        )
     except MeshError as refused:
         # The next runner claims it when the lease ends.
         if not refused_with(refused, *RUN_LOST):

@@ -19,7 +19,14 @@ _LOST = (*RUN_LOST, Reason.TOKEN_EXPIRED)
 
 
 class LeaseLost(Exception):
-    """The run is over, another runner has it, or the lease was not renewed in time."""
+    """The run is over, another runner has it, or the lease was not renewed in time.
+
+    In the last case `outage` is the error of the last heartbeat, and no runner may have it yet.
+    """
+
+    def __init__(self, why: str, outage: MeshError | None = None) -> None:
+        super().__init__(why)
+        self.outage = outage
 
 
 async def work_under_lease(
@@ -45,16 +52,16 @@ async def work_under_lease(
     except BaseExceptionGroup as errors:
         lost, _ = errors.split(lambda error: isinstance(error, LeaseLost) or refused_with(error, *_LOST))
         if lost is not None:
-            raise LeaseLost(_why(lost)) from errors
+            first = _first_of(lost)
+            raise LeaseLost(str(first), getattr(first, "outage", None)) from errors
         raise errors.exceptions[0] from None
 
 
-def _why(lost: BaseExceptionGroup[BaseException]) -> str:
-    """Return the text of the first error."""
+def _first_of(lost: BaseExceptionGroup[BaseException]) -> BaseException:
     first = lost.exceptions[0]
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
-    return str(first)
+    return first
 
 
 async def _heartbeat(
@@ -76,7 +83,8 @@ async def _heartbeat(
             # The session service counts from its response, which is later than this request. So the
             # lease is never longer here than in the service.
             if sent + pause - renewed >= lease_seconds:
-                raise LeaseLost(f"the lease could not be renewed in time: {error.reason}") from error
+                why = f"the lease could not be renewed in time: {error.reason}"
+                raise LeaseLost(why, outage=error) from error
             pause = min(pause, lease_seconds / 10)
         else:
             renewed = sent

@@ -168,6 +168,7 @@ class RunServiceServicer:
     def ReleaseRun(self, request, context):
         """Returns the run to the queue, for a runner that must stop, or that cannot work because something
         it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+        The lease may have run out, as long as no other runner has claimed the run.
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is

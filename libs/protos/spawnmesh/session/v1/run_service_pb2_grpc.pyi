@@ -100,6 +100,7 @@ class RunServiceStub:
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+    The lease may have run out, as long as no other runner has claimed the run.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
@@ -178,6 +179,7 @@ class RunServiceAsyncStub(RunServiceStub):
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+    The lease may have run out, as long as no other runner has claimed the run.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
@@ -295,6 +297,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_service_pb2.ReleaseRunResponse, _abc.Awaitable[_run_service_pb2.ReleaseRunResponse]]:
         """Returns the run to the queue, for a runner that must stop, or that cannot work because something
         it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
+        The lease may have run out, as long as no other runner has claimed the run.
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
