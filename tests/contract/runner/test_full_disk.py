@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -37,10 +38,15 @@ def fill(disk: Path) -> Path:
 
 
 async def check(port: int, name: str) -> int:
+    """Return the status of the check; SERVICE_UNKNOWN before the runner has looked for the first time."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         request = health_pb2.HealthCheckRequest(service=name)
-        answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
-    return int(answer.status)
+        try:
+            return int((await health_pb2_grpc.HealthStub(channel).Check(request, timeout=30)).status)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 async def test_ClaimRuns__no_run_is_claimed_while_the_disk_is_full(

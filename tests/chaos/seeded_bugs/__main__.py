@@ -1,0 +1,47 @@
+"""`make seeded-bugs`: seed each bug into a copy of the repository, and see that a test fails."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.seeded_bugs.bugs import SEEDED_BUGS, SeededBug
+from tests.chaos.seeded_bugs.sandbox import Sandbox, make_sandbox
+
+
+def main() -> int:
+    """Print a line for each bug. Return 1 if a bug was not caught, or a test fails without one."""
+    folder = Path(tempfile.mkdtemp(prefix="spawnmesh-bugs-"))
+    folder.chmod(0o755)  # PostgreSQL runs as another account, and must reach what is in it.
+    sandbox = make_sandbox(folder)
+    tests = sorted({path for bug in SEEDED_BUGS for path in bug.tests})
+    log = folder / "without-a-bug.log"
+    if sandbox.run_tests(tests, log) != 0:
+        print(f"the tests fail without a bug; see {log}")
+        print(f"0 passed, {len(SEEDED_BUGS)} failed")
+        return 1
+    caught = sum(_is_caught(sandbox, folder, number, bug) for number, bug in enumerate(SEEDED_BUGS, 1))
+    missed = len(SEEDED_BUGS) - caught
+    if missed:
+        print(f"the output of the tests is in {folder}")
+    else:
+        shutil.rmtree(folder)
+    print(f"{caught} passed, {missed} failed")
+    return 1 if missed else 0
+
+
+def _is_caught(sandbox: Sandbox, folder: Path, number: int, bug: SeededBug) -> bool:
+    log = folder / f"bug-{number}.log"
+    with sandbox.seeded(bug):
+        code = sandbox.run_tests(bug.tests, log)
+    failed = [line for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
+    # A bug must fail a test, and not keep tests from being collected.
+    caught = code != 0 and bool(failed) and all(line.startswith("FAILED") for line in failed)
+    print(f"{'caught' if caught else 'MISSED'}  {bug.name}", flush=True)
+    for line in failed[:1]:
+        print(f"        {line.split(' - ')[0]}", flush=True)
+    return caught
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The seeded bugs: what each changes in the product, and the tests that must catch it."""
+
+from dataclasses import dataclass
+
+_SESSION = "services/session/spawnmesh_session"
+_TRANSCRIPT = "services/transcript/spawnmesh_transcript"
+_ROUTER = "services/model-router/spawnmesh_model_router"
+_BLOBS = "services/attachment-blob/spawnmesh_attachment_blob"
+_RUNNER = "services/runner/spawnmesh_runner"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A replacement in a file. The old text occurs in it once."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeededBug:
+    """A bug, and the files of tests of which at least one must fail with it."""
+
+    name: str
+    changes: tuple[Change, ...]
+    tests: tuple[str, ...]
+
+
+SEEDED_BUGS = (
+    SeededBug(
+        "a queued message counts as delivered",
+        (
+            Change(
+                f"{_SESSION}/store/inbox.sql",
+                "insert into inbox_messages (tenant_id, session_id, key, text, child_session_id,"
+                " child_run_state, create_time)",
+                "insert into inbox_messages (tenant_id, session_id, key, text, child_session_id,"
+                " child_run_state, create_time, acknowledge_time)",
+            ),
+            Change(
+                f"{_SESSION}/store/inbox.sql",
+                "        clock_timestamp())\n",
+                "        clock_timestamp(), clock_timestamp())\n",
+            ),
+        ),
+        ("tests/contract/session/test_messages.py",),
+    ),
+    SeededBug(
+        "the end of a spawn is not published when staging fails",
+        (
+            Change(
+                f"{_SESSION}/operations/spawn_undo.py",
+                "if (session.gate_passed or passed_gate) and not is_published:",
+                'if failure.step != "provision" and (session.gate_passed or passed_gate) and not is_published:',
+            ),
+        ),
+        ("tests/chaos/test_spawn_failures.py", "tests/contract/session/test_spawn_undone.py"),
+    ),
+    SeededBug(
+        "a claim is compared by > in place of >=, so a runner that repeats its claim loses it",
+        (
+            Change(
+                f"{_TRANSCRIPT}/migrations/0001_transcript.sql",
+                "and (writer_epoch < p_epoch or (writer_epoch = p_epoch and writer_run_id = p_run_id));\n"
+                "    is_moved := found;",
+                "and writer_epoch < p_epoch;\n    is_moved := found;",
+            ),
+        ),
+        ("tests/contract/transcript/test_writers.py",),
+    ),
+    SeededBug(
+        "a heartbeat does not renew the deadline of the lease",
+        (
+            Change(
+                f"{_SESSION}/store/work_queue.sql",
+                "update work_queue set due_time = now() + %(lease_ttl)s::interval, leased = true\n"
+                "where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s\n"
+                "returning due_time",
+                "update work_queue set leased = true\n"
+                "where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s\n"
+                "returning now() + %(lease_ttl)s::interval as due_time",
+            ),
+        ),
+        ("tests/contract/session/test_runs.py",),
+    ),
+    SeededBug(
+        "what a later attempt did replaces what earlier attempts did",
+        (
+            Change(
+                f"{_ROUTER}/domain/partial.py",
+                "done = [partial for partial in partials if partial is not None]",
+                "done = [partial for partial in partials if partial is not None][-1:]",
+            ),
+        ),
+        ("tests/unit/model_router/test_images_partial.py", "tests/contract/model_router/test_partial.py"),
+    ),
+    SeededBug(
+        "a late heartbeat of a lost runner is accepted",
+        (Change(f"{_SESSION}/rpc/heartbeat_run.py", "        require_lease(run, request.epoch)\n", ""),),
+        ("tests/contract/session/test_runs.py",),
+    ),
+    SeededBug(
+        "the announcement to the parent is written after the transaction that ends the run",
+        (
+            Change(
+                f"{_SESSION}/operations/run_termination.py",
+                "        if locked.parent is not None:\n",
+                '        if locked.parent is not None and outcome.state != "SUCCEEDED":\n',
+            ),
+            Change(
+                f"{_SESSION}/operations/finalize_saga.py",
+                "        run = await ended.fetch() if ended is not None else locked.run\n",
+                "        run = await ended.fetch() if ended is not None else locked.run\n"
+                "        if ended is not None and locked.parent is not None:\n"
+                "            async with self.database.pipelined(tenant_id) as connection:\n"
+                "                await self.terminator._announce(\n"
+                "                    connection, tenant_id, locked.parent, locked.run, outcome, draft.text\n"
+                "                )\n",
+            ),
+        ),
+        ("tests/chaos/test_finalize_faults.py",),
+    ),
+    SeededBug(
+        "a release deletes bytes that another set refers to",
+        (
+            Change(
+                f"{_BLOBS}/migrations/0001_attachment_blob.sql",
+                "f.sha256 between p_sha256 and p_sha256 and f.set_id <> p_but_set_id\n"
+                "        and (\n"
+                "            select s.state from sets s where s.tenant_id = f.tenant_id and s.set_id = f.set_id\n"
+                "        ) <> 'RELEASED'\n",
+                "f.sha256 between p_sha256 and p_sha256 and false\n",
+            ),
+        ),
+        ("tests/contract/attachment_blob/test_release_set.py",),
+    ),
+    SeededBug(
+        "a repeat of a spawn draws a new request_id",
+        (
+            Change(
+                f"{_RUNNER}/tools/sessions_spawn.py",
+                "        request_id=scope.request_id,\n",
+                "        request_id=f'{scope.request_id}-{id(attachments)}-{asyncio.get_running_loop().time()}',\n",
+            ),
+            Change(
+                f"{_RUNNER}/tools/sessions_spawn.py",
+                "async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:\n",
+                "import asyncio\n\n\nasync def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:\n",
+            ),
+        ),
+        ("tests/contract/runner/test_interrupted_spawns.py", "tests/contract/runner/test_repeated_calls.py"),
+    ),
+    SeededBug(
+        "a later, smaller Retry-After shortens a cooldown",
+        (
+            Change(
+                f"{_ROUTER}/domain/cooldown.py",
+                "if existing is not None and existing.active(now) and existing.until >= now + duration:",
+                "if existing is not None and existing.active(now) and duration <= timedelta():",
+            ),
+            Change(
+                f"{_ROUTER}/store/cooldowns.sql",
+                "set until_time = greatest(c.until_time, excluded.until_time),",
+                "set until_time = excluded.until_time,",
+            ),
+        ),
+        ("tests/contract/model_router/test_cooldown.py",),
+    ),
+)
