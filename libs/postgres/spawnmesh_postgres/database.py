@@ -37,6 +37,9 @@ _HAS_TRANSACTION_TIMEOUT = 170_000
 # A server that answers needs milliseconds; otherwise the connection is closed.
 _ROLLBACK_SECONDS = 1.0
 
+# A server that answers makes a connection in milliseconds. The pool itself waits longer.
+_CONNECT_WAIT_SECONDS = 1.5
+
 _NO_METER = NoOpMeter("spawnmesh")
 
 _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
@@ -117,8 +120,10 @@ class Database:
 
     async def _acquire(self) -> Connection:
         requested = perf_counter()
+        # While none is in use, none will be returned: then a caller waits only for one to be made.
+        wait_seconds = self._pool.timeout if self._in_use else min(self._pool.timeout, _CONNECT_WAIT_SECONDS)
         try:
-            while is_stale(connection := await self._pool.getconn()):
+            while is_stale(connection := await self._pool.getconn(wait_seconds)):
                 await connection.close()
                 await self._pool.putconn(connection)  # The pool replaces it.
         except PoolTimeout as error:
@@ -303,7 +308,7 @@ async def open_database(
 
     If all `max_connections` are in use, a caller waits `wait_seconds` and then gets
     psycopg_pool.PoolTimeout. Opening does not wait for the server: a process starts while its
-    database is down, and answers UNAVAILABLE until it is up. `pooled` is for a DSN through a pooler
+    database is down, and answers UNAVAILABLE, within two seconds, until it is up. `pooled` is for a DSN through a pooler
     in transaction mode: the pool keeps no state on connections, and the role sets the timeouts.
     """
     arguments: dict[str, Any] = {

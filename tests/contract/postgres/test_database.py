@@ -146,6 +146,16 @@ async def test_server_that_is_not_there_is_unavailable() -> None:
     assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
 
 
+async def test_server_that_is_not_there_is_reported_long_before_an_exhausted_pool_would_be() -> None:
+    dsn = "postgresql://nobody@127.0.0.1:1/none"
+    async with (
+        asyncio.timeout(60),
+        open_database(dsn, name="test", max_connections=2, wait_seconds=3600) as absent,
+    ):
+        with pytest.raises(psycopg.OperationalError):
+            await notes(absent, "acme")
+
+
 async def test_defect_of_ours_is_not_explained_away(database: Database) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable) as caught:
         async with database.transaction("acme") as connection:
