@@ -105,6 +105,7 @@ class S3Server:
             await until_ready(server, lambda: self._serves(http), _START_SECONDS)
             if self._endpoint is None:
                 await until_ready(server, lambda: self._shares_volumes(http), _START_SECONDS)
+            await until_ready(server, lambda: self._stores(http), _START_SECONDS)
         address = f"{LOOPBACK}:{self._s3_port}"
         self._endpoint = S3Endpoint(address, access_key, secret_key, f"http://{address}", _ROLE_ARN, _REGION)
         self._report(f"S3 is ready on {address}")
@@ -223,6 +224,15 @@ class S3Server:
                 return True
             async with http.get(grow) as grown:
                 return grown.ok
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def _stores(self, http: aiohttp.ClientSession) -> bool:
+        """Store a file. After a restart the master knows the volumes later than the server."""
+        probe = f"http://{LOOPBACK}:{self._filer_port}/etc/spawnmesh/ready?collection={_COLLECTION}"
+        try:
+            async with http.put(probe, data=b"ready") as stored:
+                return stored.ok
         except (aiohttp.ClientError, TimeoutError):
             return False
 

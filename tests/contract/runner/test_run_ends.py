@@ -148,7 +148,8 @@ async def test_HeartbeatRun__a_lease_not_renewed_in_time_is_lost(
     mesh.queue_run(lease_seconds=0.6)
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.model_cancelled and not workspaces(tmp_path))
-    assert (mesh.failed, mesh.released) == (None, [])
+        await eventually(lambda: mesh.released)
+    assert (mesh.failed, mesh.released) == (None, [1])
 
 
 async def test_HeartbeatRun__transient_refusals_keep_the_lease(
