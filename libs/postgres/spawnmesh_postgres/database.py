@@ -308,8 +308,9 @@ async def open_database(
 
     If all `max_connections` are in use, a caller waits `wait_seconds` and then gets
     psycopg_pool.PoolTimeout. Opening does not wait for the server: a process starts while its
-    database is down, and answers UNAVAILABLE, within two seconds, until it is up. `pooled` is for a DSN through a pooler
-    in transaction mode: the pool keeps no state on connections, and the role sets the timeouts.
+    database is down, and answers UNAVAILABLE, within two seconds, until it is up. `pooled` is for
+    a DSN through a pooler in transaction mode: the pool keeps no state on connections, and the role
+    sets the timeouts.
     """
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
