@@ -66,3 +66,14 @@ def mesh_services() -> tuple[ServiceDescriptor, ...]:
 def repeatable(method: MethodDescriptor) -> bool:
     """Return whether the contract allows a client to repeat the RPC when no answer arrived."""
     return method.GetOptions().idempotency_level in _REPEATABLE
+
+
+@cache
+def repeatable_paths() -> frozenset[str]:
+    """Return the paths, `/<service>/<method>`, of all RPCs that may be repeated."""
+    return frozenset(
+        f"/{service.full_name}/{method.name}"
+        for service in mesh_services()
+        for method in service.methods
+        if repeatable(method)
+    )

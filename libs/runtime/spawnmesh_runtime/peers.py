@@ -1,5 +1,6 @@
 """Calls to other services of the mesh, with trace, token, deadline and typed errors."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -16,8 +18,10 @@ from spawnmesh_runtime.impersonation import outgoing_token
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.method_paths import MethodPathChannel
+from spawnmesh_runtime.methods import repeatable_paths
 from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.reloading_channel import ReloadingChannel
+from spawnmesh_runtime.renewable_channel import RenewableChannel
+from spawnmesh_runtime.silence_probe import SilenceProbe, WaitingCall
 from spawnmesh_runtime.telemetry import traceparent_of
 from spawnmesh_runtime.wire_errors import error_from
 
@@ -31,12 +35,14 @@ R = TypeVar("R")
 class Peer:
     """A channel to a service. `name` appears in errors and telemetry.
 
-    Create stubs on `channel`, and call their methods with `unary` and `stream`.
+    Create stubs on `channel`, and call their methods with `unary` and `stream`. The probe, if there
+    is one, looks for replicas that do not answer.
     """
 
     name: str
     channel: grpc.aio.Channel
     process: Process
+    probe: SilenceProbe | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.channel, MethodPathChannel):
@@ -59,8 +65,10 @@ class Peer:
         try:
             if isinstance(request, AsyncIterator):
                 answer = await call_client_stream(method, request, timeout=timeout, metadata=metadata)
-            else:
+            elif self.probe is None:
                 answer = await method(request, timeout=timeout, metadata=metadata)
+            else:
+                answer = await _call_probed(self.probe, method, request, timeout, metadata)
             status = "OK"
         except grpc.aio.AioRpcError as error:
             status = error.code().name
@@ -79,11 +87,18 @@ class Peer:
         timeout = _shrunk(timeout_seconds)
         span = self._span(method)
         status = "CANCELLED"
+        waiting = WaitingCall()
         try:
             call = method(request, timeout=timeout, metadata=self._metadata(span))
             try:
+                if self.probe is not None:
+                    self.probe.waits(waiting)
                 async for message in call:
+                    if self.probe is not None:
+                        self.probe.answered(waiting)  # The reader may take its time.
                     yield message
+                    if self.probe is not None:
+                        self.probe.waits(waiting)
                 status = "OK"
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
@@ -91,6 +106,8 @@ class Peer:
             finally:
                 call.cancel()
         finally:
+            if self.probe is not None:
+                self.probe.answered(waiting)
             _end(span, status)
 
     def _span(self, method: Any) -> Span:
@@ -117,18 +134,41 @@ async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[P
 
     `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
     channel connects at the first call. A call fails at once if no replica accepts connections; it
-    is repeated only if its contract allows it.
+    is repeated only if its contract allows it. So is a call to a replica that has stopped
+    answering.
     """
-    files, options = process.tls, peer_options(process.settings)
-    channel = (
-        ReloadingChannel(target, files, options)
-        if files
-        else grpc.aio.insecure_channel(target, options=options)
-    )
+    channel = RenewableChannel(target, process.tls, peer_options(process.settings))
+    probe = SilenceProbe(name, channel)
     try:
-        yield Peer(name, channel, process)
+        yield Peer(name, channel, process, probe)
     finally:
+        await probe.close()
         await channel.close(None)
+
+
+async def _call_probed(
+    probe: SilenceProbe,
+    method: "grpc.aio.UnaryUnaryMultiCallable[Q, R]",
+    request: Q,
+    timeout: float,
+    metadata: tuple[tuple[str, str], ...],
+) -> R:
+    """Make the call. If its replica turns out to be silent, make it again elsewhere."""
+    path: str = method.path  # type: ignore[attr-defined]  # A `Method`.
+    give_up = monotonic_seconds() + timeout
+    while True:
+        call = method(request, timeout=timeout, metadata=metadata)
+        waiting = WaitingCall(call.cancel if path in repeatable_paths() else None)
+        probe.waits(waiting)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            timeout = give_up - monotonic_seconds()
+            if not waiting.was_left or (task is not None and task.cancelling()) or timeout <= 0:
+                raise
+        finally:
+            probe.answered(waiting)
 
 
 def _shrunk(timeout_seconds: float) -> float:

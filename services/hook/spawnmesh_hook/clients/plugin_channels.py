@@ -11,7 +11,7 @@ import grpc.aio
 from spawnmesh_runtime.channel_options import peer_options
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.reloading_channel import ReloadingChannel
+from spawnmesh_runtime.renewable_channel import RenewableChannel
 
 from spawnmesh_hook.domain.endpoints import Address, Endpoint
 
@@ -62,13 +62,8 @@ class PluginChannelPool:
 
     def _channel(self, target: str, authority: str) -> grpc.aio.Channel:
         """Open a channel to addresses, but with the plugin's name, which its certificate proves."""
-        files = self._process.tls
         options = [*peer_options(self._process.settings), ("grpc.default_authority", authority)]
-        return (
-            ReloadingChannel(target, files, options)
-            if files
-            else grpc.aio.insecure_channel(target, options=options)
-        )
+        return RenewableChannel(target, self._process.tls, options)
 
     async def _close_idle(self, max_idle: int) -> None:
         idle = [key for key, pooled in self._pool.items() if pooled.users == 0]

@@ -1,8 +1,8 @@
-"""A channel that follows the renewal of its TLS files.
+"""A channel that can connect anew, and does so when its TLS files are renewed.
 
-grpc reads the certificate of a channel once, when it creates the channel. This channel creates a
-new inner channel when the files change. Running calls stay on the old one, which closes after the
-last of them.
+grpc reads the certificate of a channel once, when it creates the channel, and keeps a connection
+whose peer is silent. This channel then creates a new inner channel. Running calls stay on the old
+one, which closes after the last of them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from spawnmesh_runtime.tls_files import TlsFiles, TlsMaterial
 class _Generation:
     """A channel with one certificate, and the number of its running calls."""
 
-    material: TlsMaterial
+    material: TlsMaterial | None
     channel: grpc.aio.Channel
     running: int = 0
     retired: bool = False
@@ -46,31 +46,39 @@ class _Generation:
             self.unused.set()
 
 
-class ReloadingChannel(grpc.aio.Channel):
-    """A channel to `target` with the newest certificate.
+class RenewableChannel(grpc.aio.Channel):
+    """A channel to `target`, with the newest certificate if it has TLS files.
 
     Each new call checks whether the files changed. Stubs on this channel stay valid.
     """
 
-    def __init__(self, target: str, files: TlsFiles, options: Sequence[tuple[str, str | int]]) -> None:
+    def __init__(self, target: str, files: TlsFiles | None, options: Sequence[tuple[str, str | int]]) -> None:
         self._target = target
         self._files = files
         self._options = list(options)
-        self._newest = self._create(files.current())
+        self._newest = self._create(self._current_material())
         self._retiring: dict[asyncio.Task[None], _Generation] = {}
 
     def generation(self) -> _Generation:
         """Return the inner channel for a new call."""
-        material = self._files.current()
-        if material is not self._newest.material:
-            old, self._newest = self._newest, self._create(material)
-            old.retire()
-            task = asyncio.create_task(_close_when_unused(old))
-            self._retiring[task] = old
-            task.add_done_callback(self._retiring.pop)
+        if self._current_material() is not self._newest.material:
+            self.renew()
         return self._newest
 
-    def _create(self, material: TlsMaterial) -> _Generation:
+    def renew(self) -> None:
+        """Make new calls on new connections. Running calls stay where they are."""
+        old, self._newest = self._newest, self._create(self._current_material())
+        old.retire()
+        task = asyncio.create_task(_close_when_unused(old))
+        self._retiring[task] = old
+        task.add_done_callback(self._retiring.pop)
+
+    def _current_material(self) -> TlsMaterial | None:
+        return None if self._files is None else self._files.current()
+
+    def _create(self, material: TlsMaterial | None) -> _Generation:
+        if material is None:
+            return _Generation(None, grpc.aio.insecure_channel(self._target, options=self._options))
         credentials = peer_credentials(material)
         return _Generation(
             material, grpc.aio.secure_channel(self._target, credentials, options=self._options)
@@ -121,7 +129,7 @@ class ReloadingChannel(grpc.aio.Channel):
 class _Method:
     """A method of a stub that starts each call on the newest inner channel."""
 
-    def __init__(self, channel: ReloadingChannel, shape: str, path: str, serializers: Any, more: Any) -> None:
+    def __init__(self, channel: RenewableChannel, shape: str, path: str, serializers: Any, more: Any) -> None:
         self._channel = channel
         self._make = (shape, serializers, more)
         self._path = path
