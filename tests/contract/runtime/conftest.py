@@ -15,6 +15,7 @@ import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -60,6 +61,25 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
         members.append({**member, "kid": f"{issuer}-1", "iss": issuer})
     (folder / "jwks.json").write_text(json.dumps({"keys": members[:-1]}))
     return Keys(folder)
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
+    """Receive spans over OTLP; yield the endpoint and the requests."""
+    received: list[Any] = []
+
+    class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+        async def Export(self, request: Any, context: Any) -> Any:
+            received.append(request)
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.aio.server()
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(Collector(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"http://127.0.0.1:{port}", received
+    await server.stop(None)
 
 
 @pytest.fixture
