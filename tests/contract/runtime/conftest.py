@@ -15,7 +15,6 @@ import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -30,6 +29,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
+from tests.support.otlp import open_collector
 from tests.support.runtime.plugin import Behavior, Plugin, allow, spawn_request
 
 ISSUERS = ("session", "hook", "transcript", "runner", "client", "stranger")
@@ -65,21 +65,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
-    """Receive spans over OTLP; yield the endpoint and the requests."""
-    received: list[Any] = []
-
-    class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            received.append(request)
-            return trace_service_pb2.ExportTraceServiceResponse()
-
-    server = grpc.aio.server()
-    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add(Collector(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield f"http://127.0.0.1:{port}", received
-    await server.stop(None)
+    """Receive spans over OTLP; give the endpoint and the requests."""
+    async with open_collector() as opened:
+        yield opened
 
 
 @pytest.fixture

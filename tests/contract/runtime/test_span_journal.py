@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import structlog
-from opentelemetry.proto.trace.v1 import trace_pb2
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.span_recovery import recover_spans
 from spawnmesh_runtime.telemetry import traced
 
+from tests.support.otlp import attributes, sent
 from tests.support.waiting import eventually
 
 # Each line that it reads takes it one step further.
@@ -89,26 +89,6 @@ async def go_on(running: asyncio.subprocess.Process) -> None:
     assert running.stdin is not None
     running.stdin.write(b"\n")
     await running.stdin.drain()
-
-
-def sent(received: list[Any]) -> list[tuple[str, trace_pb2.Span]]:
-    """Return each span with the name of its service."""
-    return [
-        (service_of(group), span)
-        for request in received
-        for group in request.resource_spans
-        for scope in group.scope_spans
-        for span in scope.spans
-    ]
-
-
-def service_of(group: trace_pb2.ResourceSpans) -> str:
-    [name] = [item.value.string_value for item in group.resource.attributes if item.key == "service.name"]
-    return name
-
-
-def attributes(span: trace_pb2.Span) -> dict[str, str | int]:
-    return {item.key: item.value.string_value or item.value.int_value for item in span.attributes}
 
 
 async def test_another_process_sends_the_spans_of_a_killed_process(
