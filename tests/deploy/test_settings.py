@@ -128,3 +128,19 @@ def test_numbers_are_told_as_the_process_reads_them(tmp_path: Path) -> None:
     ]
     told = {one["name"].removeprefix("SESSION_"): one.get("value") for one in container["env"]}
     assert {name: told[name] for name in wanted} == {name: str(value) for name, value in wanted.items()}
+
+
+def test_unsent_spans_are_kept_on_a_volume_that_outlives_the_container() -> None:
+    kept_on = {}
+    for name, deployment in of_kind("Deployment", "production").items():
+        pod = deployment["spec"]["template"]["spec"]
+        volatile = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
+        [container] = pod["containers"]
+        [folder] = [item["value"] for item in container["env"] if item["name"].endswith("_SPAN_JOURNAL_DIR")]
+        kept_on[name] = [
+            mount["name"]
+            for mount in container["volumeMounts"]
+            if folder.startswith(f"{mount['mountPath']}/") and mount["name"] in volatile
+        ]
+    assert len(kept_on) >= len(SERVICES)
+    assert set(map(tuple, kept_on.values())) == {("tmp",)}

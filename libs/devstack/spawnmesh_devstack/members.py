@@ -61,6 +61,7 @@ class Surroundings:
 
     keys: Path
     otlp_endpoint: str
+    span_journal_dir: Path
     databases: dict[str, ServiceDsn]
     targets: Mapping[str, str]
     s3: S3Server
@@ -168,7 +169,7 @@ def process_variables(service: str, port: int | None, keys: Path, otlp_endpoint:
 
 
 def _env(service: str, port: int | None, around: Surroundings) -> dict[str, str]:
-    own: dict[str, str] = {}
+    own = {"SPAN_JOURNAL_DIR": str(around.span_journal_dir)}
     if snake(service) in around.databases:
         own["DATABASE_URL"] = around.databases[snake(service)].app
     for peer in _PEERS.get(service, ()):

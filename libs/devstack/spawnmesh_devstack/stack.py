@@ -208,6 +208,7 @@ async def open_stack(
         around = Surroundings(
             keys=data_dir / "keys",
             otlp_endpoint=f"http://{LOOPBACK}:{port_of[OTLP]}",
+            span_journal_dir=data_dir / "spans",
             databases={},
             targets={service: _target(ports) for service, ports in ports_of.items()},
             s3=s3,

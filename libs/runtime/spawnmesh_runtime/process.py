@@ -16,9 +16,6 @@ from typing import Any, TypeVar
 
 import uvloop
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import Tracer
 
 from spawnmesh_runtime.health import Health, open_health
@@ -30,6 +27,7 @@ from spawnmesh_runtime.shutdown import close_loop
 from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tls_files import TlsFiles, measure_expiry, tls_files
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+from spawnmesh_runtime.tracing import open_tracing
 from spawnmesh_runtime.workarounds.malloc_thresholds import fix_malloc_thresholds
 from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 
@@ -77,10 +75,9 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
     write_json_logs(service, settings.log_level)
     minter, verifier = _minter(service, settings), _verifier(service, settings)
     resource = _resource(service, settings)
-    provider = _tracer_provider(settings, resource)
-    tracer = provider.get_tracer("spawnmesh")
+    tracing, measuring = ExitStack(), ExitStack()
+    tracer = tracing.enter_context(open_tracing(settings, resource))
     use_tracer(tracer)
-    measuring = ExitStack()
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
         async with open_health(service, settings.health_listen) as health:
@@ -90,7 +87,7 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
             yield process
     finally:
         # Concurrently: each of them waits for a collector that does not answer.
-        await asyncio.gather(asyncio.to_thread(provider.shutdown), asyncio.to_thread(measuring.close))
+        await asyncio.gather(asyncio.to_thread(tracing.close), asyncio.to_thread(measuring.close))
 
 
 def run_process(main: Coroutine[Any, Any, T]) -> T:
@@ -185,21 +182,3 @@ def _resource(service: str, settings: ProcessSettings) -> Resource:
             "deployment.environment.name": settings.environment,
         }
     )
-
-
-def _tracer_provider(settings: ProcessSettings, resource: Resource) -> TracerProvider:
-    """Return the tracer provider.
-
-    Without an endpoint it records nothing, but it creates ids: logs and errors then have a trace
-    id.
-    """
-    sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
-    provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
-    if settings.otlp_endpoint:
-        # Imported only if it is used: the import is a tenth of the start time of a command.
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-        provider.add_span_processor(
-            BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5))
-        )
-    return provider

@@ -43,6 +43,12 @@ class ProcessSettings(BaseSettings):
     """`http://host:port` of an OTLP/gRPC collector; without it the process sends no
     traces or metrics.
     """
+    span_journal_dir: Path | None = None
+    """Directory in which the process notes spans that are not yet sent.
+
+    After a crash, the next process that uses the directory sends them. Processes may share it, and
+    it must outlive each of them. Without it, spans that are open at a crash are missing.
+    """
     metrics_listen: str | None = None
     """`host:port` that Prometheus scrapes; without it nothing listens.
 

@@ -3,9 +3,12 @@ and restarts.
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
+from time import time_ns
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -20,6 +23,7 @@ from opentelemetry.trace import (
     TraceFlags,
     Tracer,
 )
+from spawnmesh_core.errors import MeshError
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _tracer: ContextVar[Tracer] = ContextVar("spawnmesh_tracer", default=NoOpTracer())  # noqa: B039
@@ -36,21 +40,41 @@ def use_tracer(tracer: Tracer) -> None:
 async def traced(name: str, **attributes: AttributeValue) -> AsyncIterator[Span]:
     """Open an internal span for the block. `__` in the name of an attribute stands for `.`.
 
-    An exception marks the span as an error with the type of the exception. Its text is not
-    recorded, since it may contain content. Do not use it around a `yield`.
+    An exception marks the span as an error with the reason of a MeshError, or with the type of the
+    exception. Its text is not recorded, since it may contain content. Do not use it around a
+    `yield`.
     """
-    named = {key.replace("__", "."): value for key, value in attributes.items()}
-    span = _tracer.get().start_span(name, attributes=named)
+    span = _tracer.get().start_span(name, attributes=_named(attributes))
     token = otel_context.attach(trace.set_span_in_context(span))
     try:
         yield span
+    except CancelledError:
+        span.set_attribute("error.type", "CANCELLED")  # As in the spans of RPCs, this is no error.
+        raise
     except Exception as error:
-        span.set_attribute("error.type", type(error).__name__)
-        span.set_status(Status(StatusCode.ERROR))
+        mark_failed(span, error.reason.value if isinstance(error, MeshError) else type(error).__name__)
         raise
     finally:
         otel_context.detach(token)
         span.end()
+
+
+def mark_failed(span: Span, error_type: str) -> None:
+    """Mark the span as an error of this type."""
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def record_elapsed(name: str, elapsed: timedelta, **attributes: AttributeValue) -> None:
+    """Record an internal span that ends now and has lasted so long. `__` as in `traced`."""
+    end_time = time_ns()
+    start_time = end_time - elapsed // timedelta(microseconds=1) * 1000
+    span = _tracer.get().start_span(name, attributes=_named(attributes), start_time=start_time)
+    span.end(end_time)
+
+
+def _named(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    return {key.replace("__", "."): value for key, value in attributes.items()}
 
 
 def traceparent_of(span: Span) -> str:

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients import retry
@@ -53,6 +57,10 @@ def cut_off_session(mesh: ScriptedMesh) -> None:
 
 def cut_off_router(mesh: ScriptedMesh) -> None:
     mesh.answers.extendleft(away())
+
+
+def refuse_model(mesh: ScriptedMesh) -> None:
+    mesh.answers.append(MeshError(Reason.NOT_FOUND, "no such model"))
 
 
 @pytest.mark.parametrize("cut_off", [cut_off_window, cut_off_appends, cut_off_session, cut_off_router])
@@ -178,3 +186,30 @@ async def test_ReleaseRun__a_run_that_another_runner_has_after_an_outage_is_left
         await eventually(lambda: mesh.released_claims)
     assert not mesh.refusals["ReleaseRun"]
     assert (mesh.delays, mesh.failed, mesh.released) == ([], None, [])
+
+
+@pytest.mark.parametrize(
+    ("cut_off", "reason"), [(cut_off_router, Reason.DEPENDENCY_UNAVAILABLE), (refuse_model, Reason.NOT_FOUND)]
+)
+async def test_the_span_of_an_attempt_without_an_answer_is_an_error_with_its_reason(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, cut_off: Callable[[ScriptedMesh], None], reason: Reason
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    cut_off(mesh)
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, tracer=provider.get_tracer("test")):
+        await eventually(lambda: mesh.delays or mesh.failed)
+        await eventually(lambda: [span for span in exporter.get_finished_spans() if is_attempt(span)])
+    [attempt] = [span for span in exporter.get_finished_spans() if is_attempt(span)]
+    assert attempt.status.status_code is StatusCode.ERROR
+    assert (attempt.attributes or {})["error.type"] == reason.value
+    [report] = [
+        span for span in exporter.get_finished_spans() if span.name.endswith(("/FailRun", "/ReleaseRun"))
+    ]
+    assert report.parent is not None
+    assert report.parent.span_id == attempt.context.span_id
+
+
+def is_attempt(span: ReadableSpan) -> bool:
+    return span.name.startswith("invoke_agent ")

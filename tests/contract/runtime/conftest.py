@@ -29,6 +29,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
+from tests.support.otlp import open_collector
 from tests.support.runtime.plugin import Behavior, Plugin, allow, spawn_request
 
 ISSUERS = ("session", "hook", "transcript", "runner", "client", "stranger")
@@ -60,6 +61,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
         members.append({**member, "kid": f"{issuer}-1", "iss": issuer})
     (folder / "jwks.json").write_text(json.dumps({"keys": members[:-1]}))
     return Keys(folder)
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
+    """Receive spans over OTLP; give the endpoint and the requests."""
+    async with open_collector() as opened:
+        yield opened
 
 
 @pytest.fixture

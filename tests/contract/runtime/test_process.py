@@ -4,13 +4,10 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc.aio
 import pytest
 import structlog
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import continue_trace, current_trace_id, traced
@@ -48,24 +45,6 @@ async def main():
 
 run_process(main())
 """
-
-
-@pytest.fixture
-async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
-    received: list[Any] = []
-
-    class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            received.append(request)
-            return trace_service_pb2.ExportTraceServiceResponse()
-
-    server = grpc.aio.server()
-    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add(Collector(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield f"http://127.0.0.1:{port}", received
-    await server.stop(None)
 
 
 @pytest.fixture(autouse=True)

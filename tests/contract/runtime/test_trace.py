@@ -59,7 +59,7 @@ async def test_spans_of_two_hops_nest_in_the_stored_trace(
     }
     assert [span.kind for span in (inner_server, inner_client)] == [SpanKind.SERVER, SpanKind.CLIENT]
     assert [span.name for span in (inner_server, inner_client)] == [METHOD, METHOD]
-    assert dict(work.attributes or {}) == {"spawnmesh.attempt": 2, "error.type": "MeshError"}
+    assert dict(work.attributes or {}) == {"spawnmesh.attempt": 2, "error.type": "NOT_FOUND"}
     assert dict(inner_server.attributes or {}) == {
         "rpc.system": "grpc",
         "rpc.service": "spawnmesh.hook.v1.HookHandlerService",

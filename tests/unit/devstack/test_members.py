@@ -26,6 +26,7 @@ def around(tmp_path: Path) -> Surroundings:
     return Surroundings(
         keys=tmp_path,
         otlp_endpoint="http://127.0.0.1:2",
+        span_journal_dir=tmp_path / "spans",
         databases=databases,
         targets={name: f"127.0.0.1:{port}" for port, name in enumerate(SERVICES, 3)},
         s3=SimpleNamespace(endpoint=endpoint),

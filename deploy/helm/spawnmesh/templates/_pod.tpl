@@ -38,6 +38,7 @@ capabilities: {drop: [ALL]}
 {{- $own := dict
   "LISTEN" "0.0.0.0:50051"
   "HEALTH_LISTEN" "0.0.0.0:50052"
+  "SPAN_JOURNAL_DIR" "/tmp/spans"
   "SECRETS_DIR" "/run/secrets/spawnmesh"
   "SIGNING_KEY_FILE" "/run/secrets/tokens/signing.pem"
   "TOKEN_AUDIENCE" $root.Values.tokens.audience

@@ -9,15 +9,23 @@ from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import ReplaceableToken, use_token
-from spawnmesh_runtime.telemetry import continue_trace, traced
+from spawnmesh_runtime.telemetry import continue_trace, mark_failed, traced
 
 from spawnmesh_runner.clients.mcp.config import McpConfig, offered_servers
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.workspace import private_workspace
 from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
-from spawnmesh_runner.domain.failure import RUNNER_ERROR, Delay, describe_failure, find_delay, is_disk_full
+from spawnmesh_runner.domain.failure import (
+    RUNNER_ERROR,
+    Delay,
+    Failure,
+    describe_failure,
+    find_delay,
+    is_disk_full,
+)
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
@@ -44,7 +52,8 @@ async def execute_run(
 ) -> None:
     """Work on the run until its answer is accepted or it fails.
 
-    The work has the spawn's trace and the run's token.
+    The work has the spawn's trace and the run's token. Its span has the reason if there is no
+    answer.
 
     - When cancelled, release the run to the queue.
     - When something that it needs is unavailable, release it to be tried again later.
@@ -65,43 +74,44 @@ async def execute_run(
             epoch=claimed.run.epoch,
         ),
     ):
-        usage_total, start_seconds = UsageTotal(), monotonic_seconds()
-        try:
-            async with traced(
-                f"invoke_agent {claimed.agent.agent_id}",
-                gen_ai__operation__name="invoke_agent",
-                gen_ai__agent__id=claimed.agent.agent_id,
-                gen_ai__agent__name=claimed.agent.agent_id,
-                gen_ai__conversation__id=claimed.session.session_id,
-                gen_ai__request__model=next(iter(claimed.models), ""),
-                spawnmesh__run__id=claimed.run.run_id,
-                spawnmesh__parent_run__id=claimed.session.parent_run_id,
-                spawnmesh__spawn__depth=claimed.session.depth,
-                spawnmesh__attempt=claimed.run.attempt_count,
-            ) as span:
-                try:
-                    await _work(claimed, held, peers, settings, mcp, disk, usage_total, start_seconds)
-                finally:
-                    span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
-                    span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
-        except LeaseLost as lost:
-            log.warning("run lost", why=str(lost))
-            if lost.outage is not None:
-                await _hand_back(claimed, peers, lost.outage)
-        except asyncio.CancelledError:
-            await _release(claimed, peers)
-            raise
-        except Exception as error:  # noqa: BLE001 - _fail logs it
-            if is_disk_full(error):
-                disk.met_full()
-            delay = find_delay(error, seconds_left(claimed, start_seconds))
-            if delay is None:
-                await _fail(claimed, peers, usage_total, error)
-            else:
-                await _delay(claimed, peers, delay)
-        finally:
-            claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
-            await release_writer(peers, claimed.session.session_id, claim)
+        async with traced(
+            f"invoke_agent {claimed.agent.agent_id}",
+            gen_ai__operation__name="invoke_agent",
+            gen_ai__agent__id=claimed.agent.agent_id,
+            gen_ai__agent__name=claimed.agent.agent_id,
+            gen_ai__conversation__id=claimed.session.session_id,
+            gen_ai__request__model=next(iter(claimed.models), ""),
+            spawnmesh__run__id=claimed.run.run_id,
+            spawnmesh__parent_run__id=claimed.session.parent_run_id,
+            spawnmesh__spawn__depth=claimed.session.depth,
+            spawnmesh__attempt=claimed.run.attempt_count,
+        ) as span:
+            usage_total, start_seconds = UsageTotal(), monotonic_seconds()
+            try:
+                await _work(claimed, held, peers, settings, mcp, disk, usage_total, start_seconds)
+            except LeaseLost as lost:
+                log.warning("run lost", why=str(lost))
+                mark_failed(span, Reason.RUN_LEASE_LOST.value)
+                if lost.outage is not None:
+                    await _hand_back(claimed, peers, lost.outage)
+            except asyncio.CancelledError:
+                await _release(claimed, peers)
+                raise
+            except Exception as error:  # noqa: BLE001 - _fail logs it
+                if is_disk_full(error):
+                    disk.met_full()
+                delay = find_delay(error, seconds_left(claimed, start_seconds))
+                failure = describe_failure(error)
+                mark_failed(span, delay.reason if delay else failure.reason)
+                if delay is None:
+                    await _fail(claimed, peers, usage_total, failure, error)
+                else:
+                    await _delay(claimed, peers, delay)
+            finally:
+                span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
+                span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
+                claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
+                await release_writer(peers, claimed.session.session_id, claim)
 
 
 async def _work(
@@ -137,8 +147,9 @@ async def _work(
     await work_under_lease(peers, claimed, held, answer(), heartbeat_share=settings.heartbeat_share)
 
 
-async def _fail(claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, error: Exception) -> None:
-    failure = describe_failure(error)
+async def _fail(
+    claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, failure: Failure, error: Exception
+) -> None:
     if failure.reason == RUNNER_ERROR:
         log.error("run failed", reason=failure.reason, exc_info=error)
     else:

@@ -457,7 +457,8 @@ end
 $$;
 
 -- Takes at most p_limit claimable runs of sessions with one of the distinct runtimes p_runtimes, in
--- the scope of every tenant. Returns the ids of tenants and runs, in parallel arrays.
+-- the scope of every tenant. Returns the ids of tenants and runs, and how long each has been
+-- claimable, in parallel arrays.
 --   - Locks the rows taken and skips the rows that another claim holds.
 --   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
 --     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count.
@@ -469,7 +470,7 @@ $$;
 -- Index: work_queue_runtime_due_idx, work_queue_tenant_due_idx, work_queue_pkey.
 create function take_claimable_runs(
     p_every_tenant text, p_limit integer, p_lease_ttl interval, p_runtimes text[],
-    out tenant_ids text[], out run_ids text[], out others_took boolean
+    out tenant_ids text[], out run_ids text[], out waits interval[], out others_took boolean
 ) language plpgsql as $$
 declare
     ours text[];
@@ -523,7 +524,7 @@ begin
             order by due_time limit p_limit * 2
         ) d
     ), chosen as (
-        select d.tenant_id, d.subject_id
+        select d.tenant_id, d.subject_id, now() - d.due_time as wait
         from work_queue d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
         where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0
           and c.rank <= c.cap
@@ -535,9 +536,10 @@ begin
         set due_time = now() + p_lease_ttl, leased = true, attempts_left = attempts_left - 1
         from chosen
         where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
-        returning d.tenant_id, d.subject_id
+        returning d.tenant_id, d.subject_id, chosen.wait
     )
-    select array_agg(t.tenant_id), array_agg(t.subject_id) into tenant_ids, run_ids from taken t;
+    select array_agg(t.tenant_id), array_agg(t.subject_id), array_agg(t.wait)
+    into tenant_ids, run_ids, waits from taken t;
 end
 $$;
 

@@ -12,6 +12,7 @@ from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.telemetry import continue_trace, record_elapsed
 
 from spawnmesh_session.domain.agents import AgentProfile, require_agent
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
@@ -20,6 +21,7 @@ from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.run_release import release_run
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import agents, runs, work_queue
+from spawnmesh_session.store.work_queue import TakenRun
 
 _POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
 _CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
@@ -113,7 +115,7 @@ class RunClaimer:
             except Exception as error:  # noqa: BLE001 - the other runs are released all the same.
                 log.warning("run_not_released", run=one.run.run_id, error=error_label(error))
 
-    async def _claim_taken(self, request: ClaimRequest, taken: list[tuple[str, str]]) -> list[RunAssignment]:
+    async def _claim_taken(self, request: ClaimRequest, taken: list[TakenRun]) -> list[RunAssignment]:
         """Claim each run in a transaction of its own, which takes its locks in the common order.
 
         - A run that cannot be claimed waits until its lease has expired, and is failed after its
@@ -124,7 +126,8 @@ class RunClaimer:
         """
         claimed: list[RunAssignment] = []
         free_bytes: int | None = None
-        for tenant_id, run_id in taken:
+        for waiting in taken:
+            tenant_id, run_id = waiting.tenant_id, waiting.run_id
             try:
                 one = await self._claim_one(request, tenant_id, run_id, free_bytes)
             except _ResponseFull:
@@ -140,12 +143,28 @@ class RunClaimer:
                     await self._undo_take(tenant_id, run_id)
                 continue
             if one is not None:
-                self.metrics.claimed(one.run, was_held=one.was_held)
+                self._report(one, waiting.wait)
                 claimed.append(one)
                 free_bytes = max(
                     0, (request.max_bytes if free_bytes is None else free_bytes) - request.size_of(one)
                 )
         return claimed
+
+    def _report(self, one: RunAssignment, wait: timedelta) -> None:
+        """Count the claim, and show in the trace how long the run has waited for it.
+
+        A run waits from the time at which it was queued or released, from the end of its delay, or
+        from the end of the lease of a lost runner.
+        """
+        self.metrics.claimed(one.run, was_held=one.was_held)
+        with continue_trace(one.session.traceparent):
+            record_elapsed(
+                "wait in queue",
+                wait,
+                gen_ai__conversation__id=one.session.session_id,
+                spawnmesh__run__id=one.run.run_id,
+                spawnmesh__attempt=one.run.attempt_count,
+            )
 
     async def _undo_take(self, tenant_id: str, run_id: str) -> None:
         """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""

@@ -100,13 +100,22 @@ async def delete_entries(
 
 
 @dataclass(frozen=True, slots=True)
+class TakenRun:
+    """A run taken from the queue. `wait` is the time for which it was claimable."""
+
+    tenant_id: str
+    run_id: str
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class TakenRuns:
-    """Runs taken from the queue, each with its tenant.
+    """Runs taken from the queue.
 
     If `others_took`, another claim was in progress, and it is worth looking again soon.
     """
 
-    runs: list[tuple[str, str]]
+    runs: list[TakenRun]
     others_took: bool
 
 
@@ -119,7 +128,8 @@ async def take_claimable_runs(
     """
     values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
     [row] = await database.call(ALL_TENANTS, _SQL["take_claimable_runs"], values)
-    taken = list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True))
+    columns = (row[name] or () for name in ("tenant_ids", "run_ids", "waits"))
+    taken = [TakenRun(*values) for values in zip(*columns, strict=True)]
     return TakenRuns(taken, row["others_took"])
 
 

@@ -1,0 +1,201 @@
+"""Each span of a trace has its parent, also if processes were killed in the middle of a run."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from spawnmesh.hook.v1.hook_service_pb2 import RegisterPluginRequest
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack import demo_plugin
+from spawnmesh_devstack.demo_agents import plugin_at
+from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
+from spawnmesh_devstack.models import SCRIPTED_AGENT
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.processes import ChildProcess
+from spawnmesh_devstack.scripted_agents import CALLER
+from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_devstack.traces import orphans
+from spawnmesh_runtime.span_journal_file import decode_spans
+
+from tests.support.waiting import eventually
+
+SPAWN = "sessions_spawn " + json.dumps({"task": "say something"})
+_CALLER = AgentProfile(
+    agent_id=CALLER,
+    system_prompt=f"You are the {CALLER}.",
+    models=[SCRIPTED_AGENT],
+    tools=["sessions_spawn"],
+    spawnable_agents=["*"],
+)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A client of a tenant whose spawns and drafts a plugin judges."""
+
+    mesh: Mesh
+    plugin: ChildProcess
+
+
+@asynccontextmanager
+async def client_of(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+    async with AsyncExitStack() as exits:
+        at = partial(connect, session=stack.targets["session"], hook=stack.targets["hook"])
+        operator = await exits.enter_async_context(at(token=stack.admin_token()))
+        await operator.create_tenant(tenant)
+        yield await exits.enter_async_context(at(token=stack.client_token(tenant)))
+
+
+@pytest.fixture
+async def plain(stack: Stack) -> AsyncIterator[Mesh]:
+    """Connect as a client of a tenant without a plugin."""
+    async with client_of(stack, f"t-{uuid4().hex[:12]}") as mesh:
+        yield mesh
+
+
+@pytest.fixture
+async def gated(stack: Stack) -> AsyncIterator[Gated]:
+    tenant, port = f"t-{uuid4().hex[:12]}", free_ports(1)[0]
+    env = process_variables(demo_plugin.NAME, port, stack.keys, stack.otlp_endpoint)
+    env["DEMO_PLUGIN_TENANTS"] = json.dumps([tenant])
+    name = f"plugin-of-{tenant}"
+    await stack.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
+    try:
+        async with client_of(stack, tenant) as mesh:
+            await mesh.put_agent(_CALLER)
+            plugin = plugin_at(port)
+            plugin.timeout.FromSeconds(120)
+            hooks = mesh.service("hook")
+            await hooks.unary(
+                HookServiceStub(hooks.channel).RegisterPlugin, RegisterPluginRequest(plugin=plugin)
+            )
+            yield Gated(mesh, stack.processes[name])
+    finally:
+        await stack.processes[name].stop()
+
+
+def is_open(stack: Stack, session: session_pb2.Session, name: str) -> bool:
+    """Return whether a process is in the middle of such a span of the session's trace."""
+    journals = list((stack.data_dir / "spans").glob("*.spans"))
+    return any(
+        f"{span.context.trace_id:032x}" == session.trace_id
+        and span.name.endswith(name)
+        and (span.attributes or {}).get("error.type") == "PROCESS_LOST"
+        for journal in journals
+        for span in decode_spans(journal.read_bytes())
+    )
+
+
+@asynccontextmanager
+async def in_the_middle(stack: Stack, plain: Mesh, gated: Gated) -> AsyncIterator[list[session_pb2.Session]]:
+    """Hold up a run in a model call, one in a tool call that spawns, and one in its finalize."""
+    model = stack.processes["scripted-model"]
+    model.pause()
+    try:
+        spawning = await gated.mesh.spawn(SPAWN, agent_id=CALLER)
+        finalizing = await gated.mesh.spawn("say something")
+        gated.plugin.pause()
+        model.resume()
+        await eventually(lambda: is_open(stack, spawning, "/DispatchBeforeSpawn"))
+        await eventually(lambda: is_open(stack, finalizing, "/DispatchBeforeAgentFinalize"))
+        model.pause()
+        calling = await plain.spawn("say something")
+        await eventually(lambda: is_open(stack, calling, "chat agent"))
+        yield [calling, spawning, finalizing]
+    finally:
+        model.resume()
+        gated.plugin.resume()
+
+
+async def succeeded(mesh: Mesh, session: session_pb2.Session) -> None:
+    waited = await mesh.wait(session.session_id, 120)
+    assert waited.done
+    assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session.latest_run
+
+
+async def whole_trace(stack: Stack, session: session_pb2.Session, attempts: int) -> list[Span]:
+    """Return the trace once all attempts at the run are in it and each span has its parent."""
+
+    def collected() -> list[Span] | None:
+        spans = load_spans(stack.traces_file, session.trace_id)
+        ended = sum(is_attempt(span, session) for span in spans)
+        return spans if ended == attempts and not orphans(spans) else None
+
+    try:
+        return await eventually(collected)
+    except AssertionError:
+        spans = load_spans(stack.traces_file, session.trace_id)
+        lost = [(span.service, span.name) for span in orphans(spans)]
+        raise AssertionError(f"without parents: {lost}; attempts: {attempts_of(spans, session)}") from None
+
+
+def is_attempt(span: Span, session: session_pb2.Session) -> bool:
+    of_session = span.attributes.get("gen_ai.conversation.id") == session.session_id
+    return of_session and span.name.startswith("invoke_agent ")
+
+
+def attempts_of(spans: list[Span], session: session_pb2.Session) -> list[object]:
+    """Return the error of each attempt at the run."""
+    return [span.attributes.get("error.type") for span in spans if is_attempt(span, session)]
+
+
+async def test_each_span_has_its_parent_after_a_runner_was_killed(
+    stack: Stack, plain: Mesh, gated: Gated
+) -> None:
+    async with in_the_middle(stack, plain, gated) as sessions:
+        await stack.processes["runner"].kill()
+    await stack.restart("runner")
+    for session, mesh in zip(sessions, (plain, gated.mesh, gated.mesh), strict=True):
+        await succeeded(mesh, session)
+    for session, broken_off in zip(
+        sessions, ("Generate", "execute_tool sessions_spawn", "FinalizeRun"), strict=True
+    ):
+        spans = await whole_trace(stack, session, attempts=2)
+        assert attempts_of(spans, session) == ["PROCESS_LOST", None]
+        lost = {span.name for span in spans if span.attributes.get("error.type") == "PROCESS_LOST"}
+        assert any(name.endswith(broken_off) for name in lost), lost
+        [spawn] = [span for span in spans if not span.parent_span_id]
+        waits = [span for span in spans if span.name == "wait in queue"]
+        of_run = [span for span in waits if span.attributes["gen_ai.conversation.id"] == session.session_id]
+        assert [span.attributes["spawnmesh.attempt"] for span in of_run] == [1, 2]
+        assert {span.parent_span_id for span in of_run} == {spawn.span_id}
+
+
+async def test_each_span_has_its_parent_after_services_were_killed(
+    stack: Stack, plain: Mesh, gated: Gated
+) -> None:
+    async with in_the_middle(stack, plain, gated) as sessions:
+        for service in ("session", "model-router"):
+            await stack.processes[service].kill()
+            await stack.restart(service)
+    calling, spawning, finalizing = sessions
+    await succeeded(plain, calling)
+    await succeeded(gated.mesh, finalizing)
+    await gated.mesh.kill(spawning.session_id)  # Its spawn would be undone after a minute.
+    for session, broken_off in zip(sessions, ("chat agent", "/SpawnSession", "/FinalizeRun"), strict=True):
+        spans = await whole_trace(stack, session, attempts=1)
+        lost = {span.name for span in spans if span.attributes.get("error.type") == "PROCESS_LOST"}
+        assert any(name.endswith(broken_off) for name in lost), lost
+
+
+async def test_each_span_has_its_parent_after_a_session_was_killed_by_its_user(
+    stack: Stack, plain: Mesh
+) -> None:
+    model = stack.processes["scripted-model"]
+    model.pause()
+    try:
+        session = await plain.spawn("say something")
+        await eventually(lambda: is_open(stack, session, "chat agent"))
+        await plain.kill(session.session_id)
+        spans = await whole_trace(stack, session, attempts=1)
+    finally:
+        model.resume()
+    assert attempts_of(spans, session) == ["RUN_LEASE_LOST"]
