@@ -1,0 +1,161 @@
+"""Apply the plan to the mesh, and undo each fault when its time is over."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psycopg
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.processes import ChildProcess
+
+from tests.chaos.random_faults.field import Field
+from tests.chaos.random_faults.plan import POSTGRES, S3, Fault, FaultKind
+from tests.support.links import Link
+
+Report = Callable[[str], None]
+
+_CUT_AGAIN_SECONDS = 1.0
+_START_TRIES = 10
+_LOOK_SECONDS = 0.5
+_BALLAST = "ballast"
+
+
+class Faults:
+    """Break parts of the mesh, and keep the rest running as an orchestrator does: a process that
+    ends by itself is started again, and `ended` has its name and status.
+    """
+
+    def __init__(self, field: Field, report: Report) -> None:
+        self.ended: list[str] = []
+        self._field = field
+        self._report = report
+        self._down: set[str] = set()
+
+    async def follow(self, plan: list[Fault]) -> None:
+        """Apply each fault at its time. Return when all are undone."""
+        loop = asyncio.get_running_loop()
+        zero = loop.time()
+        async with asyncio.TaskGroup() as faults:
+            for fault in plan:
+                await asyncio.sleep(zero + fault.start_seconds - loop.time())
+                self._report(f"{fault.start_seconds:6.1f} s  {fault}")
+                faults.create_task(self._apply(fault))
+
+    async def keep_running(self) -> None:
+        """Start processes that end by themselves. It never returns."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for name, process in list(self._field.stack.processes.items()):
+                if name not in self._down and process.returncode is not None:
+                    self.ended.append(f"{name} (status {process.returncode})")
+                    self._report(f"          {name} ended by itself with status {process.returncode}")
+                    await self._start(name)
+
+    async def _apply(self, fault: Fault) -> None:
+        async with self._active(fault):
+            await asyncio.sleep(fault.seconds)
+
+    @asynccontextmanager
+    async def _active(self, fault: Fault) -> AsyncIterator[None]:
+        stack = self._field.stack
+        match fault.kind:
+            case FaultKind.KILL | FaultKind.AWAY if fault.target == POSTGRES:
+                await stack.postgres.process.kill()
+                yield
+                await _insist(stack.postgres.start)
+            case FaultKind.AWAY if fault.target == S3:
+                await stack.s3.stop()
+                yield
+                await _insist(self._start_s3)
+            case FaultKind.KILL | FaultKind.AWAY:
+                names = _killed(fault)
+                self._down |= set(names)
+                for name in names:
+                    await stack.processes[name].kill()
+                yield
+                for name in names:
+                    await self._start(name)
+            case FaultKind.PAUSE:
+                process = self._process(fault.target)
+                process.pause()
+                yield
+                process.resume()
+            case FaultKind.FULL:
+                _fill(self._field.disk)
+                yield
+                _empty(self._field.disk)
+            case _:
+                async with _disturbed(self._field.links[fault.target], fault):
+                    yield
+
+    async def _start(self, name: str) -> None:
+        self._down.add(name)
+        await _insist(lambda: self._field.stack.restart(name))
+        self._down.discard(name)
+
+    async def _start_s3(self) -> None:
+        await self._field.stack.s3.stop()
+        await self._field.stack.s3.start()
+
+    def _process(self, target: str) -> ChildProcess:
+        stack = self._field.stack
+        return stack.postgres.process if target == POSTGRES else stack.processes[target]
+
+
+def _killed(fault: Fault) -> list[str]:
+    return [fault.target] if fault.kind is FaultKind.KILL else [fault.target, f"{fault.target}-2"]
+
+
+async def _insist(start: Callable[[], Awaitable[object]]) -> None:
+    """Start a process. It may end again while something else is away."""
+    for left in range(_START_TRIES, 0, -1):
+        try:
+            await start()
+            return
+        except (StackError, psycopg.Error):
+            if left == 1:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _disturbed(link: Link, fault: Fault) -> AsyncIterator[None]:
+    """Disturb the connections of the link for the block."""
+    if fault.kind is FaultKind.CUT:
+        cutting = asyncio.get_running_loop().create_task(_cut_repeatedly(link))
+        try:
+            yield
+        finally:
+            cutting.cancel()
+            with suppress(asyncio.CancelledError):
+                await cutting
+        return
+    if fault.kind is FaultKind.HOLD:
+        link.hold()
+    else:
+        link.delay_seconds = fault.delay_seconds
+    try:
+        yield
+    finally:
+        link.heal()
+
+
+async def _cut_repeatedly(link: Link) -> None:
+    while True:
+        link.cut()
+        await asyncio.sleep(_CUT_AGAIN_SECONDS)
+
+
+def _fill(disk: Path | None) -> None:
+    """Leave no byte free."""
+    if disk is None:
+        return
+    with suppress(OSError), (disk / _BALLAST).open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(1024 * 1024)):
+            pass
+
+
+def _empty(disk: Path | None) -> None:
+    if disk is not None:
+        (disk / _BALLAST).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What tenants do meanwhile: each module is one kind of user."""

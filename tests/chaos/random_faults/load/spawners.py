@@ -1,0 +1,82 @@
+"""Clients that spawn sessions, with files, children, impatience and kills."""
+
+import asyncio
+import json
+from pathlib import Path
+from random import Random
+
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
+from spawnmesh_client.attachments import inline_items
+from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
+from spawnmesh_devstack.scripted_agents import CALLER, COORDINATOR
+
+from tests.chaos.random_faults.load.calls import Client, secret_file
+
+STORY = "Report the figures."
+_ONE_CHILD = "sessions_spawn " + json.dumps({"task": "Say something."})
+_MAX_FILES_BYTES = 1024 * 1024
+_IMPATIENT_SECONDS = (0.01, 0.08)
+
+
+async def story_files(directory: Path) -> list[InlineAttachment]:
+    """Return the files of the demo's story; the directory is new."""
+    make_files(directory, 1, small=True)
+    return await inline_items([directory / name for name in (TABLE, TEXT, PICTURE)], _MAX_FILES_BYTES)
+
+
+async def spawn_steadily(client: Client, story: list[InlineAttachment]) -> None:
+    """Spawn sessions of every kind, and wait for most of them."""
+    while not client.stop.is_set():
+        kind = client.random.choices(
+            ("plain", "files", "impatient", "caller", "story", "killed"), weights=(3, 4, 4, 3, 2, 2)
+        )[0]
+        session_id = await _spawn(kind, client, story)
+        if not session_id:
+            await client.pause(0.2, 1.0)
+            continue
+        if kind == "killed":
+            await client.pause(0.0, 2.0)
+            await client.kill(session_id)
+        elif client.random.random() < 0.7:
+            await client.wait(session_id)
+        await client.pause(0.0, 1.0)
+
+
+async def _spawn(kind: str, client: Client, story: list[InlineAttachment]) -> str:
+    request = client.spawn_request("Say something.", label=kind)
+    match kind:
+        case "files" | "impatient" | "killed":
+            count = client.random.randrange(1, 4)
+            request.attachments.extend(
+                secret_file(f"{number}.txt", _shared_or_own(client.random)) for number in range(count)
+            )
+        case "caller":
+            request.agent_id, request.task = CALLER, _ONE_CHILD
+        case "story":
+            request.agent_id, request.task = COORDINATOR, STORY
+            request.attachments.extend(story)
+    if kind == "impatient":
+        await _repeat_impatiently(client, request)
+    return await client.spawn(request)
+
+
+def _shared_or_own(random: Random) -> str:
+    """Half of the contents come again, so that blobs have several references."""
+    return f"shared {random.randrange(5)}" if random.random() < 0.5 else f"own {random.getrandbits(64):x}"
+
+
+async def _repeat_impatiently(client: Client, request: object) -> None:
+    """Send the request several times at once, with deadlines that are too short."""
+
+    async def once() -> None:
+        await client.call(
+            "spawn",
+            client.sessions.SpawnSession,
+            request,
+            seconds=client.random.uniform(*_IMPATIENT_SECONDS),
+            request_id=request.request_id,  # type: ignore[attr-defined]
+            task=request.task,  # type: ignore[attr-defined]
+        )
+        await client.pause(0.0, 0.1)
+
+    await asyncio.gather(*(once() for _ in range(client.random.randrange(2, 5))))

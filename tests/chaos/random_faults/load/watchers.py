@@ -1,0 +1,50 @@
+"""Clients that watch sessions, and clients that look for those of another tenant."""
+
+import asyncio
+from contextlib import aclosing
+
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_core.reasons import Reason
+
+from tests.chaos.random_faults.history import Outcome
+from tests.chaos.random_faults.load.calls import Client
+
+_WATCH_SECONDS = 60.0
+
+
+async def watch_steadily(client: Client, other: Client) -> None:
+    """Watch the newest session of the other client of the same tenant to its end."""
+    seen: set[str] = set()
+    while not client.stop.is_set():
+        fresh = [session_id for session_id in other.accepted if session_id not in seen]
+        if not fresh:
+            await client.pause(0.2, 0.5)
+            continue
+        session_id = fresh[-1]
+        seen.add(session_id)
+        cursors: list[int] = []
+        with client.history.call("watch", client.tenant, session_id=session_id) as call:
+            call.got = {"cursors": cursors}
+            try:
+                async with asyncio.timeout(_WATCH_SECONDS):
+                    async with aclosing(client.mesh.watch(session_id)) as events:
+                        async for event in events:
+                            cursors.append(event.cursor)
+            except TimeoutError:
+                pass
+
+
+async def pry_steadily(client: Client, stranger: Client) -> None:
+    """Ask for sessions of another tenant. The history has each answer."""
+    while not client.stop.is_set():
+        await client.pause(0.5, 1.5)
+        if not stranger.accepted:
+            continue
+        session_id = client.random.choice(stranger.accepted)
+        if client.random.random() < 0.5:
+            method, request = client.sessions.GetSession, pb.GetSessionRequest(session_id=session_id)
+        else:
+            method, request = client.sessions.KillSession, pb.KillSessionRequest(session_id=session_id)
+        call, _ = await client.call("pry", method, request, session_id=session_id)
+        if call.outcome is Outcome.REFUSED and call.reason != str(Reason.NOT_FOUND):
+            call.got = {"unexpected": call.reason}

@@ -1,0 +1,52 @@
+"""The plugin of the load, a process of its own, configured by `CHAOS_PLUGIN_…` variables.
+
+It allows every spawn, and requests one revision of the first draft of every fourth session.
+"""
+
+import sys
+from hashlib import sha256
+
+import structlog
+from pydantic_settings import SettingsConfigDict
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
+from spawnmesh_client.hooks import Handlers, allow, go_on, hook, revise
+from spawnmesh_client.hooks.serving import serve
+from spawnmesh_client.settings import PluginSettings
+from spawnmesh_runtime.process import run_process
+from spawnmesh_runtime.settings import load_settings
+
+log = structlog.get_logger()
+
+
+class ChaosPluginSettings(PluginSettings):
+    """The plugin's settings from the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="CHAOS_PLUGIN_", frozen=True, extra="ignore")
+
+
+@hook("before_spawn")
+def let_spawn(event: BeforeSpawnEvent) -> SpawnDecision:
+    """Allow the spawn."""
+    return allow()
+
+
+@hook("before_agent_finalize")
+def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision:
+    """Request one revision in every fourth session."""
+    if event.revision_count == 0 and sha256(event.session_id.encode()).digest()[0] % 4 == 0:
+        return revise("Say it again, in the same words.")
+    return go_on()
+
+
+@hook("subagent_ended")
+def hear(event: ObservedEvent) -> None:
+    """Record the event."""
+    log.info("subagent ended", session=event.session_id, outcome=event.subagent_ended.outcome)
+
+
+if __name__ == "__main__":
+    run_process(
+        serve(Handlers(sys.modules[__name__]), load_settings(ChaosPluginSettings), name="chaos-plugin")
+    )
