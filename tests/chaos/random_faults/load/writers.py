@@ -12,7 +12,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.ids import new_run_id
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
@@ -39,7 +39,7 @@ class Writer:
     epoch: int
 
     def __post_init__(self) -> None:
-        self.run_id = new_run_id()
+        self.run_id = new_id(IdKind.RUN)
         self.stub: Any = TranscriptServiceStub(self.peer.channel)
         self.minter = TokenMinter("session", self.keys / "session.pem")
 

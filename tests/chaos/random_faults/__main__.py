@@ -1,0 +1,41 @@
+"""`make chaos SEED=n MINUTES=m`: random faults from a seed under load, and the checks."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tests.chaos.random_faults.field import ROOT
+from tests.chaos.random_faults.report import print_verdict
+from tests.chaos.random_faults.trial import run_trial
+
+
+def main() -> int:
+    """Return 1 if a check failed."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--settle-seconds", type=float, default=600.0)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "chaos")
+    given = parser.parse_args()
+    folder = given.output / f"seed-{given.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    began = time.monotonic()
+
+    def report(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f}] {line}", flush=True)
+
+    verdict = asyncio.run(run_trial(folder, given.seed, 60 * given.minutes, given.settle_seconds, report))
+    print_verdict(verdict, report)
+    if verdict.failed_count:
+        print(f"history: {folder}/history.jsonl; logs and data: {folder}/mesh/data")
+        print(f"the same faults again: make chaos SEED={given.seed} MINUTES={given.minutes:g}")
+    else:
+        shutil.rmtree(folder / "mesh")
+    print(f"{len(verdict.found) - verdict.failed_count} passed, {verdict.failed_count} failed")
+    return 1 if verdict.failed_count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

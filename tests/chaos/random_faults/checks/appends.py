@@ -1,0 +1,81 @@
+"""I5: accepted appends are stored once where they were said to be, refused ones are not stored,
+and their order respects real time.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from tests.chaos.random_faults.facts import Facts
+from tests.chaos.random_faults.history import Call, Outcome
+
+Key = tuple[str, str]
+"""A session and an idempotency key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """An accepted append. It took effect between its first call and its first answer."""
+
+    session_id: str
+    key: str
+    seq: int
+    start: float
+    end: float
+
+
+def check_presence(facts: Facts) -> list[str]:
+    """Compare each answer with the rows."""
+    found = []
+    stored = {(row["session_id"], row["idempotency_key"]): row for row in facts.rows("appends")}
+    entries = Counter((row["session_id"], row["seq"]) for row in facts.rows("entries"))
+    for (session_id, key), calls in _by_key(facts.of("append")).items():
+        row = stored.get((session_id, key))
+        seqs = {call.got["seq"] for call in calls if call.is_ok}
+        if len(seqs) > 1:
+            found.append(f"append {key} of {session_id} was answered with the seqs {sorted(seqs)}")
+        for seq in seqs:
+            if row is None or row["first_seq"] != seq or not entries[(session_id, seq)]:
+                found.append(f"append {key} of {session_id} was accepted at {seq}, and is not there")
+        if row is not None and all(call.outcome is Outcome.REFUSED for call in calls):
+            found.append(f"append {key} of {session_id} was refused, and is there")
+    return found
+
+
+def check_order(facts: Facts) -> list[str]:
+    """Look for an append that ended before another began, and comes after it."""
+    by_session: dict[str, list[Append]] = defaultdict(list)
+    for append in accepted(facts.of("append")):
+        by_session[append.session_id].append(append)
+    return [line for appends in by_session.values() for line in _inverted(appends)]
+
+
+def accepted(calls: list[Call]) -> list[Append]:
+    """Return one append for each key that was answered."""
+    found = []
+    for (session_id, key), repeats in _by_key(calls).items():
+        answers = [call for call in repeats if call.is_ok]
+        if answers:
+            start, end = min(call.start for call in repeats), min(call.end for call in answers)
+            found.append(Append(session_id, key, answers[0].got["seq"], start, end))
+    return found
+
+
+def _by_key(calls: list[Call]) -> dict[Key, list[Call]]:
+    found: dict[Key, list[Call]] = defaultdict(list)
+    for call in calls:
+        found[(call.given["session_id"], call.given["key"])].append(call)
+    return found
+
+
+def _inverted(appends: list[Append]) -> list[str]:
+    """Walk from the newest entry to the oldest, with the append that ended first so far."""
+    found = []
+    earliest: Append | None = None
+    for append in sorted(appends, key=lambda append: append.seq, reverse=True):
+        if earliest is not None and earliest.end < append.start:
+            found.append(
+                f"{earliest.key} ended before {append.key} began, and has the seq {earliest.seq} > {append.seq}"
+            )
+        if earliest is None or append.end < earliest.end:
+            earliest = append
+    return found

@@ -1,0 +1,41 @@
+"""Nothing that was accepted fails for the sake of the infrastructure."""
+
+from tests.chaos.random_faults.facts import Facts
+
+
+def check_runs(facts: Facts) -> list[str]:
+    """Report each run that did not succeed although no caller killed it or an ancestor."""
+    killed = {call.given["session_id"] for call in facts.of("kill")}
+    families = {
+        row["session_id"]: {row["session_id"], *row["ancestor_ids"]} for row in facts.rows("sessions")
+    }
+    found = []
+    for run in facts.rows("runs"):
+        family = families.get(run["session_id"], set())
+        if run["state"] in ("FAILED", "TIMED_OUT") or (run["state"] == "KILLED" and not family & killed):
+            found.append(
+                f"{run['run_id']} of {run['session_id']} is {run['state']}: {run['error_reason']}: "
+                f"{run['error_message'][:200]} (attempts {run['attempt_count']}, delays {run['delay_count']})"
+            )
+        elif run["state"] == "SUCCEEDED" and "I cannot go on" in run["result_text"]:
+            found.append(f"{run['run_id']} of {run['session_id']} answered: {run['result_text'][:200]}")
+    return found
+
+
+def check_calls(facts: Facts) -> list[str]:
+    """Report calls that failed as by a bug, and calls that were refused although they are well
+    formed.
+    """
+    found = []
+    for call in facts.calls:
+        refused = call.operation in ("spawn", "send") and call.outcome == "refused"
+        if call.status in ("INTERNAL", "DATA_LOSS", "INVALID_ARGUMENT") or refused:
+            found.append(
+                f"{call.operation} at {call.start:.1f} s: {call.status} {call.reason}: {call.message} {call.given}"
+            )
+    return found
+
+
+def check_processes(facts: Facts) -> list[str]:
+    """Report processes that ended by themselves."""
+    return [f"{process} ended by itself" for process in facts.ended]

@@ -1,0 +1,16 @@
+"""After the faults, everything that was begun is brought to its end."""
+
+from tests.chaos.random_faults.facts import Facts
+
+
+def check(facts: Facts) -> list[str]:
+    """Report what had not come to rest in time, and what was given up."""
+    dead = [
+        f"event {row['event_key']} for {row['plugin']} is {row['state']}"
+        for row in facts.rows("outbox")
+        if row["state"] == "DEAD"
+    ]
+    failed = [
+        f"job {row['task_name']} {row['args']} failed" for row in facts.rows("jobs") if row["status"] == "failed"
+    ]
+    return [*facts.unsettled, *dead, *failed]

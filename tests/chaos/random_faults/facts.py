@@ -1,0 +1,119 @@
+"""What is stored after a run of random faults, read past the services."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from minio import Minio
+from minio.error import S3Error
+from psycopg.rows import dict_row
+
+from tests.chaos.random_faults.field import Field
+from tests.chaos.random_faults.history import Call
+
+Row = dict[str, Any]
+
+_TABLES = {
+    "sessions": "select * from session.sessions where delete_time is null",
+    "runs": "select * from session.runs",
+    "messages": "select * from session.inbox_messages",
+    "events": "select * from session.session_events order by tenant_id, session_id, cursor",
+    "queue": "select tenant_id, kind, subject_id, due_time from session.work_queue",
+    "jobs": "select id, task_name, status::text, args from session.procrastinate_jobs"
+    " where status in ('todo', 'doing', 'failed')",
+    "transcripts": "select * from transcript.transcripts where state = 'LIVE'",
+    "entries": "select * from transcript.entries order by tenant_id, session_id, seq",
+    "appends": "select * from transcript.appends",
+    "sets": "select * from attachment_blob.sets",
+    "set_files": "select * from attachment_blob.set_files",
+    "blobs": "select * from attachment_blob.blobs",
+    "outbox": "select * from hook.outbox_entries",
+    "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
+}
+_COOLDOWNS = """
+    select clock_timestamp() as sample_time, tenant_id, scope, target, until_time from model_router.cooldowns"""
+_BUCKET_PREFIX = "spawnmesh-"
+
+
+@dataclass
+class Facts:
+    """Rows by table, objects by tenant, and what was observed meanwhile."""
+
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    objects: dict[str, set[str]] = field(default_factory=dict)
+    """The keys in each tenant's bucket."""
+    calls: list[Call] = field(default_factory=list)
+    cooldowns: list[Row] = field(default_factory=list)
+    """Samples of the stored cooldowns, in the order of time."""
+    leaks: list[str] = field(default_factory=list)
+    """Files outside of the bucket that have content which was handed over."""
+    workspaces: list[str] = field(default_factory=list)
+    """What is left in the runners' workspaces."""
+    ended: list[str] = field(default_factory=list)
+    """Processes that ended by themselves."""
+    unsettled: list[str] = field(default_factory=list)
+    """What had not come to rest in time."""
+
+    def rows(self, table: str) -> list[Row]:
+        """Return the rows of a table."""
+        return self.tables.get(table, [])
+
+    def of(self, *operations: str) -> list[Call]:
+        """Return the calls of some operations, in the order of their starts."""
+        return sorted((call for call in self.calls if call.operation in operations), key=lambda c: c.start)
+
+
+async def load_tables(dsn: str) -> dict[str, list[Row]]:
+    """Read every table at one moment."""
+    async with await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection:
+        await connection.execute("set transaction isolation level repeatable read")
+        return {
+            name: await (await connection.execute(query.encode())).fetchall()
+            for name, query in _TABLES.items()
+        }
+
+
+async def load_objects(field: Field, tenants: Sequence[str]) -> dict[str, set[str]]:
+    """List each tenant's bucket."""
+    s3 = field.stack.s3.endpoint
+    store = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
+
+    def keys(tenant: str) -> set[str]:
+        try:
+            return {
+                str(found.object_name)
+                for found in store.list_objects(_BUCKET_PREFIX + tenant, recursive=True)
+                if not found.is_dir
+            }
+        except S3Error as error:
+            if error.code == "NoSuchBucket":
+                return set()
+            raise
+
+    return {tenant: await asyncio.to_thread(keys, tenant) for tenant in tenants}
+
+
+async def sample_cooldowns(dsn: str, samples: list[Row], pause_seconds: float = 0.5) -> None:
+    """Add the stored cooldowns to the samples again and again. It never returns."""
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection:
+                samples += await (await connection.execute(_COOLDOWNS)).fetchall()
+        except psycopg.Error:
+            pass  # The database is away.
+        await asyncio.sleep(pause_seconds)
+
+
+def find_leaks(folders: Sequence[Path], needles: Sequence[bytes]) -> list[str]:
+    """Return the files below the folders that have one of the needles."""
+    found = []
+    for folder in folders:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                content = file.read_bytes()
+                if any(needle in content for needle in needles):
+                    found.append(str(file))
+    return found

@@ -1,0 +1,148 @@
+"""All users of the load at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack.demo_agents import profiles
+from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
+from spawnmesh_devstack.scripted_agents import CALLER
+
+from tests.chaos.random_faults.field import Field
+from tests.chaos.random_faults.history import History
+from tests.chaos.random_faults.load.calls import Client
+from tests.chaos.random_faults.load.conversations import converse_steadily
+from tests.chaos.random_faults.load.harness import Harness, order_steadily
+from tests.chaos.random_faults.load.spawners import spawn_steadily, story_files
+from tests.chaos.random_faults.load.watchers import pry_steadily, watch_steadily
+from tests.chaos.random_faults.load.writers import FIRST_EPOCH, Writer, writer_name
+from tests.chaos.random_faults.plan import PLUGIN
+from tests.support.serving import caller_at
+
+TENANTS = ["t-gated", "t-plain", "t-other"]
+GATED, PLAIN, OTHER = TENANTS
+_WRITERS = 3
+_PREPARE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load of one seed. `files` is an empty directory."""
+
+    field: Field
+    history: History
+    seed: int
+    stop: asyncio.Event
+    files: Path
+
+    async def run(self) -> None:
+        """Load the mesh until `stop` is set and every client has its last answer."""
+        async with AsyncExitStack() as exits, asyncio.TaskGroup() as users:
+            meshes = {tenant: await exits.enter_async_context(self._mesh(tenant)) for tenant in TENANTS}
+            story = await story_files(self.files / "story")
+            for tenant in (GATED, PLAIN, OTHER):
+                spawner = self._client(tenant, meshes)
+                users.create_task(spawn_steadily(spawner, story))
+                users.create_task(watch_steadily(self._client(tenant, meshes), spawner))
+                stranger = self._client(PLAIN if tenant != PLAIN else OTHER, meshes)
+                users.create_task(pry_steadily(stranger, spawner))
+            users.create_task(spawn_steadily(self._client(GATED, meshes), story))
+            users.create_task(converse_steadily(self._client(GATED, meshes)))
+            users.create_task(converse_steadily(self._client(PLAIN, meshes)))
+            users.create_task(order_steadily(self._client(GATED, meshes)))
+            users.create_task(order_steadily(self._client(OTHER, meshes)))
+            session = await exits.enter_async_context(caller_at(self.field.targets["session"], "session"))
+            transcript = await exits.enter_async_context(
+                caller_at(self.field.targets["transcript"], "transcript")
+            )
+            for number in range(2):
+                harness = Harness(
+                    session,
+                    transcript,
+                    self.field.stack.keys,
+                    self.history,
+                    Random(f"{self.seed} harness {number}"),
+                    self.stop,
+                    f"harness-{number}",
+                )
+                users.create_task(harness.claim_steadily())
+            contended = await self._finished_session(self._client(OTHER, meshes))
+            for number in range(_WRITERS):
+                writer = Writer(
+                    transcript,
+                    self.field.stack.keys,
+                    self.history,
+                    Random(f"{self.seed} writer {number}"),
+                    self.stop,
+                    OTHER,
+                    contended,
+                    writer_name(),
+                    FIRST_EPOCH,
+                )
+                users.create_task(writer.write_steadily())
+
+    def _client(self, tenant: str, meshes: Mapping[str, Mesh]) -> Client:
+        return Client(tenant, meshes[tenant], self.history, Random(f"{self.seed} {tenant}"), self.stop)
+
+    @asynccontextmanager
+    async def _mesh(self, tenant: str) -> AsyncIterator[Mesh]:
+        targets = {name.replace("-", "_"): target for name, target in self.field.targets.items()}
+        async with connect(**targets, token=self.field.stack.client_token(tenant)) as mesh:
+            yield mesh
+
+    async def _finished_session(self, client: Client) -> str:
+        """Return a session whose transcript belongs to no run any more."""
+        session_id = await client.spawn(client.spawn_request("Say something.", label="contended"))
+        await client.wait(session_id)
+        return session_id
+
+
+async def prepare_tenants(field: Field) -> None:
+    """Create the tenants with their agents, and register the plugin. Before any fault."""
+    async with connect(session=field.stack.targets["session"], token=field.stack.admin_token()) as operator:
+        for tenant in TENANTS:
+            await operator.create_tenant(tenant)
+    models = [SCRIPTED_FLAKY, SCRIPTED_AGENT]
+    caller = AgentProfile(
+        agent_id=CALLER,
+        system_prompt=f"You are the {CALLER}.",
+        models=models,
+        tools=["sessions_spawn"],
+        spawnable_agents=["*"],
+    )
+    for tenant in TENANTS:
+        async with connect(
+            session=field.stack.targets["session"],
+            hook=field.stack.targets["hook"],
+            token=field.stack.client_token(tenant),
+        ) as mesh:
+            for agent in (caller, *profiles(models)):
+                await mesh.put_agent(agent)
+            if tenant == GATED:
+                hooks = mesh.service("hook")
+                request = hook_service_pb2.RegisterPluginRequest(plugin=_plugin(field.plugin_endpoint))
+                await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+
+
+def _plugin(endpoint: str) -> hook_service_pb2.Plugin:
+    """Return the plugin: its gates fail closed."""
+    return hook_service_pb2.Plugin(
+        name=PLUGIN,
+        endpoint=endpoint,
+        hooks=[
+            event_pb2.HOOK_KIND_BEFORE_SPAWN,
+            event_pb2.HOOK_KIND_BEFORE_AGENT_FINALIZE,
+            event_pb2.HOOK_KIND_SUBAGENT_ENDED,
+        ],
+        timeout=Duration(seconds=5),
+        failure_policy=hook_service_pb2.FAILURE_POLICY_CLOSED,
+        grants=[hook_service_pb2.GRANT_CONVERSATION_ACCESS, hook_service_pb2.GRANT_FINALIZE_CONTROL],
+    )

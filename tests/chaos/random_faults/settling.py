@@ -1,0 +1,63 @@
+"""Wait until the mesh has come to rest by itself."""
+
+import time
+
+from tests.chaos.random_faults.facts import Facts, load_objects, load_tables
+from tests.chaos.random_faults.field import Field
+from tests.chaos.random_faults.checks import objects, terminal_states
+from tests.support.waiting import eventually
+
+
+async def settle(field: Field, facts: Facts, tenants: list[str], within_seconds: float) -> float:
+    """Wait until all runs have ended, every queue is empty, and the objects agree with the rows.
+
+    Load the tables and objects into `facts`, with what was not at rest in time. Return the seconds
+    that it took.
+    """
+    began = time.monotonic()
+
+    async def is_settled() -> bool:
+        facts.tables = await load_tables(field.stack.superuser_dsn)
+        facts.objects = await load_objects(field, tenants)
+        facts.workspaces = left_in(field)
+        facts.unsettled = unsettled(facts)
+        return not facts.unsettled and not objects.check(facts) and not facts.workspaces
+
+    try:
+        await eventually(is_settled, within_seconds=within_seconds)
+    except AssertionError:
+        pass  # The checks report it.
+    return time.monotonic() - began
+
+
+def unsettled(facts: Facts) -> list[str]:
+    """Return what is still under way."""
+    return [
+        *(
+            f"{row['session_id']} is {row['state']}"
+            for row in facts.rows("sessions")
+            if row["state"] == "PROVISIONING"
+        ),
+        *(
+            f"{row['run_id']} is {row['state']}: {row['delay_reason']} {row['delay_message']}"
+            for row in facts.rows("runs")
+            if row["state"] not in terminal_states.TERMINAL
+        ),
+        *(f"{row['kind']} {row['subject_id']} waits in the queue" for row in facts.rows("queue")),
+        *(
+            f"event {row['event_key']} waits for {row['plugin']}"
+            for row in facts.rows("outbox")
+            if row["state"] == "PENDING"
+        ),
+        *(
+            f"job {row['task_name']} {row['args']} is {row['status']}"
+            for row in facts.rows("jobs")
+            if row["status"] in ("todo", "doing")
+        ),
+    ]
+
+
+def left_in(field: Field) -> list[str]:
+    """Return the names in the runners' workspaces."""
+    root = field.workspace_root
+    return sorted(path.name for path in root.iterdir()) if root.exists() else []

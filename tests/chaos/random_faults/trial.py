@@ -1,0 +1,100 @@
+"""One run of random faults: a mesh, its load, the faults, the rest, and the checks."""
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.random_faults.checks import CHECKS
+from tests.chaos.random_faults.facts import Facts, find_leaks, sample_cooldowns
+from tests.chaos.random_faults.faults import Faults
+from tests.chaos.random_faults.field import open_field
+from tests.chaos.random_faults.history import History
+from tests.chaos.random_faults.load.calls import CONTENT
+from tests.chaos.random_faults.load.everything import TENANTS, Load, prepare_tenants
+from tests.chaos.random_faults.plan import Fault, make_plan
+from tests.chaos.random_faults.settling import settle
+
+Report = Callable[[str], None]
+
+_GRACE_MARGIN_SECONDS = 15
+_WARM_UP_SECONDS = 3.0
+_LAST_CALLS_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What each check found, by its name, and the facts that were checked."""
+
+    found: dict[str, list[str]]
+    facts: Facts
+
+    @property
+    def failed_count(self) -> int:
+        """The number of checks that found something."""
+        return sum(bool(lines) for lines in self.found.values())
+
+
+async def run_trial(
+    folder: Path, seed: int, window_seconds: float, settle_seconds: float, report: Report
+) -> Verdict:
+    """Run the plan of the seed, and check everything afterwards.
+
+    `folder` is new; it keeps the history, the logs and the data.
+    """
+    folder.mkdir(parents=True)
+    plan = make_plan(seed, window_seconds)
+    grace = int(max((fault.seconds for fault in plan), default=0.0)) + _GRACE_MARGIN_SECONDS
+    facts = Facts()
+    report(f"seed {seed}: {len(plan)} faults in {window_seconds:.0f} s; everything is kept in {folder}")
+    with (folder / "history.jsonl").open("w") as file:
+        history = History(file)
+        async with open_field(folder / "mesh", TENANTS, grace, report) as field:
+            await prepare_tenants(field)
+            load = Load(field, history, seed, asyncio.Event(), folder / "files")
+            faults = Faults(field, report)
+            if field.disk is None:
+                report("no right to mount a disk here: the disk of the workspaces does not get full")
+            async with asyncio.TaskGroup() as background:
+                watching = [
+                    background.create_task(sample_cooldowns(field.stack.superuser_dsn, facts.cooldowns)),
+                    background.create_task(faults.keep_running()),
+                ]
+                await _under_load(load, faults, plan, report)
+                report("the faults are over; waiting until the mesh is at rest")
+                seconds = await settle(field, facts, TENANTS, settle_seconds)
+                report(f"waited {seconds:.1f} s for rest")
+                for task in watching:
+                    task.cancel()
+            facts.calls, facts.ended = history.calls, faults.ended
+            await asyncio.sleep(0)
+        began = time.monotonic()
+        folders = [folder / "mesh" / "data" / name for name in ("logs", "postgres", "spans")]
+        facts.leaks = find_leaks([*folders, folder / "mesh" / "data" / "traces.otlp"], _needles())
+        report(f"looked for content at rest in {time.monotonic() - began:.1f} s")
+    return Verdict({name: check(facts) for name, check in CHECKS.items()}, facts)
+
+
+async def _under_load(load: Load, faults: Faults, plan: list[Fault], report: Report) -> None:
+    """Load the mesh while the plan is followed."""
+    running = asyncio.get_running_loop().create_task(load.run())
+    try:
+        await asyncio.sleep(_WARM_UP_SECONDS)
+        await faults.follow(plan)
+        load.stop.set()
+        report("the last calls of the load end")
+        async with asyncio.timeout(_LAST_CALLS_SECONDS):
+            await asyncio.shield(running)
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+def _needles() -> list[bytes]:
+    """Return the content as it is, and as base64 has it, at the beginning of a file."""
+    whole = len(CONTENT) // 3 * 3
+    return [CONTENT.encode(), base64.b64encode(CONTENT[:whole].encode())]
