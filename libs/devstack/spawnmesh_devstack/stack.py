@@ -177,6 +177,10 @@ class Stack:
             return time
 
 
+def _nothing(_stack: Stack) -> None:
+    return
+
+
 @asynccontextmanager
 async def open_stack(
     data_dir: Path,
@@ -187,6 +191,7 @@ async def open_stack(
     router_config: Mapping[str, Any] | None = None,
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
+    before_start: Callable[[Stack], None] = _nothing,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
     model is started and configured.
@@ -194,7 +199,8 @@ async def open_stack(
     `replicas` is the number of each service and each worker. `ports` requests ports by name (a
     service's, for its first replica; `s3`, `otlp`, `scripted-model`); the others are free ones. A
     variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
-    any other to model-router only. Raises StackError.
+    any other to model-router only. `before_start` gets the mesh before its processes start, so that
+    what `environment` names can find them. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -217,6 +223,7 @@ async def open_stack(
             extra={**(scripted_environment() if router_config is None else {}), **(environment or {})},
         )
         stack = Stack(data_dir, around, postgres, s3, watchdog)
+        before_start(stack)
         for part in (postgres, s3, stack):
             exits.push_async_exit(part)
         migrated = asyncio.Event()

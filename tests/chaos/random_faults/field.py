@@ -95,9 +95,9 @@ async def open_field(
                 router_config=scripted_config(int(links[MODEL].target.rpartition(":")[2])),
                 ports={SCRIPTED_MODEL: model_port},
                 environment=environment,
+                before_start=found.append,
             )
         )
-        found.append(stack)
         endpoint = f"grpc://{links[PLUGIN].target}"
         await stack.start(
             scripted_model_member(model_port), _plugin_member(stack, plugin_port, endpoint, tenants)

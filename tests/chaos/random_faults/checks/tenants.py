@@ -19,7 +19,8 @@ def check(facts: Facts) -> list[str]:
             if owner != row["tenant_id"]:
                 found.append(f"{table} has rows of {row['session_id']} for {owner} and {row['tenant_id']}")
     for call in facts.of("spawn"):
-        owner = owners.get(call.got.get("session_id", ""), call.tenant)
+        session_id = call.got.get("session_id", "")
+        owner = owners.get(session_id, call.tenant)
         if owner != call.tenant:
-            found.append(f"{call.tenant} spawned {call.got['session_id']}, which is of {owner}")
+            found.append(f"{call.tenant} spawned {session_id}, which is of {owner}")
     return found

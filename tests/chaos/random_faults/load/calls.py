@@ -127,7 +127,7 @@ def facts_of(answer: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     session = getattr(answer, "session", None)
     run = getattr(answer, "run", None) or getattr(session, "latest_run", None)
-    if session is not None:
+    if getattr(session, "session_id", ""):
         facts["session_id"] = session.session_id
     if run is not None:
         facts |= {
