@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick seeded-bugs bench lint protos protos-check imports types unit docs docs-check clean
+.PHONY: help setup demo up chart conformance test test-quick chaos seeded-bugs bench lint protos protos-check imports types unit docs docs-check clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ test: $(READY) lint ## Run every check and every test that needs no cluster, in 
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
+
+chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of everything under load, then check every invariant
+	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 seeded-bugs: $(READY) ## Seed ten known bugs, one at a time, into a copy of the product, and check that tests catch each
 	@python -m tests.chaos.seeded_bugs

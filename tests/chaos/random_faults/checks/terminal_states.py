@@ -11,7 +11,9 @@ def check(facts: Facts) -> list[str]:
     """Compare the rows with their events, and with what callers saw."""
     found = []
     events = Counter(
-        (row["tenant_id"], row["run_id"]) for row in facts.rows("events") if row["run_state"] in TERMINAL
+        (row["tenant_id"], row["run_id"])
+        for row in facts.rows("events")
+        if row["kind"] == "RUN" and row["run_state"] in TERMINAL
     )
     stored = {}
     for run in facts.rows("runs"):

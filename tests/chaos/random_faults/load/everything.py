@@ -59,21 +59,9 @@ class Load:
             users.create_task(converse_steadily(self._client(PLAIN, meshes)))
             users.create_task(order_steadily(self._client(GATED, meshes)))
             users.create_task(order_steadily(self._client(OTHER, meshes)))
-            session = await exits.enter_async_context(caller_at(self.field.targets["session"], "session"))
             transcript = await exits.enter_async_context(
                 caller_at(self.field.targets["transcript"], "transcript")
             )
-            for number in range(2):
-                harness = Harness(
-                    session,
-                    transcript,
-                    self.field.stack.keys,
-                    self.history,
-                    Random(f"{self.seed} harness {number}"),
-                    self.stop,
-                    f"harness-{number}",
-                )
-                users.create_task(harness.claim_steadily())
             contended = await self._finished_session(self._client(OTHER, meshes))
             for number in range(_WRITERS):
                 writer = Writer(
@@ -88,6 +76,25 @@ class Load:
                     FIRST_EPOCH,
                 )
                 users.create_task(writer.write_steadily())
+
+    async def run_harnesses(self) -> None:
+        """Claim and execute EXTERNAL runs. It never returns: runs remain when the load has ended."""
+        targets = self.field.targets
+        async with (
+            caller_at(targets["session"], "session") as session,
+            caller_at(targets["transcript"], "transcript") as transcript,
+            asyncio.TaskGroup() as harnesses,
+        ):
+            for number in range(2):
+                harness = Harness(
+                    session,
+                    transcript,
+                    self.field.stack.keys,
+                    self.history,
+                    Random(f"{self.seed} harness {number}"),
+                    f"harness-{number}",
+                )
+                harnesses.create_task(harness.claim_steadily())
 
     def _client(self, tenant: str, meshes: Mapping[str, Mesh]) -> Client:
         return Client(tenant, meshes[tenant], self.history, Random(f"{self.seed} {tenant}"), self.stop)

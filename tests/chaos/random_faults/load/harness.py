@@ -34,12 +34,11 @@ class Harness:
     keys: Path
     history: History
     random: Random
-    stop: asyncio.Event
     name: str
 
     async def claim_steadily(self) -> None:
-        """Work until the load stops."""
-        while not self.stop.is_set():
+        """Claim runs again and again. It never returns."""
+        while True:
             await self.claim_once()
 
     async def claim_once(self) -> None:
