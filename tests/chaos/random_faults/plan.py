@@ -83,7 +83,7 @@ class Fault:
     @property
     def end_seconds(self) -> float:
         """The time at which it is over."""
-        return self.start_seconds + self.seconds
+        return round(self.start_seconds + self.seconds, 1)
 
     def __str__(self) -> str:
         delay = f" by {1000 * self.delay_seconds:.0f} ms" if self.delay_seconds else ""

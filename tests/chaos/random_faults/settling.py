@@ -2,9 +2,9 @@
 
 import time
 
+from tests.chaos.random_faults.checks import objects, terminal_states
 from tests.chaos.random_faults.facts import Facts, load_objects, load_tables
 from tests.chaos.random_faults.field import Field
-from tests.chaos.random_faults.checks import objects, terminal_states
 from tests.support.waiting import eventually
 
 

@@ -17,7 +17,9 @@ def check_writers(facts: Facts) -> list[str]:
             continue
         holders[(session_id, epoch)].add(row["writer_run_id"])
         if epoch < newest[session_id]:
-            found.append(f"entry {row['seq']} of {session_id} has the epoch {epoch} after {newest[session_id]}")
+            found.append(
+                f"entry {row['seq']} of {session_id} has the epoch {epoch} after {newest[session_id]}"
+            )
         newest[session_id] = max(newest[session_id], epoch)
     acquired: dict[str, list[Call]] = defaultdict(list)
     for call in facts.of("acquire"):

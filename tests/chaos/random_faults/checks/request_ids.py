@@ -20,7 +20,9 @@ def check(facts: Facts) -> list[str]:
         if len(sessions) > 1:
             found.append(f"request {request_id} was answered with {sorted(sessions)}")
         if rows[request_id] != sessions:
-            found.append(f"request {request_id} gave {sorted(sessions)}; stored is {sorted(rows[request_id])}")
+            found.append(
+                f"request {request_id} gave {sorted(sessions)}; stored is {sorted(rows[request_id])}"
+            )
     messages = Counter(row["key"] for row in facts.rows("messages"))
     for call in facts.of("send"):
         key = f"message:v1:{call.given['request_id']}"

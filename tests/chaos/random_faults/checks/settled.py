@@ -11,6 +11,8 @@ def check(facts: Facts) -> list[str]:
         if row["state"] == "DEAD"
     ]
     failed = [
-        f"job {row['task_name']} {row['args']} failed" for row in facts.rows("jobs") if row["status"] == "failed"
+        f"job {row['task_name']} {row['args']} failed"
+        for row in facts.rows("jobs")
+        if row["status"] == "failed"
     ]
     return [*facts.unsettled, *dead, *failed]

@@ -23,9 +23,7 @@ def check(facts: Facts) -> list[str]:
         for (session_id, call), count in results.items()
         if count > 1
     ]
-    children = Counter(
-        row["parent_session_id"] for row in facts.rows("sessions") if row["parent_session_id"]
-    )
+    children = Counter(row["parent_session_id"] for row in facts.rows("sessions") if row["parent_session_id"])
     found += [
         f"{session_id} has {count} children and {calls[session_id]} tool calls"
         for session_id, count in children.items()

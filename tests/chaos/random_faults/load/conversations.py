@@ -11,9 +11,7 @@ from tests.chaos.random_faults.load.calls import Client
 async def converse_steadily(client: Client) -> None:
     """Open a session, send some messages, some of them while a run goes on, and close it."""
     while not client.stop.is_set():
-        request = client.spawn_request(
-            "Hello.", mode=session_pb2.SESSION_MODE_SESSION, label="conversation"
-        )
+        request = client.spawn_request("Hello.", mode=session_pb2.SESSION_MODE_SESSION, label="conversation")
         session_id = await client.spawn(request)
         if not session_id:
             await client.pause(0.2, 1.0)

@@ -96,9 +96,8 @@ class Harness:
                 method=method.path.rpartition("/")[2],
                 run_id=held.run.run_id,
                 epoch=held.run.epoch,
-            ) as call:
-                with use_token(held.run_token):
-                    answer = await peer.unary(method, request)
+            ) as call, use_token(held.run_token):
+                answer = await peer.unary(method, request)
             if call.outcome is not Outcome.UNKNOWN:
                 return answer
             await asyncio.sleep(self.random.uniform(0.2, 1.0))

@@ -69,7 +69,12 @@ class Writer:
         call = None
         for _ in range(50):
             with self.history.call(
-                "append", self.tenant, session_id=self.session_id, key=key, run_id=self.run_id, epoch=self.epoch
+                "append",
+                self.tenant,
+                session_id=self.session_id,
+                key=key,
+                run_id=self.run_id,
+                epoch=self.epoch,
             ) as call:
                 answer = await self._unary(self.stub.AppendEntries, request)
                 call.got = {"seq": answer.entries[0].seq, "replayed": answer.replayed}

@@ -1,0 +1,45 @@
+"""The plan of random faults: a function of its seed, within its bounds."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.chaos.random_faults.plan import FaultKind, group_of, make_plan
+
+SEEDS = st.integers(0, 2**32)
+WINDOWS = st.floats(5.0, 1800.0)
+
+
+@given(SEEDS, WINDOWS)
+@settings(max_examples=50, deadline=None)
+def test_same_seed_gives_same_plan(seed: int, window: float) -> None:
+    assert make_plan(seed, window) == make_plan(seed, window)
+
+
+@given(SEEDS, WINDOWS)
+@settings(max_examples=100, deadline=None)
+def test_faults_are_over_within_the_window_and_never_two_on_one_part(seed: int, window: float) -> None:
+    plan = make_plan(seed, window)
+    assert all(fault.start_seconds > 0 and fault.end_seconds < window for fault in plan)
+    assert [fault.start_seconds for fault in plan] == sorted(fault.start_seconds for fault in plan)
+    for fault in plan:
+        active = [
+            other
+            for other in plan
+            if other is not fault and other.start_seconds <= fault.start_seconds < other.end_seconds
+        ]
+        assert len(active) < 2
+        assert group_of(fault.target) not in {group_of(other.target) for other in active}
+
+
+def test_faults_stay_below_the_longest_time_of_their_kind() -> None:
+    faults = [fault for seed in range(20) for fault in make_plan(seed, 600.0)]
+    longest = {kind: max(f.seconds for f in faults if f.kind is kind) for kind in FaultKind}
+    assert longest[FaultKind.PAUSE] <= 60
+    assert longest[FaultKind.AWAY] <= 90
+    assert longest[FaultKind.PAUSE] > 30
+    assert longest[FaultKind.AWAY] > 45
+
+
+def test_a_quarter_of_an_hour_has_faults_of_every_kind() -> None:
+    for seed in range(20):
+        assert {fault.kind for fault in make_plan(seed, 900.0)} == set(FaultKind)
