@@ -1,6 +1,7 @@
 """Wait until the mesh has come to rest by itself."""
 
 import time
+from contextlib import suppress
 
 from tests.chaos.random_faults.checks import objects, terminal_states
 from tests.chaos.random_faults.facts import Facts, load_objects, load_tables
@@ -23,10 +24,8 @@ async def settle(field: Field, facts: Facts, tenants: list[str], within_seconds:
         facts.unsettled = unsettled(facts)
         return not facts.unsettled and not objects.check(facts) and not facts.workspaces
 
-    try:
+    with suppress(AssertionError):  # The checks report what is left.
         await eventually(is_settled, within_seconds=within_seconds)
-    except AssertionError:
-        pass  # The checks report it.
     return time.monotonic() - began
 
 

@@ -10,10 +10,8 @@ def check(facts: Facts) -> list[str]:
     for sample in facts.cooldowns:
         key = (sample["tenant_id"], sample["scope"], sample["target"])
         last = before.get(key)
-        if last is not None and last["until_time"] > sample["sample_time"]:
-            if sample["until_time"] < last["until_time"]:
-                found.append(
-                    f"the cooldown of {key[1]} {key[2]} went from {last['until_time']} to {sample['until_time']}"
-                )
+        was_active = last is not None and last["until_time"] > sample["sample_time"]
+        if was_active and sample["until_time"] < last["until_time"]:
+            found.append(f"{key[1]} {key[2]} went from {last['until_time']} to {sample['until_time']}")
         before[key] = sample
     return found

@@ -90,13 +90,16 @@ class Harness:
         for _ in range(_MOST_TRIES):
             answer = None
             call: Call
-            with self.history.call(
-                "harness",
-                held.tenant_id,
-                method=method.path.rpartition("/")[2],
-                run_id=held.run.run_id,
-                epoch=held.run.epoch,
-            ) as call, use_token(held.run_token):
+            with (
+                self.history.call(
+                    "harness",
+                    held.tenant_id,
+                    method=method.path.rpartition("/")[2],
+                    run_id=held.run.run_id,
+                    epoch=held.run.epoch,
+                ) as call,
+                use_token(held.run_token),
+            ):
                 answer = await peer.unary(method, request)
             if call.outcome is not Outcome.UNKNOWN:
                 return answer

@@ -22,6 +22,7 @@ from tests.chaos.random_faults.history import History, Outcome
 FIRST_EPOCH = 1000
 _CALL_SECONDS = 10.0
 _TOKEN_SECONDS = 600.0
+_MOST_TRIES = 50
 
 
 @dataclass
@@ -66,8 +67,8 @@ class Writer:
                 EntryBody(message=Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=key))]))
             ],
         )
-        call = None
-        for _ in range(50):
+        outcome = Outcome.UNKNOWN
+        for _ in range(_MOST_TRIES):
             with self.history.call(
                 "append",
                 self.tenant,
@@ -78,13 +79,13 @@ class Writer:
             ) as call:
                 answer = await self._unary(self.stub.AppendEntries, request)
                 call.got = {"seq": answer.entries[0].seq, "replayed": answer.replayed}
+            outcome = call.outcome
             give_up = self.random.random() < 0.1  # So that unknown effects stay in the history.
-            if call.outcome is Outcome.REFUSED or (call.is_ok and self.random.random() < 0.8) or give_up:
+            if outcome is Outcome.REFUSED or (call.is_ok and self.random.random() < 0.8) or give_up:
                 break
-            if call.outcome is Outcome.UNKNOWN:
+            if outcome is Outcome.UNKNOWN:
                 await asyncio.sleep(self.random.uniform(0.1, 1.0))
-        assert call is not None
-        return call.outcome
+        return outcome
 
     async def acquire(self) -> None:
         """Claim the transcript at the next epoch."""
