@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick chaos seeded-bugs bench lint protos protos-check imports types unit docs docs-check clean
+.PHONY: help setup demo up chart conformance test test-quick chaos soak seeded-bugs bench lint protos protos-check imports types unit docs docs-check clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: $(READY) ## Measure what the mesh costs, against floors taken in the same
 
 chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of everything under load, then check every invariant
 	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
+
+soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
+	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 seeded-bugs: $(READY) ## Seed ten known bugs, one at a time, into a copy of the product, and check that tests catch each
 	@python -m tests.chaos.seeded_bugs

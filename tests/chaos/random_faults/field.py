@@ -27,6 +27,7 @@ from tests.support.links import Link, open_link, to_address, to_postgres
 ROOT = Path(__file__).resolve().parents[3]
 DISK_BYTES = 256 * 1024 * 1024
 _CALLERS = ("SESSION", "TRANSCRIPT", "RUNNER")
+_PATIENT_DRAIN = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,17 @@ class Field:
 
 @asynccontextmanager
 async def open_field(
-    data_dir: Path, tenants: list[str], collect_grace_seconds: int, report: Callable[[str], None]
+    data_dir: Path,
+    tenants: list[str],
+    collect_grace_seconds: int,
+    report: Callable[[str], None],
+    *,
+    is_linked: bool = True,
 ) -> AsyncIterator[Field]:
-    """Start everything. Faults on connections act on the links."""
+    """Start everything. Faults on connections act on the links.
+
+    If it is not linked, the services and clients call each other directly.
+    """
     found: list[Stack] = []
     plugin_port, model_port = free_ports(2)
 
@@ -80,7 +89,7 @@ async def open_field(
         disk = exits.enter_context(small_disk(data_dir / "disk"))
         environment = {
             **scripted_environment(),
-            **_through_links(links, targets),
+            **(_through_links(links, targets) if is_linked else _PATIENT_DRAIN),
             "ATTACHMENT_BLOB_COLLECT_INTERVAL_SECONDS": "5",
             "ATTACHMENT_BLOB_COLLECT_GRACE_SECONDS": str(collect_grace_seconds),
         }
@@ -102,7 +111,7 @@ async def open_field(
         await stack.start(
             scripted_model_member(model_port), _plugin_member(stack, plugin_port, endpoint, tenants)
         )
-        yield Field(stack, links, disk, endpoint, targets)
+        yield Field(stack, links, disk, endpoint, targets if is_linked else stack.targets)
 
 
 def _through_links(links: Mapping[str, Link], targets: Mapping[str, str]) -> dict[str, str]:

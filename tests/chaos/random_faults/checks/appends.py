@@ -33,9 +33,11 @@ def check_presence(facts: Facts) -> list[str]:
         seqs = {call.got["seq"] for call in calls if call.is_ok}
         if len(seqs) > 1:
             found.append(f"append {key} of {session_id} was answered with the seqs {sorted(seqs)}")
-        for seq in seqs:
-            if row is None or row["first_seq"] != seq or not entries[(session_id, seq)]:
-                found.append(f"append {key} of {session_id} was accepted at {seq}, and is not there")
+        found += [
+            f"append {key} of {session_id} was accepted at {seq}, and is not there"
+            for seq in seqs
+            if row is None or row["first_seq"] != seq or not entries[(session_id, seq)]
+        ]
         if row is not None and all(call.outcome is Outcome.REFUSED for call in calls):
             found.append(f"append {key} of {session_id} was refused, and is there")
     return found

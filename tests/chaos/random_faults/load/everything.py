@@ -46,7 +46,10 @@ class Load:
     async def run(self) -> None:
         """Load the mesh until `stop` is set and every client has its last answer."""
         async with AsyncExitStack() as exits, asyncio.TaskGroup() as users:
-            meshes = {tenant: await exits.enter_async_context(self._mesh(tenant)) for tenant in TENANTS}
+            meshes = {
+                tenant: await exits.enter_async_context(open_client_mesh(self.field, tenant))
+                for tenant in TENANTS
+            }
             story = await story_files(self.files / "story")
             for tenant in (GATED, PLAIN, OTHER):
                 spawner = self._client(tenant, meshes)
@@ -99,17 +102,19 @@ class Load:
     def _client(self, tenant: str, meshes: Mapping[str, Mesh]) -> Client:
         return Client(tenant, meshes[tenant], self.history, Random(f"{self.seed} {tenant}"), self.stop)
 
-    @asynccontextmanager
-    async def _mesh(self, tenant: str) -> AsyncIterator[Mesh]:
-        targets = {name.replace("-", "_"): target for name, target in self.field.targets.items()}
-        async with connect(**targets, token=self.field.stack.client_token(tenant)) as mesh:
-            yield mesh
-
     async def _finished_session(self, client: Client) -> str:
         """Return a session whose transcript belongs to no run any more."""
         session_id = await client.spawn(client.spawn_request("Say something.", label="contended"))
         await client.wait(session_id)
         return session_id
+
+
+@asynccontextmanager
+async def open_client_mesh(field: Field, tenant: str) -> AsyncIterator[Mesh]:
+    """Connect to every service as a client of the tenant, through the links."""
+    targets = {name.replace("-", "_"): target for name, target in field.targets.items()}
+    async with connect(**targets, token=field.stack.client_token(tenant)) as mesh:
+        yield mesh
 
 
 async def prepare_tenants(field: Field) -> None:
