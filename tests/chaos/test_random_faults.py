@@ -1,0 +1,26 @@
+"""Half a minute of random faults under load breaks no invariant, and fails no accepted run."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.random_faults.report import summary_of
+from tests.chaos.random_faults.trial import run_trial
+
+SEED = 1
+WINDOW_SECONDS = 35.0
+SETTLE_SECONDS = 240.0
+
+
+@pytest.mark.timeout(600)
+async def test_mesh_under_random_faults_keeps_every_invariant() -> None:
+    lines: list[str] = []
+    # PostgreSQL runs as another account, and cannot pass pytest's own directory.
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-chaos-") as folder:
+        verdict = await run_trial(Path(folder) / "run", SEED, WINDOW_SECONDS, SETTLE_SECONDS, lines.append)
+    print("\n".join(lines))
+    failed = {name.strip(): found[:5] for name, found in verdict.found.items() if found}
+    assert failed == {}, f"{summary_of(verdict.facts)}; make chaos SEED={SEED} keeps the data"
+    calls = {call.operation for call in verdict.facts.calls if call.is_ok}
+    assert {"spawn", "wait", "send", "kill", "append", "acquire", "claim", "harness", "watch"} <= calls
