@@ -153,6 +153,33 @@ async def test_another_worker_takes_over_the_entry_of_a_killed_one(
     assert await as_owner("select 1 from outbox_entries") == []
 
 
+@pytest.mark.parametrize(("timeout_seconds", "longest_seconds"), [(5, 60), (600, 660)])
+async def test_the_entry_of_a_killed_worker_is_due_soon_after_the_timeout_of_its_observer(
+    mesh: HookMesh,
+    tenant: Tenant,
+    relay: OutboxRelay,
+    as_owner: Callable[..., Awaitable[list[Any]]],
+    timeout_seconds: int,
+    longest_seconds: int,
+) -> None:
+    plugin = await mesh.plugin()
+    held = asyncio.Event()
+
+    async def stay(_event: Any) -> None:
+        held.set()
+        await asyncio.Event().wait()
+
+    plugin.decide = stay
+    await tenant.register("a", plugin.endpoint, ENDED, timeout=Duration(seconds=timeout_seconds))
+    await tenant.ended()
+    killed = asyncio.create_task(relay.relay_due())
+    await held.wait()
+    killed.cancel()
+    await asyncio.gather(killed, return_exceptions=True)
+    [(seconds,)] = await as_owner("select extract(epoch from due_time - now()) from outbox_entries")
+    assert timeout_seconds <= seconds <= longest_seconds
+
+
 async def test_a_running_relay_delivers_immediately(
     mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
 ) -> None:

@@ -82,6 +82,19 @@ async def test_ReleaseRun__files_that_do_not_fit_delay_the_run(
     assert list(disk.iterdir()) == []
 
 
+async def test_ReleaseRun__a_small_file_that_does_not_fit_delays_the_run(
+    mesh: ScriptedMesh, keys: Path, disk: Path
+) -> None:
+    """It fits into the buffer of the file that it passes through, whose end fails to write it."""
+    mesh.files = {"a.txt": b"x" * 100}
+    mesh.on_read_file = lambda: fill(disk)
+    mesh.queue_run()
+    async with running_runner(mesh, keys, disk, **ROOM):
+        await eventually(lambda: mesh.delays or mesh.failed)
+    assert mesh.failed is None
+    assert mesh.delays[0].reason == "RUNNER_DISK_FULL"
+
+
 async def test_ReleaseRun__a_tool_that_meets_a_full_disk_delays_the_run_and_is_called_again(
     mesh: ScriptedMesh, keys: Path, disk: Path
 ) -> None:

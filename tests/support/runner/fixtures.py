@@ -73,6 +73,7 @@ class ScriptedMesh:
     lease_lost: bool = False
     hold_model: asyncio.Event | None = None
     on_generate: Callable[[], object] = lambda: None
+    on_read_file: Callable[[], object] = lambda: None
     on_revise: Callable[[run_pb.FinalizeRunRequest], Awaitable[None]] | None = None
     model_called: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -306,6 +307,7 @@ class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
     async def ReadFile(
         self, request: blob_pb.ReadFileRequest, context: Any
     ) -> AsyncIterator[blob_pb.ReadFileResponse]:
+        self.mesh.on_read_file()
         data = self.mesh.files[request.name]
         half = len(data) // 2
         yield blob_pb.ReadFileResponse(data=data[:half])

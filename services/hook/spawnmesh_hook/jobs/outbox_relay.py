@@ -32,8 +32,10 @@ from spawnmesh_hook.store import outbox
 from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
 from spawnmesh_hook.store.outbox import OUTBOX_CHANNEL, OutboxEntry
 
-# Longer than any timeout of a plugin, so that only entries of a dead worker are claimed again.
-_LEASE = timedelta(seconds=660)
+# Only entries of a dead worker, or of one that lost the database, are claimed again. An observer
+# may have a longer timeout than `_SHORT_TIMEOUT`: the lease is then extended before it is called.
+_LEASE = timedelta(seconds=60)
+_SHORT_TIMEOUT = timedelta(seconds=20)
 
 _DATABASE_ERRORS = (psycopg.Error, PoolTimeout, TenantPurged)
 
@@ -134,6 +136,9 @@ class OutboxRelay:
         """
         event = ObservedEvent.FromString(entry.event)
         budget = budget_of(plugin.timeout.total_seconds())
+        if plugin.timeout > _SHORT_TIMEOUT:
+            async with self.database.transaction(entry.tenant_id) as connection:
+                await outbox.delay_entry(connection, entry, plugin.timeout + _LEASE)
         [access] = await self.directory.content_access(entry.tenant_id, entry.hook, [plugin])
         with continue_trace(entry.traceparent):
             request = await offload(len(entry.event), _build_request, access, entry.hook, event)
@@ -145,7 +150,7 @@ class OutboxRelay:
         backoff = backoff_after(entry.attempt)
         if backoff is not None:
             async with self.database.transaction(entry.tenant_id) as connection:
-                await outbox.retry_entry(connection, entry, backoff)
+                await outbox.delay_entry(connection, entry, backoff)
             return False
         async with self.database.adding(entry.tenant_id) as connection:
             await outbox.dead_letter_entry(connection, entry)

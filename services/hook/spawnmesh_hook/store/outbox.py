@@ -107,9 +107,9 @@ async def complete_entry(connection: Connection, entry: OutboxEntry) -> None:
     await connection.execute(_SQL["clear_delivered_event"], _key(entry))
 
 
-async def retry_entry(connection: Connection, entry: OutboxEntry, backoff: timedelta) -> None:
-    """Make the entry due again after the backoff."""
-    await connection.execute(_SQL["retry_entry"], {**_key(entry), "backoff": backoff})
+async def delay_entry(connection: Connection, entry: OutboxEntry, delay: timedelta) -> None:
+    """Make the entry due again after the delay."""
+    await connection.execute(_SQL["delay_entry"], {**_key(entry), "delay": delay})
 
 
 async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:

@@ -53,9 +53,9 @@ delete from outbox_entries o
 using locked
 where o.tenant_id = locked.tenant_id and o.event_key = locked.event_key and o.plugin = %(plugin)s;
 
--- name: retry_entry
+-- name: delay_entry
 -- Locks the row. Index: outbox_entries_pkey.
-update outbox_entries set due_time = now() + %(backoff)s::interval
+update outbox_entries set due_time = now() + %(delay)s::interval
 where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
 
 -- name: dead_letter_entry

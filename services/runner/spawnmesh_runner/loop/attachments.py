@@ -48,10 +48,8 @@ async def fetch_attachments(assignment: Assignment) -> None:
     _require_promised(found.set, receipt)
     try:
         # The bytes pass through one unnamed file: writing the set is blocking work and must not
-        # wait for the network while it holds a thread.
-        with os_errors_typed():
-            passing = tempfile.TemporaryFile(dir=assignment.workspace)  # noqa: SIM115
-        with passing:
+        # wait for the network while it holds a thread. On a full disk, closing the file fails too.
+        with os_errors_typed(), tempfile.TemporaryFile(dir=assignment.workspace) as passing:
             sources = await _download(assignment, found.set, passing)
             await finish_in_thread(lambda: materialize(assignment.workspace, set_id, sources))
     except MaterializeError as error:
