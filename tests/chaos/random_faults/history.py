@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 
@@ -30,6 +31,8 @@ _UNKNOWN = (
     Status.INTERNAL,
     Status.RESOURCE_EXHAUSTED,
 )
+_ASK_AGAIN = (Reason.SPAWN_IN_PROGRESS, Reason.CONFLICT)
+"""Another call with the same effect is under way. To repeat the call gives its answer."""
 
 
 @dataclass(slots=True)
@@ -75,7 +78,8 @@ class History:
             yield call
             call.outcome = Outcome.OK
         except MeshError as error:
-            call.outcome = Outcome.UNKNOWN if error.status in _UNKNOWN else Outcome.REFUSED
+            unknown = error.status in _UNKNOWN or error.reason in _ASK_AGAIN
+            call.outcome = Outcome.UNKNOWN if unknown else Outcome.REFUSED
             call.reason, call.status = str(error.reason), str(error.status)
             call.message = error.message[:300]
         finally:
