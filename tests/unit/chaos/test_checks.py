@@ -102,7 +102,10 @@ def sound() -> Facts:
             {"session_id": CHILD, "idempotency_key": key, "first_seq": seq}
             for key, seq in (("a", 1), ("b", 2), ("c", 3))
         ],
-        "sets": [{"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"}],
+        "sets": [
+            {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},
+            {"tenant_id": OTHER_TENANT, "session_id": "", "set_id": "att_2", "state": "RELEASED"},
+        ],
         "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
     }
     calls = [

@@ -22,7 +22,7 @@ def test_call_has_its_times_and_its_answer() -> None:
 
 def test_refusal_had_no_effect_and_an_outage_may_have_had_one() -> None:
     history = History()
-    for reason in (Reason.WRITER_CLAIM_LOST, Reason.DEPENDENCY_UNAVAILABLE, Reason.DEADLINE_EXCEEDED):
+    for reason in (Reason.WRITER_CLAIM_LOST, Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_IN_PROGRESS):
         with history.call("append", "t-a"):
             raise MeshError(reason, "no")
     assert [call.outcome for call in history.calls] == [Outcome.REFUSED, Outcome.UNKNOWN, Outcome.UNKNOWN]
