@@ -118,6 +118,7 @@ def sound() -> Facts:
         call("claim", 0.0, 1.0, {"runs": [["run_x", 1]]}),
         call("claim", 2.0, 3.0, {"runs": [["run_x", 2]]}),
         call("watch", 0.0, 1.0, {"cursors": [1, 2]}, session_id=CHILD),
+        Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
     ]
     return Facts(tables, {T: {"k"}}, calls, [cooldown(0, 30), cooldown(1, 40)])
 
