@@ -107,13 +107,7 @@ async def sample_cooldowns(dsn: str, samples: list[Row], pause_seconds: float = 
         await asyncio.sleep(pause_seconds)
 
 
-def find_leaks(folders: Sequence[Path], needles: Sequence[bytes]) -> list[str]:
-    """Return the files below the folders that have one of the needles."""
-    found = []
-    for folder in folders:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file() and not file.is_symlink():
-                content = file.read_bytes()
-                if any(needle in content for needle in needles):
-                    found.append(str(file))
-    return found
+def find_leaks(paths: Sequence[Path], needles: Sequence[bytes]) -> list[str]:
+    """Return the files at or below the paths that have one of the needles."""
+    files = [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+    return [str(file) for file in files if any(needle in file.read_bytes() for needle in needles)]

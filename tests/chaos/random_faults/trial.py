@@ -73,8 +73,9 @@ async def run_trial(
             facts.calls, facts.ended = history.calls, faults.ended
             await asyncio.sleep(0)
         began = time.monotonic()
-        folders = [folder / "mesh" / "data" / name for name in ("logs", "postgres", "spans")]
-        facts.leaks = find_leaks([*folders, folder / "mesh" / "data" / "traces.otlp"], _needles())
+        data = folder / "mesh" / "data"
+        paths = [data / name for name in ("logs", "postgres", "spans", "traces.otlp")]
+        facts.leaks = find_leaks(paths, _needles())
         report(f"looked for content at rest in {time.monotonic() - began:.1f} s")
     return Verdict({name: check(facts) for name, check in CHECKS.items()}, facts)
 

@@ -1,0 +1,14 @@
+"""The search for content outside of the bucket."""
+
+from pathlib import Path
+
+from tests.chaos.random_faults.facts import find_leaks
+
+
+def test_content_is_found_in_a_file_and_below_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "deep").mkdir(parents=True)
+    for name in ("logs/deep/a.log", "spans.otlp"):
+        (tmp_path / name).write_bytes(b"\x00secret words\x00")
+    (tmp_path / "logs" / "b.log").write_bytes(b"nothing")
+    found = find_leaks([tmp_path / "logs", tmp_path / "spans.otlp", tmp_path / "missing"], [b"secret words"])
+    assert found == [str(tmp_path / "logs/deep/a.log"), str(tmp_path / "spans.otlp")]
