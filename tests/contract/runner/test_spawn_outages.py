@@ -9,6 +9,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runner.clients import retry
+from spawnmesh_runner.tools import sessions_spawn
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
@@ -58,10 +59,20 @@ async def test_SpawnSession__a_spawn_that_would_fail_again_is_not_repeated(
     assert (result.is_error, len(mesh.spawn_traces)) == (True, 1)
 
 
+async def test_SpawnSession__a_spawn_is_repeated_for_longer_than_other_calls(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the other calls' time the run goes to the queue, where what a spawn hands over is lost."""
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.001)
+    mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 3)
+    result = await result_of(mesh, keys, tmp_path)
+    assert (result.is_error, len(mesh.spawns)) == (False, 1)
+
+
 async def test_SpawnSession__the_model_hears_of_an_outage_that_lasts(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(sessions_spawn, "GIVE_UP_AFTER_SECONDS", 0.1)
     mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 1000)
     result = await result_of(mesh, keys, tmp_path)
     assert result.is_error

@@ -23,6 +23,9 @@ from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, To
 # those.
 MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
 SPAWN_TIMEOUT_SECONDS = 60.0
+# Other calls give up sooner, and the run goes back to the queue. A spawn cannot wait there: the
+# content that it hands over is redacted in the stored call, and would be lost with the workspace.
+GIVE_UP_AFTER_SECONDS = 120.0
 
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
 _THINKING = {
@@ -98,7 +101,11 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
     peers = scope.peers
     try:
         spawned = await call_with_retry(
-            peers.session, peers.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
+            peers.session,
+            peers.sessions.SpawnSession,
+            request,
+            timeout_seconds=SPAWN_TIMEOUT_SECONDS,
+            give_up_after_seconds=GIVE_UP_AFTER_SECONDS,
         )
     except MeshError as error:
         if is_undone_by_outage(error):
