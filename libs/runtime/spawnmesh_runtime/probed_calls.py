@@ -11,6 +11,10 @@ from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.methods import repeatable_paths
 from spawnmesh_runtime.silence_probe import PeerSilent, SilenceProbe, WaitingCall
 
+# For a suspect call that its caller must not repeat, and for a stream, such as a model's answer.
+_CALL_PATIENCE_SECONDS = 5.0
+_STREAM_PATIENCE_SECONDS = 15.0
+
 Q = TypeVar("Q")
 R = TypeVar("R")
 
@@ -27,10 +31,12 @@ async def call_probed(
     Raises PeerSilent.
     """
     path: str = method.path  # type: ignore[attr-defined]  # A `Method`.
+    is_repeatable = path in repeatable_paths()
+    patience = 0.0 if is_repeatable else _CALL_PATIENCE_SECONDS
     give_up = monotonic_seconds() + timeout
     while True:
         call = method(request, timeout=timeout, metadata=metadata)
-        waiting = WaitingCall(call.cancel, path in repeatable_paths())
+        waiting = WaitingCall(call.cancel, patience)
         probe.waits(waiting)
         try:
             return await call
@@ -38,7 +44,7 @@ async def call_probed(
             if not waiting.is_why_cancelled():
                 raise
             timeout = give_up - monotonic_seconds()
-            if probe.is_away or not waiting.is_repeatable or timeout <= 0:
+            if probe.is_away or not is_repeatable or timeout <= 0:
                 raise PeerSilent from None
         finally:
             probe.answered(waiting)
@@ -48,7 +54,7 @@ async def call_client_stream_probed(
     probe: SilenceProbe, method: Any, messages: AsyncIterator[Any], **options: Any
 ) -> Any:
     """Make the call. Raises PeerSilent."""
-    waiting = WaitingCall(lambda: None)
+    waiting = WaitingCall(lambda: None, _STREAM_PATIENCE_SECONDS)
 
     def start(sent: AsyncIterator[Any], **options: Any) -> Any:
         call = method(sent, **options)
@@ -72,7 +78,7 @@ class ProbedMessages:
     def __init__(self, probe: SilenceProbe, call: "grpc.aio.UnaryStreamCall[Any, Any]") -> None:
         self._probe = probe
         self._messages = aiter(call)
-        self._waiting = WaitingCall(call.cancel)
+        self._waiting = WaitingCall(call.cancel, _STREAM_PATIENCE_SECONDS)
 
     def __aiter__(self) -> Self:
         return self

@@ -30,19 +30,20 @@ _CHECKS_AT_ONCE = 3
 
 
 class PeerSilent(Exception):
-    """No replica answers, so the probe left the call."""
+    """The replica of the call does not answer, so the probe left the call."""
 
 
 @dataclass(slots=True, eq=False)
 class WaitingCall:
     """A call that waits for its next message since `since`, a monotonic time.
 
-    `is_suspect` says that it may be on a connection to a silent replica. `was_left` says that the
-    probe cancelled it: its caller repeats it if `is_repeatable` and some replica answers.
+    `is_suspect` says that it may be on a connection to a silent replica. Nobody can tell, so it is
+    left when it has waited for `patience_seconds`: at once if it may be repeated, and later the
+    more is lost. `was_left` says that the probe cancelled it.
     """
 
     cancel: Callable[[], object]
-    is_repeatable: bool = False
+    patience_seconds: float
     since: float = 0.0
     is_suspect: bool = False
     was_left: bool = False
@@ -115,10 +116,10 @@ class SilenceProbe:
 
     def _leave_silent_calls(self) -> bool:
         """Return whether calls are silent, and leave those that have nothing to wait for."""
-        latest = monotonic_seconds() - SILENT_SECONDS
-        silent = [call for call in self._waiting if call.since <= latest]
+        now = monotonic_seconds()
+        silent = [call for call in self._waiting if now - call.since >= SILENT_SECONDS]
         for call in silent:
-            if self.is_away or (call.is_suspect and call.is_repeatable):
+            if self.is_away or (call.is_suspect and now - call.since >= call.patience_seconds):
                 call.leave()
         return bool(silent)
 

@@ -16,7 +16,7 @@ from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.links import Link, open_link, to_address
-from tests.support.runtime.plugin import spawn_request
+from tests.support.runtime.plugin import allow, spawn_request
 from tests.support.waiting import eventually
 
 # A call that nobody leaves ends after it, with another reason.
@@ -32,13 +32,15 @@ Open = Callable[..., Awaitable[Any]]
 
 async def behind_links(stack: AsyncExitStack, serve: Open, count: int) -> list[tuple[Any, Link]]:
     """Start replicas, each behind a link that can be held."""
-    replicas = [await serve(answer_event) for _ in range(count)]
+    replicas = [await serve(answer) for _ in range(count)]
     return [
         (served, await stack.enter_async_context(open_link(to_address(served.target)))) for served in replicas
     ]
 
 
-async def answer_event(request: Any, context: Any) -> pb.HandleObservedEventResponse:
+async def answer(request: Any, context: Any) -> Any:
+    if isinstance(request, pb.HandleBeforeSpawnRequest):
+        return await allow(request, context)
     return pb.HandleObservedEventResponse()
 
 
@@ -97,9 +99,15 @@ async def test_calls_that_may_be_repeated_are_answered_by_the_other_replica(
         (hung, held), (other, _) = replicas
         seen = hung.plugin.observed
         held.hold()
+        judgements = [asyncio.create_task(judge(peer)) for _ in range(4)]
         await asyncio.gather(*(observe(peer) for _ in range(6)))
         assert hung.plugin.observed == seen
         assert other.plugin.observed >= 6
+        results = await asyncio.gather(*judgements, return_exceptions=True)
+        assert {getattr(result, "reason", None) for result in results} == {
+            None,
+            Reason.DEPENDENCY_UNAVAILABLE,
+        }
 
 
 async def test_every_call_is_refused_when_no_replica_answers(serve: Open, peer_of: Any, keys: Any) -> None:
