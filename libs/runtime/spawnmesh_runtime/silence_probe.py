@@ -35,11 +35,11 @@ class PeerSilent(Exception):
 
 @dataclass(slots=True, eq=False)
 class WaitingCall:
-    """A call that waits for its next message since `since`, a monotonic time.
+    """A call that waits for its next message.
 
-    `is_suspect` says that it may be on a connection to a silent replica. Nobody can tell, so it is
-    left when it has waited for `patience_seconds`: at once if it may be repeated, and later the
-    more is lost. `was_left` says that the probe cancelled it.
+    `since` is a monotonic time. `is_suspect` says that the call may be on a connection to a silent
+    replica. Nobody can tell, so the probe leaves it when it has waited for `patience_seconds`. A
+    call that may be repeated needs none. `was_left` says that the probe cancelled the call.
     """
 
     cancel: Callable[[], object]
