@@ -38,7 +38,7 @@ class WaitingCall:
     """A call that waits for its next message.
 
     `since` is a monotonic time. `is_suspect` says that the call may be on a connection to a silent
-    replica. Nobody can tell, so the probe leaves it when it has waited for `patience_seconds`. A
+    replica. The probe cannot tell, and leaves it when it has waited for `patience_seconds`. A
     call that may be repeated needs none. `was_left` says that the probe cancelled the call.
     """
 
