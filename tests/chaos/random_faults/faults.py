@@ -16,7 +16,7 @@ from tests.support.links import Link
 Report = Callable[[str], None]
 
 _CUT_AGAIN_SECONDS = 1.0
-_START_TRIES = 10
+_START_SECONDS = 300.0  # Longer than anything else is away.
 _LOOK_SECONDS = 0.5
 _BALLAST = "ballast"
 
@@ -109,12 +109,14 @@ def _killed(fault: Fault) -> list[str]:
 
 async def _insist(start: Callable[[], Awaitable[object]]) -> None:
     """Start a process. It may end again while something else is away."""
-    for left in range(_START_TRIES, 0, -1):
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + _START_SECONDS
+    while True:
         try:
             await start()
             return
         except (StackError, psycopg.Error):
-            if left == 1:
+            if loop.time() > give_up:
                 raise
             await asyncio.sleep(_LOOK_SECONDS)
 

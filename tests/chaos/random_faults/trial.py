@@ -64,10 +64,12 @@ async def run_trial(
                     background.create_task(faults.keep_running()),
                     background.create_task(load.run_harnesses()),
                 ]
-                await _under_load(load, faults, plan, report)
+                has_ended = await _under_load(load, faults, plan, report)
                 report("the faults are over; waiting until the mesh is at rest")
                 seconds = await settle(field, facts, TENANTS, settle_seconds)
                 report(f"waited {seconds:.1f} s for rest")
+                if not has_ended:
+                    facts.unsettled.append("clients still wait for an answer")
                 for task in watching:
                     task.cancel()
             facts.calls, facts.ended = history.calls, faults.ended
@@ -80,16 +82,16 @@ async def run_trial(
     return Verdict({name: check(facts) for name, check in CHECKS.items()}, facts)
 
 
-async def _under_load(load: Load, faults: Faults, plan: list[Fault], report: Report) -> None:
-    """Load the mesh while the plan is followed."""
+async def _under_load(load: Load, faults: Faults, plan: list[Fault], report: Report) -> bool:
+    """Load the mesh while the plan is followed. Return whether all clients got their answers."""
     running = asyncio.get_running_loop().create_task(load.run())
     try:
         await asyncio.sleep(_WARM_UP_SECONDS)
         await faults.follow(plan)
         load.stop.set()
         report("the last calls of the load end")
-        async with asyncio.timeout(_LAST_CALLS_SECONDS):
-            await asyncio.shield(running)
+        ended, _ = await asyncio.wait([running], timeout=_LAST_CALLS_SECONDS)
+        return bool(ended)
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):

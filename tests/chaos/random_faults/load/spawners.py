@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
+from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_client.attachments import inline_items
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.scripted_agents import CALLER, COORDINATOR
@@ -65,7 +66,7 @@ def _shared_or_own(random: Random) -> str:
     return f"shared {random.randrange(5)}" if random.random() < 0.5 else f"own {random.getrandbits(64):x}"
 
 
-async def _repeat_impatiently(client: Client, request: object) -> None:
+async def _repeat_impatiently(client: Client, request: pb.SpawnSessionRequest) -> None:
     """Send the request several times at once, with deadlines that are too short."""
 
     async def once() -> None:
@@ -74,8 +75,8 @@ async def _repeat_impatiently(client: Client, request: object) -> None:
             client.sessions.SpawnSession,
             request,
             seconds=client.random.uniform(*_IMPATIENT_SECONDS),
-            request_id=request.request_id,  # type: ignore[attr-defined]
-            task=request.task,  # type: ignore[attr-defined]
+            request_id=request.request_id,
+            task=request.task,
         )
         await client.pause(0.0, 0.1)
 
