@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.random_faults.report import summary_of
 from tests.chaos.random_faults.trial import run_trial
 
-SEED = 1
+SEED = 35  # Its plan has a fault of every kind.
 WINDOW_SECONDS = 35.0
 SETTLE_SECONDS = 240.0
 

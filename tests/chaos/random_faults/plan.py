@@ -50,9 +50,10 @@ class FaultKind(StrEnum):
     """The disk of the runners' workspaces is full."""
 
 
+_OFTEN = 6  # PostgreSQL is one process among many, and everything needs it.
 _TARGETS: dict[FaultKind, tuple[str, ...]] = {
-    FaultKind.KILL: (*PROCESSES, POSTGRES, POSTGRES),
-    FaultKind.PAUSE: (*PROCESSES, POSTGRES, POSTGRES),
+    FaultKind.KILL: (*PROCESSES, *[POSTGRES] * _OFTEN),
+    FaultKind.PAUSE: (*PROCESSES, *[POSTGRES] * _OFTEN),
     FaultKind.AWAY: (*SERVICES, "runner", POSTGRES, S3, S3),
     FaultKind.CUT: LINKS,
     FaultKind.HOLD: LINKS,
