@@ -89,7 +89,11 @@ def sound() -> Facts:
     ]
     seen = {"run_id": f"run of {CHILD}", "run_state": "SUCCEEDED", "result_text": "fine"}
     tables: dict[str, list[Row]] = {
-        "sessions": [session(PARENT), session(CHILD, PARENT)],
+        "sessions": [
+            session(PARENT),
+            session(CHILD, PARENT),
+            session("ses_undone", PARENT, state="SPAWN_FAILED", request_id=None),
+        ],
         "runs": [run(PARENT), run(CHILD)],
         "messages": [{"tenant_id": T, "session_id": PARENT, "key": announced, "child_session_id": CHILD}],
         "events": events,
