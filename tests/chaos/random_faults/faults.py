@@ -82,7 +82,8 @@ class Faults:
                 yield
                 process.resume()
             case FaultKind.FULL:
-                _fill(self._field.disk)
+                # In a thread: the links are in this process, and must not stand still.
+                await asyncio.to_thread(_fill, self._field.disk)
                 yield
                 _empty(self._field.disk)
             case _:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+from tests.chaos.random_faults.checks.availability import uncertain_sessions
 from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.trial import Verdict
 
@@ -31,5 +32,6 @@ def summary_of(facts: Facts) -> str:
     runs = ", ".join(f"{count} {name}" for name, count in sorted(states.items()))
     return (
         f"calls: {counted} ({unknown} without an answer); runs: {runs} ({delayed} delayed, {retried} with "
-        f"several attempts); {len(facts.rows('entries'))} entries, {len(facts.rows('blobs'))} blobs"
+        f"several attempts, "
+        f"{len(uncertain_sessions(facts))} with a call of unknown outcome); {len(facts.rows('entries'))} entries, {len(facts.rows('blobs'))} blobs"
     )

@@ -254,6 +254,14 @@ def test_kill_of_an_ancestor_explains_a_killed_run() -> None:
     assert availability.check_runs(facts) == []
 
 
+def test_agent_that_learned_that_an_outcome_is_unknown_may_give_up() -> None:
+    facts = sound()
+    row(facts, "runs", 1).update(result_text="I cannot go on: the child could not be spawned.")
+    assert availability.check_runs(facts) != []
+    row(facts, "entries", 1).update(body=b"... OUTCOME_UNKNOWN: the runner was replaced ...")
+    assert availability.check_runs(facts) == []
+
+
 def test_append_that_was_repeated_may_have_its_effect_at_the_first_call() -> None:
     facts = sound()
     late = Call("append", T, 0.2, {"session_id": CHILD, "key": "d"}, 0.4, Outcome.UNKNOWN)

@@ -2,13 +2,20 @@
 
 from tests.chaos.random_faults.facts import Facts
 
+_OUTCOME_UNKNOWN = b"OUTCOME_UNKNOWN"
+
 
 def check_runs(facts: Facts) -> list[str]:
-    """Report each run that did not succeed although no caller killed it or an ancestor."""
+    """Report each run that did not succeed although no caller killed it or an ancestor.
+
+    An agent whose runner was lost in the middle of a call may learn that the outcome is unknown,
+    and give up (ADR 22). Any other outage is hidden from agents.
+    """
     killed = {call.given["session_id"] for call in facts.of("kill")}
     families = {
         row["session_id"]: {row["session_id"], *row["ancestor_ids"]} for row in facts.rows("sessions")
     }
+    uncertain = uncertain_sessions(facts)
     found = []
     for run in facts.rows("runs"):
         family = families.get(run["session_id"], set())
@@ -17,9 +24,14 @@ def check_runs(facts: Facts) -> list[str]:
                 f"{run['run_id']} of {run['session_id']} is {run['state']}: {run['error_reason']}: "
                 f"{run['error_message'][:200]} (attempts {run['attempt_count']}, delays {run['delay_count']})"
             )
-        elif run["state"] == "SUCCEEDED" and "I cannot go on" in run["result_text"]:
+        elif "I cannot go on" in run["result_text"] and run["session_id"] not in uncertain:
             found.append(f"{run['run_id']} of {run['session_id']} answered: {run['result_text'][:200]}")
     return found
+
+
+def uncertain_sessions(facts: Facts) -> set[str]:
+    """Return the sessions in which an agent learned that the outcome of a call is unknown."""
+    return {row["session_id"] for row in facts.rows("entries") if _OUTCOME_UNKNOWN in bytes(row["body"])}
 
 
 def check_calls(facts: Facts) -> list[str]:

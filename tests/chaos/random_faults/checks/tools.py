@@ -23,7 +23,12 @@ def check(facts: Facts) -> list[str]:
         for (session_id, call), count in results.items()
         if count > 1
     ]
-    children = Counter(row["parent_session_id"] for row in facts.rows("sessions") if row["parent_session_id"])
+    # A spawn that an outage undid is begun again by a repeat of the same call.
+    children = Counter(
+        row["parent_session_id"]
+        for row in facts.rows("sessions")
+        if row["parent_session_id"] and row["state"] != "SPAWN_FAILED"
+    )
     found += [
         f"{session_id} has {count} children and {calls[session_id]} tool calls"
         for session_id, count in children.items()
