@@ -1,6 +1,7 @@
 """Apply the plan to the mesh, and undo each fault when its time is over."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.processes import ChildProcess
 
 from tests.chaos.random_faults.field import Field
-from tests.chaos.random_faults.plan import POSTGRES, S3, Fault, FaultKind
+from tests.chaos.random_faults.plan import POSTGRES, S3, Fault, FaultKind, group_of
 from tests.support.links import Link
 
 Report = Callable[[str], None]
@@ -31,6 +32,7 @@ class Faults:
         self._field = field
         self._report = report
         self._down: set[str] = set()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def follow(self, plan: list[Fault]) -> None:
         """Apply each fault at its time. Return when all are undone."""
@@ -53,7 +55,8 @@ class Faults:
                     await self._start(name)
 
     async def _apply(self, fault: Fault) -> None:
-        async with self._active(fault):
+        # A restart takes time after the end of a fault, and the next fault waits for it.
+        async with self._locks[group_of(fault.target)], self._active(fault):
             await asyncio.sleep(fault.seconds)
 
     @asynccontextmanager
