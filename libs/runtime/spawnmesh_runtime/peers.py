@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -19,6 +20,7 @@ from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.method_paths import MethodPathChannel
 from spawnmesh_runtime.methods import repeatable_paths
+from spawnmesh_runtime.peer_probe import check_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
 from spawnmesh_runtime.silence_probe import SilenceProbe, WaitingCall
@@ -135,12 +137,13 @@ async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[P
     `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
     channel connects at the first call. A call fails at once if no replica accepts connections; it
     is repeated only if its contract allows it. So is a call to a replica that has stopped
-    answering.
+    answering. The service is one of the process's dependencies during the block.
     """
     channel = RenewableChannel(target, process.tls, peer_options(process.settings))
     probe = SilenceProbe(name, channel)
     try:
-        yield Peer(name, channel, process, probe)
+        with process.dependencies.watching(name, partial(check_peer, channel)):
+            yield Peer(name, channel, process, probe)
     finally:
         await probe.close()
         await channel.close(None)
