@@ -46,7 +46,9 @@ class DependencyDown(Exception):
 class DependencyStatus:
     """The state of one dependency since `since_time`.
 
-    `is_up` is None before the first probe. The last fault remains when the dependency is up again.
+    `is_up` is None before the first probe. The last fault remains when the dependency is up again,
+    but not from the time before it was up for the first time: at its start a process is often
+    earlier than what it needs.
     """
 
     name: str
@@ -54,6 +56,7 @@ class DependencyStatus:
     since_time: datetime
     last_fault: DependencyFault | None = None
     last_fault_time: datetime | None = None
+    was_up: bool = False
 
 
 Probe = Callable[[], Awaitable[None]]
@@ -67,9 +70,11 @@ def status_after(before: DependencyStatus, fault: DependencyFault | None, now: d
     """Return the status after a probe. `since_time` changes only with the state."""
     is_up = fault is None
     since_time = before.since_time if before.is_up is is_up else now
-    if fault is None:
+    if fault is not None:
+        return replace(before, is_up=False, since_time=since_time, last_fault=fault, last_fault_time=now)
+    if before.was_up:
         return replace(before, is_up=True, since_time=since_time)
-    return replace(before, is_up=False, since_time=since_time, last_fault=fault, last_fault_time=now)
+    return DependencyStatus(before.name, True, since_time, was_up=True)
 
 
 @dataclass(slots=True, eq=False)

@@ -33,7 +33,9 @@ def report_dependencies(watch: DependencyWatch, health: Health, meter: Meter) ->
 
 def _log(before: DependencyStatus, after: DependencyStatus) -> None:
     if not after.is_up:
-        log.warning("dependency_down", dependency=after.name, fault=after.last_fault)
+        # A process that starts is often earlier than what it needs.
+        write = log.warning if before.was_up else log.info
+        write("dependency_down", dependency=after.name, fault=after.last_fault, was_up=before.was_up)
     elif before.is_up is False:
         seconds = (after.since_time - before.since_time).total_seconds()
         log.info("dependency_up", dependency=after.name, down_seconds=round(seconds, 1))

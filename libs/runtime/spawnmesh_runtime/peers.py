@@ -131,15 +131,18 @@ class Peer:
 
 
 @asynccontextmanager
-async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[Peer]:
+async def open_peer(
+    process: Process, name: str, target: str, *, certificate_host: str = ""
+) -> AsyncIterator[Peer]:
     """Open a channel to `target` and close it at the end of the block.
 
     `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
     channel connects at the first call. A call fails at once if no replica accepts connections; it
     is repeated only if its contract allows it. So is a call to a replica that has stopped
-    answering. The service is one of the process's dependencies during the block.
+    answering. `certificate_host` is the name in the peer's certificate, if the target has another
+    one. The service is one of the process's dependencies during the block.
     """
-    channel = RenewableChannel(target, process.tls, peer_options(process.settings))
+    channel = RenewableChannel(target, process.tls, peer_options(process.settings, certificate_host))
     probe = SilenceProbe(name, channel)
     try:
         with process.dependencies.watching(name, partial(check_peer, channel)):

@@ -32,7 +32,7 @@ class Dependency:
 
 def test_the_time_of_a_state_is_that_of_its_first_probe_and_the_last_fault_remains() -> None:
     minutes = [NOON + timedelta(minutes=number) for number in range(5)]
-    status = DependencyStatus("s3", None, NOON)
+    status = DependencyStatus("s3", None, NOON, was_up=True)
     faults = [None, DependencyFault.TIMEOUT, DependencyFault.UNREACHABLE, None, None]
     seen = []
     for fault, now in zip(faults, minutes, strict=True):
@@ -45,6 +45,13 @@ def test_the_time_of_a_state_is_that_of_its_first_probe_and_the_last_fault_remai
         (True, minutes[3], DependencyFault.UNREACHABLE, minutes[2]),
         (True, minutes[3], DependencyFault.UNREACHABLE, minutes[2]),
     ]
+
+
+def test_faults_before_a_dependency_was_up_for_the_first_time_are_forgotten_then() -> None:
+    waiting = status_after(DependencyStatus("s3", None, NOON), DependencyFault.UNREACHABLE, NOON)
+    assert (waiting.is_up, waiting.last_fault, waiting.was_up) == (False, DependencyFault.UNREACHABLE, False)
+    up = status_after(waiting, None, NOON + timedelta(seconds=1))
+    assert (up.is_up, up.last_fault, up.last_fault_time, up.was_up) == (True, None, None, True)
 
 
 async def test_listeners_get_changes_only() -> None:
