@@ -27,7 +27,7 @@ def report_dependencies(watch: DependencyWatch, health: Health, meter: Meter) ->
 
     watch.on_change(changed)
     meter.create_observable_gauge(
-        UP, [states], description="1 if the process can use the dependency, 0 if it cannot."
+        UP, callbacks=[states], description="1 if the process can use the dependency, 0 if it cannot."
     )
 
 
