@@ -150,7 +150,7 @@ class FakeTenants(TenantServiceServicer):
     """Keep tenants in memory, each with one agent.
 
     A deletion is done when it was read `deletion_looks` times. No page of a list has more than
-    `page_limit` items. `refusal` answers the lists of agents.
+    `page_limit` items. `refusal` answers creations and the lists of agents.
     """
 
     deletion_looks: int = 0
@@ -165,6 +165,8 @@ class FakeTenants(TenantServiceServicer):
     )
 
     async def CreateTenant(self, request: Any, context: Any) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
         tenant = tenant_pb2.Tenant(
             tenant_id=request.tenant_id, display_name=request.display_name, settings_version=1
         )

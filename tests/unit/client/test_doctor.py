@@ -286,10 +286,11 @@ async def test_a_lost_database_is_named_once_with_advice_and_neither_token_nor_s
         True,
     ]
     assert findings["token"]["detail"] == "not checked: PostgreSQL does not answer; call again later"
-    text = (await hospital.run("doctor")).stdout
+    text = (await hospital.run("doctor", "--deep")).stdout
     assert text.count("check that the database server runs") == 1
     assert "migration" not in text
     assert "spawnmesh token" not in text
+    assert re.search(r"tenant +demo cannot be made ready.*-> see what is down above", text.replace("\n", " "))
 
 
 async def test_a_replica_that_waits_for_its_schema_says_so(hospital, keys):
