@@ -76,5 +76,27 @@ async def test_a_peer_that_goes_and_returns_is_reported_and_leaves_the_process_r
     assert '"fault":"NOT_SERVING"' in logged[0].replace(": ", ":")
 
 
+async def test_a_service_is_up_while_one_of_its_replicas_serves(keys: Any) -> None:
+    servers = []
+    for status in (SERVING, NOT_SERVING):
+        server, said = grpc.aio.server(), health.aio.HealthServicer()  # type: ignore[attr-defined]
+        health_pb2_grpc.add_HealthServicer_to_server(said, server)
+        await said.set("", status)
+        servers.append((server, f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
+        await server.start()
+    target = "ipv4:" + ",".join(address for _, address in servers)
+    async with start_process("hook", ProcessSettings()) as process, open_peer(process, "transcript", target):
+        # Once the channel has a connection to it, one of two checks is made there.
+        await eventually(lambda: _is_up(process))
+        assert [(await process.dependencies.look())[0].is_up for _ in range(4)] == [True] * 4
+    for server, _ in servers:
+        await server.stop(None)
+
+
+async def _is_up(process: Process) -> bool:
+    (status,) = await process.dependencies.look()
+    return status.is_up is True
+
+
 async def _is(target: str, name: str, wanted: int) -> bool:
     return await status_at(target, name) == wanted

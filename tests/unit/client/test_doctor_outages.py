@@ -85,7 +85,7 @@ async def test_each_replica_of_a_target_is_asked(hospital, keys):
     )
     assert (findings["hook"]["ok"], findings["hook"]["detail"]) == (
         False,
-        "serves, but 1 of 3 replicas do not answer",
+        "serves, but no answer comes from 1 of 3 replicas",
     )
 
 

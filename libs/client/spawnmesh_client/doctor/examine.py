@@ -110,7 +110,7 @@ def _completed(service: Finding, described: Mapping[str, Description]) -> Findin
         return service
     count = len(one.replicas) + len(one.refusals)
     if service.ok and one.silent_count:
-        detail = f"serves, but {one.silent_count} of {count} replicas do not answer"
+        detail = f"serves, but no answer comes from {one.silent_count} of {count} replicas"
         return replace(service, ok=False, detail=detail, advice="start them again, or see their logs")
     objections = [replica.schema.objection for replica in one.replicas if replica.schema.objection]
     if service.detail == _NOT_NOW and objections:
