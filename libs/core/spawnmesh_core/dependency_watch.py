@@ -16,7 +16,7 @@ from spawnmesh_core.clock import Clock, monotonic_seconds, utc_now
 POSTGRESQL = "postgresql"
 """The name of the service's own database, as a dependency."""
 
-_INTERVAL_SECONDS = 5.0
+_INTERVAL_SECONDS = 10.0
 # A dependency that is down is probed more often, so that its return is soon seen.
 _TICK_SECONDS = 1.0
 _PROBE_SECONDS = 4.0  # A backstop: each probe has shorter timeouts of its own.
