@@ -157,11 +157,9 @@ async def test_server_that_is_not_there_is_reported_long_before_an_exhausted_poo
             await notes(absent, "acme")
 
 
-async def test_probe_takes_no_connection_from_requests_and_waits_for_none(database: Database) -> None:
+async def test_probe_waits_for_no_connection_while_requests_have_all(database: Database) -> None:
     async with database.transaction("acme"), database.transaction("zeta"):
-        # Both connections are in use.
-        async with asyncio.timeout(1.0):
-            await database.check()
+        await database.check()  # Both connections are in use.
     await database.check()
     assert database.in_use == 0
 
