@@ -72,7 +72,13 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_CompactionServiceServicer_to_server(CompactionServicer(deps), server)
         add_ActivityServiceServicer_to_server(ActivityServicer(deps), server)
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
-        add_deployment(server, deps.database, "transcript", workers=["transcript-worker"])
+        add_deployment(
+            server,
+            deps.database,
+            "transcript",
+            workers=["transcript-worker"],
+            dependencies=process.dependencies,
+        )
         yield server
 
 
@@ -87,6 +93,7 @@ async def _open_dependencies(
             max_connections=connections,
             pooled=bool(settings.database_direct_url),
             meter=meter,
+            dependencies=process.dependencies,
         )
     )
     queue = await stack.enter_async_context(open_append_queue(database, slots=max(1, connections // 4)))
@@ -144,6 +151,7 @@ async def open_worker(
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=meter,
+                dependencies=process.dependencies,
             )
         )
         blobs = BlobStore(
