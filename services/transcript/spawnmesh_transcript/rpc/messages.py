@@ -87,6 +87,11 @@ def render_head(head: Head) -> pb.Head:
     )
 
 
+def parse_fence(fence: pb.Fence) -> Fence:
+    """Return a fence that the caller hands in again."""
+    return Fence(fence.incarnation, fence.seq, bytes.fromhex(fence.chain_hash))
+
+
 def render_fence(fence: Fence) -> pb.Fence:
     """Render a fence, which the caller hands in again."""
     return pb.Fence(incarnation=fence.incarnation, seq=fence.seq, chain_hash=fence.chain_hash.hex())
