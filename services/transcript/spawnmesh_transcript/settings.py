@@ -28,7 +28,7 @@ class TranscriptSettings(ProcessSettings):
     work_interval_seconds: float = Field(default=60.0, gt=0)
     """Time between two rounds of the worker over all tenants."""
     verified_entries_per_round: int = Field(default=100, ge=0, le=100_000)
-    """The number of entries of each tenant that the worker checks against the hash chain in a round.
+    """Entries of each tenant that the worker checks against the hash chain in a round.
 
     It goes through all transcripts and begins again. 0 turns it off.
     """

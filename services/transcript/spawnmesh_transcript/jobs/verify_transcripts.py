@@ -1,4 +1,4 @@
-"""Verify a sample of each tenant's transcripts in each round, until all were verified; then again."""
+"""Verify some entries of each tenant in each round, transcript by transcript, and begin again."""
 
 import asyncio
 from contextlib import aclosing

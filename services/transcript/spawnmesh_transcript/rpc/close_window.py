@@ -45,8 +45,9 @@ async def close_window(
     key, claim = parse_key(request.session_id, caller), parse_claim(request.claim, caller)
     fence = parse_fence(request.fence)
     head, before_hash, scanned = await _scan(deps.database, key, from_seq=fence.seq)
-    at_fence, *entries = await _rehydrate(deps, key, scanned) or [None]
-    _refuse(fence_offence(fence, head, before_hash, at_fence), head)
+    entries = await _rehydrate(deps, key, scanned)
+    _refuse(fence_offence(fence, head, before_hash, entries[0] if entries else None), head)
+    entries = entries[1:]
     while fence.seq < head.seq:
         for entry in entries:
             _refuse(entry_offence(fence, entry, claim), head)

@@ -1,4 +1,4 @@
-"""VerifyTranscript. Checks the entries against the hash chain and streams how far they are intact."""
+"""VerifyTranscript. Checks entries against the hash chain and streams how far they are intact."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

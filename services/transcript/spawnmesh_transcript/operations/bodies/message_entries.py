@@ -34,7 +34,7 @@ def message_entry(
 
 
 class MessageColumns(NamedTuple):
-    """What selection needs to know of a message, in columns beside its body."""
+    """The facts about a message that selection reads in columns beside the body."""
 
     role: Role
     calls: tuple[str, ...]
