@@ -97,10 +97,16 @@ class VerificationMetrics:
             description="Transcripts whose hash chain was checked, by a worker or by VerifyTranscript.",
         )
 
+        for is_intact in (True, False):
+            self._count(0, is_intact=is_intact)  # Otherwise no alert would see the first one.
+
     def verified(self, *, is_intact: bool) -> None:
         """Count one that was read to its head, or to its first mismatch."""
+        self._count(1, is_intact=is_intact)
+
+    def _count(self, number: int, *, is_intact: bool) -> None:
         outcome = "intact" if is_intact else "mismatch"
-        self._verified.add(1, {"spawnmesh.transcript.verification.outcome": outcome})
+        self._verified.add(number, {"spawnmesh.transcript.verification.outcome": outcome})
 
 
 class SizeMetrics:
