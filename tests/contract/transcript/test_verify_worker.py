@@ -104,3 +104,17 @@ async def test_a_worker_that_is_told_to_verifies_nothing(
     async with workers.open(verified_entries_per_round=1) as worker:
         await worker.work_once()
     assert await _reached(superuser, tier_session.session) == (tier_session.session.session_id, 1)
+
+
+async def test_a_round_goes_on_behind_an_entry_that_fills_a_page(
+    tier_session: TierSession, workers: Workers, superuser: Superuser
+) -> None:
+    session = tier_session.session
+    claim = await session.acquire(1)
+    for _ in range(2):
+        await session.append([assistant("x" * 3_000_000)], claim=claim)
+    async with workers.open(verified_entries_per_round=2) as worker:
+        await worker.work_once()
+        assert await _reached(superuser, session) == (session.session_id, 2)
+        await worker.work_once()
+        assert await _reached(superuser, session) == ("", 0)
