@@ -42,7 +42,7 @@ async def test_rounds_go_through_all_transcripts_and_report_the_one_that_is_not_
     places = []
     async with workers.open(metrics_listen=f"127.0.0.1:{port}", verified_entries_per_round=4) as worker:
         with structlog.testing.capture_logs() as logged:
-            for _ in range(6):
+            for _ in range(5):
                 await worker.work_once()
                 places.append(await _reached(superuser, sessions[0]))
         text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
@@ -51,7 +51,6 @@ async def test_rounds_go_through_all_transcripts_and_report_the_one_that_is_not_
         (first, 4),
         (second, 1),
         (third, 3),  # Behind the mismatch in the second.
-        (third, 0),
         ("", 0),
         (first, 4),
     ]

@@ -57,10 +57,10 @@ async def read_verified(connection: Connection, tenant_id: str) -> VerifiedUpTo:
 
 async def put_verified(
     connection: Connection, tenant_id: str, known: VerifiedUpTo, reached: VerifiedUpTo
-) -> bool:
-    """Store where a worker continues. Return False if another worker moved on from `known`."""
+) -> None:
+    """Store where a worker continues, unless another worker moved on from `known`."""
     fence = reached.fence or Fence("", 0, b"")
-    cursor = await connection.execute(
+    await connection.execute(
         _SQL["put_verified"],
         {
             "tenant_id": tenant_id,
@@ -72,7 +72,6 @@ async def put_verified(
             "known_seq": known.fence.seq if known.fence else 0,
         },
     )
-    return cursor.rowcount == 1
 
 
 def _counted_entry(
