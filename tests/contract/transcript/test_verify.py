@@ -271,6 +271,14 @@ async def test_VerifyTranscript__is_for_readers(session: Session) -> None:
         await verification(session, token=session.service_token())
 
 
+async def test_body_that_cannot_be_read_is_a_loss_of_data(forger: Forger) -> None:
+    await forger.set_body(4, b"\xff")
+    for read in (forger.session.entries(), forger.session.context()):
+        with refused(Reason.STORED_HASH_DIFFERS):
+            await read
+    assert len(await forger.session.entries(after_seq=4)) == 4
+
+
 async def test_mismatch_is_recorded_and_the_transcript_is_still_served(forger: Forger) -> None:
     session = forger.session
     await _rewrite(forger)

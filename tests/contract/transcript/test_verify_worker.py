@@ -12,8 +12,8 @@ from tests.support.transcript.activities import recorded
 from tests.support.transcript.fixtures import Session, assistant, user
 from tests.support.transcript.forgery import Forger
 from tests.support.transcript.tables import Superuser
-from tests.support.transcript.tier_sessions import APPLY, TierSession, dropped
-from tests.support.transcript.verifying import intact, mismatch
+from tests.support.transcript.tier_sessions import APPLY, REVERT, TierSession, dropped
+from tests.support.transcript.verifying import intact, mismatch, verification
 from tests.support.transcript.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("only_tenant_with_work")
@@ -91,6 +91,24 @@ async def test_externalized_payloads_are_verified(
     assert (event["seq"], event["cause"]) == (6, "PAYLOAD")
     await Forger(superuser, filled.session).set_body(4, assistant("x").SerializeToString(deterministic=True))
     assert await mismatch(filled.session) == (4, "PAYLOAD")
+
+
+async def test_a_transcript_is_intact_while_it_is_appended_to_and_its_payloads_move(
+    filled: TierSession,
+) -> None:
+    async def change() -> None:
+        for number in range(4):
+            await filled.tier(APPLY)
+            await filled.session.append([user(str(number))] * 3)
+            await filled.tier(REVERT)
+
+    changing = asyncio.create_task(change())
+    seqs = [0]
+    while not changing.done():
+        seqs.append((await verification(filled.session))[-1].intact.seq)
+    await changing
+    assert seqs == sorted(seqs)
+    assert (await intact(filled.session)).seq == 9 + 4 * 3
 
 
 async def test_a_worker_that_is_told_to_verifies_nothing(
