@@ -126,8 +126,10 @@ def redact_block(tool_name: str, block_json: str) -> str:
     return apply_edits(block_json, edits)
 
 
-def redact_line(text: str, max_values: int = MAX_NODES) -> str:
-    """Return a line of a session file as it may be stored.
+def redact_line(
+    text: str, max_values: int = MAX_NODES, parts: Callable[[Object], LineParts] = parts_of
+) -> str:
+    """Return a line of a session file as it may be stored. `parts` finds its known parts.
 
     Its calls are redacted like those of an append, and its texts are left alone. The rest of the
     line is redacted like a document, and so is a line of unknown shape. A well-formed marker
@@ -139,7 +141,7 @@ def redact_line(text: str, max_values: int = MAX_NODES) -> str:
     root = parse_json(text, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    edits.parts = parts_of(root)
+    edits.parts = parts(root)
     _search_blocks(text, root, 0, edits)
     return apply_edits(text, edits)
 

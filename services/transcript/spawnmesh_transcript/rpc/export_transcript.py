@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
@@ -37,7 +38,7 @@ async def export_transcript(
     """
     key = parse_key(request.session_id, caller)
     after_seq, incarnation = request.after_seq, request.incarnation
-    newest_id = await _exported_id_at(deps.database, key, after_seq)
+    before = await _exported_at(deps.database, key, after_seq)
     head_seq = -1
     while head_seq < 0 or after_seq < head_seq:
         page = await read_page(
@@ -51,9 +52,9 @@ async def export_transcript(
         bodies = [entry_pb.EntryBody.FromString(entry.body) for entry in entries]
         ids = await _exported_ids(deps.database, key, entries, bodies)
         if sum(len(entry.body) for entry in entries) > _INLINE_BYTES:
-            lines, newest_id = await asyncio.to_thread(_write_lines, entries, bodies, ids, newest_id)
+            lines, before = await asyncio.to_thread(_write_lines, entries, bodies, ids, before)
         else:
-            lines, newest_id = _write_lines(entries, bodies, ids, newest_id)
+            lines, before = _write_lines(entries, bodies, ids, before)
         pending = bytearray()
         sent_seq = after_seq
         for entry, data in zip(entries, lines, strict=True):
@@ -76,30 +77,48 @@ def _piece(data: bytes, read_seq: int, incarnation: str) -> pb.ExportTranscriptR
     return pb.ExportTranscriptResponse(data=data, read_seq=read_seq, incarnation=incarnation)
 
 
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """What the file has so far: the id of its newest entry, and whether its last line lacks a line
+    feed.
+    """
+
+    newest_id: str = ""
+    is_unterminated: bool = False
+
+
 def _write_lines(
     entries: Sequence[StoredEntry],
     bodies: Sequence[entry_pb.EntryBody],
     ids: Mapping[str, str],
-    newest_id: str,
-) -> tuple[list[bytes], str]:
-    """Return each entry's line with its line feed, and the newest id in the file after them.
+    before: _Exported,
+) -> tuple[list[bytes], _Exported]:
+    """Return each entry's line with its line feed, and what the file has after them.
 
-    `newest_id` is the id of the entry before the page. An entry that is not in the file has an
-    empty line.
+    `before` is what it has before the page. An entry that is not in the file has an empty line. The
+    last line lacks its line feed if the imported file lacked it; a line after it writes both.
     """
     lines: list[bytes] = []
     for entry, body in zip(entries, bodies, strict=True):
         if _is_import_mark(entry, body):
             lines.append(b"")
             continue
-        line = (
-            restore_line(body)
-            if body.HasField("source")
-            else line_of(entry.entry_id, entry.create_time, body, newest_id, ids)
-        )
-        newest_id = _exported_id(entry, body)
-        lines.append(line_bytes(line) + b"\n")
-    return lines, newest_id
+        exported = _exported(entry, body)
+        if body.source.has_no_line:
+            before = replace(before, newest_id=exported.newest_id)
+            lines.append(b"")
+            continue
+        if body.source.is_exact:
+            data = restore_line(body).encode()
+        elif body.HasField("source"):
+            data = line_bytes(restore_line(body))
+        else:
+            data = line_bytes(line_of(entry.entry_id, entry.create_time, body, before.newest_id, ids))
+        if before.is_unterminated:
+            data = b"\n" + data
+        before = exported
+        lines.append(data if before.is_unterminated else data + b"\n")
+    return lines, before
 
 
 async def _exported_ids(
@@ -125,8 +144,8 @@ async def _exported_ids(
     return ids
 
 
-async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
-    """Return the id in the file of its newest entry up to a seq, empty before the first one."""
+async def _exported_at(database: Database, key: Key, seq: int) -> _Exported:
+    """Return what the file has up to a seq."""
     before = seq + 1
     while before > 1:
         page = await read_stored_page(
@@ -135,11 +154,15 @@ async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
         for entry in reversed(page.entries):
             body = entry_pb.EntryBody.FromString(entry.body)
             if not _is_import_mark(entry, body):
-                return _exported_id(entry, body)
+                return _exported(entry, body)
         if not page.entries:
-            return ""
+            break
         before = page.entries[0].seq
-    return ""
+    return _Exported()
+
+
+def _exported(entry: StoredEntry, body: entry_pb.EntryBody) -> _Exported:
+    return _Exported(_exported_id(entry, body), body.source.is_unterminated)
 
 
 def _exported_id(entry: StoredEntry, body: entry_pb.EntryBody) -> str:

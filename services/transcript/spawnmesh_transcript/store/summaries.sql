@@ -81,7 +81,7 @@ from (
             and said.kind in ('MESSAGE', 'NOTE') and said.seq not in (
                 select target_seq from entries
                 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
-                    and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED' and seq < %(summary_seq)s
+                    and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED' and seq < %(marked_before_seq)s
                 order by target_seq
             )
         order by said.seq
