@@ -4,7 +4,7 @@ Imports a file in chunks: first the spec, then the chunks in order, then finish.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,7 +42,7 @@ from spawnmesh_transcript.operations.session_files.import_prefix import ImportPr
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
 from spawnmesh_transcript.operations.session_files.line_reader import MAX_LINE_BYTES
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES
-from spawnmesh_transcript.operations.session_files.repeated_lines import keep_repeats_apart
+from spawnmesh_transcript.operations.session_files.repeated_lines import find_known_lines
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.session_files.summary_in_force import put_summary_in_force
 from spawnmesh_transcript.operations.stub_creation import create_stubs
@@ -222,12 +222,12 @@ async def _store_lines(
     import is complete.
     """
     importer, key = file_import.importer, file_import.key
+    known_ids = await find_known_lines(importer.database, key, file_import.file, progress, data)
     reached, entries = await importer.threads.run_in_thread(
-        key.tenant_id, partial(_read, file_import.file, data, progress)
+        key.tenant_id, partial(_read, file_import.file, data, progress, known_ids)
     )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
-    entries = await keep_repeats_apart(importer.database, key, file_import.file, reached, entries)
     new = [entry for _, entry in entries]
     stubs = await create_stubs(importer.database, importer.blobs, key, new, file_import.policy)
     async with importer.database.transaction(key.tenant_id) as connection:
@@ -252,18 +252,20 @@ async def _store_lines(
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
             reached = await _complete(connection, file_import, reached)
-    if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
+    if len(reached.malformed) >= (1 if is_last or not reached.dialect else MAX_MALFORMED):
         await abort_import(importer.database, key, progress.incarnation)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
     return reached
 
 
 def _read(
-    file: SessionFile, data: bytes, progress: ImportProgress
+    file: SessionFile, data: bytes, progress: ImportProgress, known_entry_ids: Collection[str]
 ) -> tuple[ImportProgress, list[tuple[int, NewEntry]]]:
     """Return the progress after the bytes, and their entries with the numbers of their lines."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    reached, entries = read_lines(file, lines, progress, is_terminated=data.endswith(b"\n"))
+    reached, entries = read_lines(
+        file, lines, progress, known_entry_ids=known_entry_ids, is_terminated=data.endswith(b"\n")
+    )
     chain = LineChain(progress.line_chain)
     chain.update(data)
     return replace(reached, byte_count=progress.byte_count + len(data), line_chain=chain.value), entries

@@ -15,7 +15,6 @@ from spawnmesh_transcript.operations.bodies.well_formed import KINDS, LABELS, se
 from spawnmesh_transcript.operations.session_files.dialect_lines import (
     header_without_line,
     read_dialect_line,
-    without_repeats,
 )
 from spawnmesh_transcript.operations.session_files.line_bodies import copy_of, header_of, opaque_of
 from spawnmesh_transcript.operations.session_files.line_reader import (
@@ -51,15 +50,22 @@ _NEWEST_COMPACTIONS = 100
 
 
 def read_lines(
-    file: SessionFile, lines: Sequence[bytes], reached: ImportProgress, *, is_terminated: bool = True
+    file: SessionFile,
+    lines: Sequence[bytes],
+    reached: ImportProgress,
+    *,
+    known_entry_ids: Collection[str] = (),
+    is_terminated: bool = True,
 ) -> tuple[ImportProgress, list[tuple[int, NewEntry]]]:
     """Return the progress after the lines, without its bytes, and the entries with their line
     numbers.
 
-    If `is_terminated` is not set, the last line is the end of the file and has no line feed.
+    `known_entry_ids` has the ids of earlier entries that lines of Claude Code may repeat. If
+    `is_terminated` is not set, the last line is the end of the file and has no line feed.
     """
     entries: list[tuple[int, NewEntry]] = []
     malformed = list(reached.malformed)
+    seen = set(known_entry_ids)
     number = reached.line_count
     blank: list[str] = []
     for raw in lines:
@@ -73,17 +79,18 @@ def read_lines(
                 blank.append(text)
                 continue
             entries += _blank_entries(file, number, blank)
-            of_line, reached = _read(file, text, number, reached)
+            of_line, reached = _read(file, text, number, reached, seen)
+            if any(entry.entry_id in seen for entry in of_line):
+                raise Malformed(DUPLICATE)
         except Malformed as error:
             malformed.append((number, str(error)))
-            if len(malformed) >= MAX_MALFORMED:
+            if len(malformed) >= MAX_MALFORMED or not reached.dialect:
                 break
             continue
+        seen |= {entry.entry_id for entry in of_line}
         entries += [(number, entry) for entry in of_line]
         reached = replace(reached, entry_count=reached.entry_count + len(of_line))
     entries += _blank_entries(file, number + 1, blank)
-    entries, repeated = _settle_repeats(file, reached, entries)
-    malformed = sorted((*malformed, *repeated))
     if entries and not is_terminated:
         entries = _unterminated(entries)
     return replace(reached, line_count=number, malformed=tuple(malformed)), entries
@@ -110,26 +117,6 @@ def _blank_entries(file: SessionFile, number: int, blank: list[str]) -> list[tup
     return [(first, NewEntry(kind=EntryKind.OPAQUE, body=serialize(body), entry_id=entry_id))]
 
 
-def _settle_repeats(
-    file: SessionFile, reached: ImportProgress, entries: list[tuple[int, NewEntry]]
-) -> tuple[list[tuple[int, NewEntry]], list[tuple[int, str]]]:
-    """Return the entries without those that have the id of an earlier one, and the lines that are
-    malformed for it.
-    """
-    if reached.dialect and not Dialect(reached.dialect).has_header:
-        return without_repeats(file, entries, set()), []
-    seen: set[str] = set()
-    kept: list[tuple[int, NewEntry]] = []
-    repeated: list[tuple[int, str]] = []
-    for number, entry in entries:
-        if entry.entry_id in seen:
-            repeated.append((number, DUPLICATE))
-            continue
-        seen.add(entry.entry_id)
-        kept.append((number, entry))
-    return kept, repeated
-
-
 def _unterminated(entries: Sequence[tuple[int, NewEntry]]) -> list[tuple[int, NewEntry]]:
     """Mark the entry of the last line."""
     marked = list(entries)
@@ -144,7 +131,7 @@ def _unterminated(entries: Sequence[tuple[int, NewEntry]]) -> list[tuple[int, Ne
 
 
 def _read(
-    file: SessionFile, text: str, number: int, reached: ImportProgress
+    file: SessionFile, text: str, number: int, reached: ImportProgress, known_entry_ids: Collection[str]
 ) -> tuple[list[NewEntry], ImportProgress]:
     """Return the entries of a line, and the progress after it."""
     has_bom = number == 1 and text.startswith(_BOM)
@@ -155,7 +142,7 @@ def _read(
         if not Dialect(reached.dialect).has_header:
             header = [header_without_line(file)]
     if header or not Dialect(reached.dialect).has_header:
-        entries, reached = read_dialect_line(file, line, number, reached)
+        entries, reached = read_dialect_line(file, line, number, reached, known_entry_ids)
     else:
         entry, reached = _read_known(file, line, reached, is_first=number == 1)
         entries = [entry]

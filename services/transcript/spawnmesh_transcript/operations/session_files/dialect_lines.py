@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_core.json_text import NodeBudget, Object, parse_json
+from spawnmesh_core.json_text import Object
 
 from spawnmesh_transcript.domain.dialects.reading import Reading, Summarized
 from spawnmesh_transcript.domain.dialects.recognition import READERS, Dialect
@@ -16,12 +16,10 @@ from spawnmesh_transcript.operations.session_files.dialect_bodies import bodies_
 from spawnmesh_transcript.operations.session_files.line_bodies import opaque_of
 from spawnmesh_transcript.operations.session_files.line_reader import (
     MAX_IMPORTED_BYTES,
-    MAX_VALUES,
     check_body,
     read_json,
 )
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
-from spawnmesh_transcript.operations.session_files.source_lines import restore_line
 from spawnmesh_transcript.store.imports import ImportProgress
 
 _MAX_COMPACTIONS = 100
@@ -36,9 +34,13 @@ def header_without_line(file: SessionFile) -> NewEntry:
 
 
 def read_dialect_line(
-    file: SessionFile, text: str, number: int, reached: ImportProgress
+    file: SessionFile, text: str, number: int, reached: ImportProgress, known_entry_ids: Collection[str]
 ) -> tuple[list[NewEntry], ImportProgress]:
-    """Return the entries of a line, and the progress after it. Raises Malformed."""
+    """Return the entries of a line, and the progress after it. Raises Malformed.
+
+    Claude Code writes some lines twice: the second one, with the id of a known entry, changes
+    nothing.
+    """
     read = READERS[Dialect(reached.dialect)]
 
     def parts(root: Object) -> LineParts:
@@ -46,30 +48,11 @@ def read_dialect_line(
 
     stored, root = read_json(text, mask_secrets=file.mask_secrets, parts=parts)
     reading, memory = read(stored, root, number, reached.memory)
+    if reading.source_id and file.entry_id(reading.source_id) in known_entry_ids:
+        return [_repeated(file, stored, root, number, reached)], reached
     bodies = _bodies(file, stored, root, reading)
     entries = _entries(file, number, reading, bodies)
     return entries, _advanced(file, replace(reached, memory=memory), reading, entries)
-
-
-def without_repeats(
-    file: SessionFile, entries: Sequence[tuple[int, NewEntry]], known_entry_ids: Collection[str]
-) -> list[tuple[int, NewEntry]]:
-    """Return the entries with each line whose entry is known already as one opaque entry.
-
-    Claude Code writes some lines twice. `known_entry_ids` are those of earlier batches.
-    """
-    known = set(known_entry_ids)
-    by_line: dict[int, list[NewEntry]] = {}
-    for number, entry in entries:
-        by_line.setdefault(number, []).append(entry)
-    made: list[tuple[int, NewEntry]] = []
-    for number, of_line in by_line.items():
-        if any(entry.entry_id in known for entry in of_line):
-            made.append((number, _repeated(file, number, of_line)))
-            continue
-        known |= {entry.entry_id for entry in of_line}
-        made += [(number, entry) for entry in of_line]
-    return made
 
 
 def _bodies(file: SessionFile, line: str, root: Object, reading: Reading) -> list[pb.EntryBody]:
@@ -128,18 +111,13 @@ def _advanced(
     )
 
 
-def _repeated(file: SessionFile, number: int, entries: Sequence[NewEntry]) -> NewEntry:
-    source = pb.EntryBody.FromString(entries[0].body)
-    line = restore_line(source)
-    root = parse_json(line.replace("\ufeff", " ", 1), NodeBudget(MAX_VALUES))
-    if not isinstance(root, Object):
-        raise TypeError("a line is an object")
-    body = opaque_of(line, root, source.source.id)
-    body.source.is_exact = source.source.is_exact
-    body.source.is_unterminated = source.source.is_unterminated
+def _repeated(file: SessionFile, line: str, root: Object, number: int, reached: ImportProgress) -> NewEntry:
+    """Return a line that the file has already, as an entry that no model reads."""
+    body = opaque_of(line, root, "")
+    check_body(body, line)
     return NewEntry(
         kind=EntryKind.OPAQUE,
         body=serialize(body),
         entry_id=file.line_entry_id(number),
-        parent_entry_id=entries[0].parent_entry_id,
+        parent_entry_id=reached.leaf_entry_id or file.header_entry_id,
     )
