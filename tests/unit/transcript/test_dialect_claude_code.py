@@ -161,3 +161,16 @@ def test_a_line_that_is_written_twice_is_stored_once_as_a_message() -> None:
         "assistant read:t1",
         "tool_result result",
     ]
+
+
+def test_messages_without_ids_follow_the_newest_line() -> None:
+    bare = [
+        {"type": line["type"], "sessionId": "5f0c", "message": line["message"]} for line in CLAUDE_OLD[1:]
+    ]
+    progress, entries = read_file(bare)
+    assert progress.dialect == Dialect.CLAUDE_CODE
+    assert [described(entry) for entry in branch_of(progress, entries)] == [
+        "header",
+        "user old task é",
+        "assistant old answer",
+    ]

@@ -41,8 +41,8 @@ _NO_MODEL = "<synthetic>"
 def begins(root: Object) -> bool:
     """Return whether this is a first line of such a file."""
     kind = text_in(root, "type")
-    if kind in _CHAINED_TYPES:
-        return bool(id_in(root, "uuid")) and root.member("parentUuid") is not None
+    if kind in _CHAINED_TYPES and root.member("parentUuid") is not None:
+        return bool(id_in(root, "uuid"))
     if kind == "summary":
         return string_in(root, "leafUuid") is not None
     if kind == "file-history-snapshot":
@@ -53,12 +53,14 @@ def begins(root: Object) -> bool:
 def read(line: str, root: Object, number: int, memory: FileMemory) -> tuple[Reading, FileMemory]:
     """Return what is in the line, and what it means for the next one.
 
-    `number` is not used: the ids are in the lines.
+    A message without an id follows the newest line.
     """
     kind, source_id = text_in(root, "type"), id_in(root, "uuid")
-    if not source_id:
-        return Reading(kind, parent_id=memory.tip_id), memory
     parts = tuple(_parts(line, kind, root, memory.first_kept_id))
+    if not source_id:
+        if not parts:
+            return Reading(kind, parent_id=memory.tip_id), memory
+        source_id = f"#{number}"
     is_side = is_true(line, root, "isSidechain")
     if parts and (memory.is_subagent is None or not is_side):
         memory = replace(memory, is_subagent=is_side)
@@ -81,7 +83,7 @@ def _parent(line: str, kind: str, root: Object, parts: tuple[Part, ...], tip_id:
     of parallel calls, each names the line of its own call as its parent.
     """
     has_result = any(isinstance(part, Said) and part.call_id for part in parts)
-    if tip_id and (kind == "assistant" or has_result):
+    if tip_id and (kind == "assistant" or has_result or root.member("uuid") is None):
         return tip_id
     return id_in(root, "parentUuid") or id_in(root, "logicalParentUuid")
 
