@@ -59,6 +59,23 @@ def test_side_chains_are_off_the_branch_and_parallel_results_are_on_it() -> None
     ]
 
 
+def test_a_side_chain_between_a_call_and_its_result_is_off_the_branch() -> None:
+    lines = [
+        *CLAUDE_OLD,
+        claude_call("a2", "a1", "t1"),
+        *CLAUDE_SIDE,
+        claude_result("r1", "a2", "t1", "done"),
+    ]
+    progress, entries = read_file(lines)
+    assert progress.is_branched
+    assert [described(entry) for entry in branch_of(progress, entries)][1:] == [
+        "user old task é",
+        "assistant old answer",
+        "assistant read:t1",
+        "tool_result done",
+    ]
+
+
 def test_an_edited_prompt_begins_another_branch() -> None:
     edited = claude("user", "u9", "a1", "edited")
     progress, entries = read_file([*CLAUDE_OLD, claude("user", "u2", "a1", "first"), edited])

@@ -135,8 +135,8 @@ order by seq desc
 limit 1;
 
 -- name: insert_imported_summary
--- Reads the columns of all entries up to %(last_source_seq)s once, without bodies. Observers are not
--- notified. Needs `lock_import` and `keep_index_order`. Indexes: entries primary key,
+-- Reads the columns of all entries up to %(last_source_seq)s once, without bodies. Observers are
+-- not notified. Needs `lock_import` and `keep_index_order`. Indexes: entries primary key,
 -- entries_superseded_idx.
 insert into summaries (
     tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, source_entry_count,

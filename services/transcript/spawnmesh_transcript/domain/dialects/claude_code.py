@@ -21,15 +21,15 @@ from spawnmesh_transcript.domain.dialects.members import (
 )
 from spawnmesh_transcript.domain.dialects.reading import (
     Block,
-    Call,
+    CallBlock,
     FileMemory,
-    Image,
+    ImageBlock,
+    MessagePart,
     Part,
     Reading,
-    Said,
-    Summarized,
-    Text,
-    Thinking,
+    SummaryPart,
+    TextBlock,
+    ThinkingBlock,
 )
 from spawnmesh_transcript.domain.turns import Role
 
@@ -70,7 +70,7 @@ def read(line: str, root: Object, number: int, memory: FileMemory) -> tuple[Read
     kept_id = memory.first_kept_id
     if text_in(root, "subtype") == "compact_boundary":
         kept_id = _first_kept(root)
-    elif any(isinstance(part, Summarized) for part in parts):
+    elif any(isinstance(part, SummaryPart) for part in parts):
         kept_id = ""
     memory = replace(memory, tip_id=source_id, first_kept_id=kept_id)
     return Reading(kind, source_id, parent_id, leaf_id=source_id, parts=parts), memory
@@ -82,7 +82,7 @@ def _parent(line: str, kind: str, root: Object, parts: tuple[Part, ...], tip_id:
     Only a prompt begins another branch. Answers and results follow the newest line: of the results
     of parallel calls, each names the line of its own call as its parent.
     """
-    has_result = any(isinstance(part, Said) and part.call_id for part in parts)
+    has_result = any(isinstance(part, MessagePart) and part.call_id for part in parts)
     if tip_id and (kind == "assistant" or has_result or root.member("uuid") is None):
         return tip_id
     return id_in(root, "parentUuid") or id_in(root, "logicalParentUuid")
@@ -109,39 +109,39 @@ def _parts(line: str, kind: str, root: Object, first_kept_id: str) -> Iterator[P
         blocks = tuple(_blocks(message))
         model = text_in(message, "model")
         if blocks:
-            yield Said(
+            yield MessagePart(
                 Role.ASSISTANT, blocks, model=f"anthropic/{model}" if model not in ("", _NO_MODEL) else ""
             )
     elif kind == "user" and is_true(line, root, "isCompactSummary"):
-        texts = tuple(block.node for block in _blocks(message) if isinstance(block, Text))
+        texts = tuple(block.node for block in _blocks(message) if isinstance(block, TextBlock))
         if any(text.value for text in texts):
-            yield Summarized(texts, first_kept_id)
+            yield SummaryPart(texts, first_kept_id)
     elif kind == "user" and not is_true(line, root, "isVisibleInTranscriptOnly"):
         for block in objects_in(message.member("content")):
             if text_in(block, "type") == "tool_result":
-                yield Said(
+                yield MessagePart(
                     Role.TOOL_RESULT,
                     tuple(_blocks(block)),
                     call_id=text_in(block, "tool_use_id"),
                     is_error=is_true(line, block, "is_error"),
                 )
         if blocks := tuple(_blocks(message)):
-            yield Said(Role.USER, blocks)
+            yield MessagePart(Role.USER, blocks)
 
 
 def _blocks(node: Object) -> Iterator[Block]:
     """Yield the known blocks of a message's or a result's content."""
     content = string_in(node, "content")
     if content is not None:
-        yield Text(content)
+        yield TextBlock(content)
     for block in objects_in(node.member("content")):
         match text_in(block, "type"):
             case "text" if (text := string_in(block, "text")) is not None:
-                yield Text(text)
+                yield TextBlock(text)
             case "thinking" if (text := string_in(block, "thinking")) is not None:
-                yield Thinking(text, string_in(block, "signature"))
+                yield ThinkingBlock(text, string_in(block, "signature"))
             case "tool_use":
-                yield Call(block, text_in(block, "id"), text_in(block, "name"))
+                yield CallBlock(block, text_in(block, "id"), text_in(block, "name"))
             case "image" if (source := object_in(block, "source")) is not None:
                 if (data := string_in(source, "data")) is not None:
-                    yield Image(text_in(source, "media_type"), data)
+                    yield ImageBlock(text_in(source, "media_type"), data)

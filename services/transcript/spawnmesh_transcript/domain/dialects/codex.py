@@ -20,15 +20,15 @@ from spawnmesh_transcript.domain.dialects.members import (
 )
 from spawnmesh_transcript.domain.dialects.reading import (
     Block,
-    Call,
+    CallBlock,
     FileMemory,
-    Image,
+    ImageBlock,
+    MessagePart,
     Part,
     Reading,
-    Said,
-    Summarized,
-    Text,
-    Thinking,
+    SummaryPart,
+    TextBlock,
+    ThinkingBlock,
 )
 from spawnmesh_transcript.domain.turns import Role
 
@@ -102,41 +102,41 @@ def _count(written: str, limit: int) -> int:
 
 def _is_typed(part: Part) -> bool:
     """Return whether this is a message that a user typed: a turn begins with it."""
-    if not isinstance(part, Said) or part.role is not Role.USER:
+    if not isinstance(part, MessagePart) or part.role is not Role.USER:
         return False
     first = part.blocks[0]
-    return not (isinstance(first, Text) and first.node.value.startswith(_NOT_TYPED))
+    return not (isinstance(first, TextBlock) and first.node.value.startswith(_NOT_TYPED))
 
 
 def _parts(line: str, item: Object) -> Iterator[Part]:
     kind = text_in(item, "type")
     if kind == "message" and (role := _ROLES.get(text_in(item, "role"))):
         if blocks := tuple(_blocks(item.member("content"))):
-            yield Said(role, blocks)
+            yield MessagePart(role, blocks)
     elif kind == "reasoning":
         thoughts = tuple(
-            Thinking(block.node)
+            ThinkingBlock(block.node)
             for name in ("summary", "content")
             for block in _blocks(item.member(name))
-            if isinstance(block, Text)
+            if isinstance(block, TextBlock)
         )
         if thoughts:
-            yield Said(Role.ASSISTANT, thoughts)
+            yield MessagePart(Role.ASSISTANT, thoughts)
     elif kind in _CALLS:
         call_id = text_in(item, "call_id") or text_in(item, "id")
-        yield Said(Role.ASSISTANT, (Call(item, call_id, text_in(item, "name") or _CALLS[kind]),))
+        yield MessagePart(Role.ASSISTANT, (CallBlock(item, call_id, text_in(item, "name") or _CALLS[kind]),))
     elif kind in _RESULTS:
         yield _result(line, item)
 
 
-def _result(line: str, item: Object) -> Said:
+def _result(line: str, item: Object) -> MessagePart:
     output = item.member("output")
     is_error = False
     if isinstance(output, Object):
         is_error = scalar_in(line, output, "success") == "false"
         output = output.member("content")
-    blocks = (Text(output),) if isinstance(output, String) else tuple(_blocks(output))
-    return Said(Role.TOOL_RESULT, blocks, call_id=text_in(item, "call_id"), is_error=is_error)
+    blocks = (TextBlock(output),) if isinstance(output, String) else tuple(_blocks(output))
+    return MessagePart(Role.TOOL_RESULT, blocks, call_id=text_in(item, "call_id"), is_error=is_error)
 
 
 def _blocks(content: object) -> Iterator[Block]:
@@ -144,14 +144,14 @@ def _blocks(content: object) -> Iterator[Block]:
         kind = text_in(block, "type")
         url = string_in(block, "image_url")
         if kind.endswith("text") and (text := string_in(block, "text")) is not None:
-            yield Text(text)
+            yield TextBlock(text)
         elif kind == "input_image" and url is not None:
             head, comma, _ = url.value.partition(";base64,")
             if comma and head.startswith("data:"):
-                yield Image(head.removeprefix("data:"), url, len(head + comma))
+                yield ImageBlock(head.removeprefix("data:"), url, len(head + comma))
 
 
-def _summary(payload: Object) -> Iterator[Summarized]:
+def _summary(payload: Object) -> Iterator[SummaryPart]:
     """Yield the summary, with the user messages that Codex keeps beside it.
 
     Yield none if the provider has sealed it: nothing readable could stand for the history.
@@ -161,11 +161,14 @@ def _summary(payload: Object) -> Iterator[Summarized]:
         return
     said = [item for item in items if text_in(item, "type") == "message" and text_in(item, "role") in _ROLES]
     texts = [
-        block.node for item in said for block in _blocks(item.member("content")) if isinstance(block, Text)
+        block.node
+        for item in said
+        for block in _blocks(item.member("content"))
+        if isinstance(block, TextBlock)
     ]
     kept = tuple(text for text in texts if not text.value.startswith(_NOT_TYPED))
     message = string_in(payload, "message")
     if kept:
-        yield Summarized(kept)
+        yield SummaryPart(kept)
     elif message is not None and message.value:
-        yield Summarized((message,))
+        yield SummaryPart((message,))

@@ -1,4 +1,4 @@
-"""What a dialect finds in a line of a session file."""
+"""The parts of a line of a session file, as its dialect finds them."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,18 @@ from spawnmesh_transcript.domain.turns import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBlock:
     node: String
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
+class ThinkingBlock:
     node: String
     signature: String | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallBlock:
     """A call of a tool; `block` is stored as the call's block."""
 
     block: Object
@@ -29,7 +29,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageBlock:
     """An image in base64, which begins after `prefix_length` characters of the string."""
 
     mime_type: str
@@ -37,11 +37,11 @@ class Image:
     prefix_length: int = 0
 
 
-Block = Text | Thinking | Call | Image
+Block = TextBlock | ThinkingBlock | CallBlock | ImageBlock
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessagePart:
     """A message. `call_id` is the call whose result it is."""
 
     role: Role
@@ -52,7 +52,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Summarized:
+class SummaryPart:
     """The agent's own compaction.
 
     Models read the texts in place of all lines before `first_kept_id`, and in place of all lines
@@ -63,7 +63,7 @@ class Summarized:
     first_kept_id: str = ""
 
 
-Part = Said | Summarized
+Part = MessagePart | SummaryPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +84,23 @@ class Reading:
     @property
     def line_parts(self) -> LineParts:
         """Return the positions of the texts and of the calls, which are not searched as JSON."""
-        blocks = [block for part in self.parts if isinstance(part, Said) for block in part.blocks]
-        summaries = [text for part in self.parts if isinstance(part, Summarized) for text in part.texts]
-        signatures = [block.signature for block in blocks if isinstance(block, Thinking)]
+        blocks = [block for part in self.parts if isinstance(part, MessagePart) for block in part.blocks]
+        summaries = [text for part in self.parts if isinstance(part, SummaryPart) for text in part.texts]
+        signatures = [block.signature for block in blocks if isinstance(block, ThinkingBlock)]
         texts = (
-            *(block.node for block in blocks if isinstance(block, Text | Thinking)),
+            *(block.node for block in blocks if isinstance(block, TextBlock | ThinkingBlock)),
             *(signature for signature in signatures if signature),
             *summaries,
         )
         return LineParts(
             texts=frozenset(text.start for text in texts),
-            calls=frozenset(block.block.start for block in blocks if isinstance(block, Call)),
+            calls=frozenset(block.block.start for block in blocks if isinstance(block, CallBlock)),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class FileMemory:
-    """What the lines of a file so far mean for the next one.
+    """The state of a file after a line, for the lines that follow.
 
     `tip_id` is the line that a line without a parent of its own follows. `first_kept_id` is the
     line from which on the next summary keeps the messages. `is_subagent` is set in the file of a

@@ -6,18 +6,18 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.json_text import Object
 
 from spawnmesh_transcript.domain.dialects.reading import (
-    Call,
-    Image,
+    CallBlock,
+    ImageBlock,
+    MessagePart,
     Part,
     Reading,
-    Said,
-    Summarized,
-    Text,
-    Thinking,
+    SummaryPart,
+    TextBlock,
+    ThinkingBlock,
 )
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.operations.bodies.well_formed import check_message
-from spawnmesh_transcript.operations.session_files.drafts import Draft, UnknownShape, storable
+from spawnmesh_transcript.operations.session_files.drafts import EntryDraft, UnknownShape, storable
 from spawnmesh_transcript.operations.session_files.line_bodies import opaque_of
 
 _MAX_BLOCKS = 256
@@ -39,7 +39,7 @@ def bodies_of(
     """
     bodies: list[pb.EntryBody] = []
     for part in reading.parts:
-        draft = Draft(line, is_exact=is_exact)
+        draft = EntryDraft(line, is_exact=is_exact)
         try:
             _fill(draft, part, first_kept_entry_id)
         except (UnknownShape, MeshError):
@@ -52,33 +52,33 @@ def bodies_of(
     return bodies or [opaque_of(line, root, reading.source_id, kind=reading.kind)]
 
 
-def _fill(draft: Draft, part: Part, first_kept_entry_id: str) -> None:
+def _fill(draft: EntryDraft, part: Part, first_kept_entry_id: str) -> None:
     match part:
-        case Said():
+        case MessagePart():
             _fill_message(draft, part)
-        case Summarized(texts=[text]):
+        case SummaryPart(texts=[text]):
             draft.body.compaction.summary = draft.text(text)
             draft.body.compaction.first_kept_entry_id = first_kept_entry_id
-        case Summarized():
+        case SummaryPart():
             draft.body.compaction.summary = "\n\n".join(storable(text.value) for text in part.texts)
             draft.body.compaction.first_kept_entry_id = first_kept_entry_id
             draft.spans.append(None)
 
 
-def _fill_message(draft: Draft, said: Said) -> None:
+def _fill_message(draft: EntryDraft, said: MessagePart) -> None:
     message = draft.body.message
     message.role = _ROLES[said.role]
     if len(said.blocks) > _MAX_BLOCKS or len(said.call_id.encode()) > _MAX_ID_BYTES:
         raise UnknownShape
     for block in said.blocks:
         match block:
-            case Text(node):
+            case TextBlock(node):
                 draft.add_text(node)
-            case Thinking(node, signature):
+            case ThinkingBlock(node, signature):
                 draft.add_thinking(node, signature)
-            case Call(node, call_id, name):
+            case CallBlock(node, call_id, name):
                 draft.add_call(node, call_id, name)
-            case Image(mime_type, node, prefix_length):
+            case ImageBlock(mime_type, node, prefix_length):
                 draft.add_image(mime_type, node, prefix_length)
     message.tool_call_id, message.is_error = said.call_id, said.is_error
     if len(said.model.encode()) <= _MAX_MODEL_BYTES:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.json_text import Object
 
-from spawnmesh_transcript.domain.dialects.reading import Reading, Summarized
+from spawnmesh_transcript.domain.dialects.reading import Reading, SummaryPart
 from spawnmesh_transcript.domain.dialects.recognition import READERS, Dialect
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.line_parts import LineParts
@@ -56,7 +56,7 @@ def read_dialect_line(
 
 
 def _bodies(file: SessionFile, line: str, root: Object, reading: Reading) -> list[pb.EntryBody]:
-    kept = next((part.first_kept_id for part in reading.parts if isinstance(part, Summarized)), "")
+    kept = next((part.first_kept_id for part in reading.parts if isinstance(part, SummaryPart)), "")
     kept_entry_id = file.entry_id(kept) if kept else ""
     bodies = bodies_of(line, root, reading, kept_entry_id, is_exact=True)
     if bodies[0].ByteSize() > MAX_IMPORTED_BYTES:

@@ -18,7 +18,7 @@ class UnknownShape(Exception):
     """The line has no shape that the contract knows: it is kept as it is."""
 
 
-class Draft:
+class EntryDraft:
     """The body in progress, and the positions of its texts in the line, in order.
 
     If `is_exact` is set, only texts that are spelled as an export spells them are cut out of the

@@ -13,7 +13,7 @@ from spawnmesh_transcript.operations.session_files.source_lines import restore_l
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What the file has so far: the id of its newest entry, and whether its last line lacks a line
+    """The state of a file that is being written: the id of its newest entry, and whether its last line lacks a line
     feed.
     """
 

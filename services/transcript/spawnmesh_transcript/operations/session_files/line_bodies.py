@@ -10,7 +10,7 @@ from spawnmesh_core.json_text import List, Node, Object, Scalar, String
 
 from spawnmesh_transcript.domain.line_parts import CALL_IDS, CALL_TYPES
 from spawnmesh_transcript.operations.bodies.well_formed import check_message
-from spawnmesh_transcript.operations.session_files.drafts import Draft, UnknownShape, storable
+from spawnmesh_transcript.operations.session_files.drafts import EntryDraft, UnknownShape, storable
 from spawnmesh_transcript.operations.session_files.source_lines import with_gaps
 
 _ROLES = {
@@ -39,7 +39,7 @@ def entry_of(
     set, the line is restored byte for byte.
     """
     kind = _string(root, "type")
-    draft = Draft(line, is_exact=is_exact)
+    draft = EntryDraft(line, is_exact=is_exact)
     try:
         _fill(draft, kind, root, line, kept_entry_id, is_ours=is_id(IdKind.ENTRY, source_id))
     except (UnknownShape, MeshError):
@@ -75,7 +75,9 @@ def header_of(line: str, root: Object, source_id: str, header: pb.Header) -> pb.
     return body
 
 
-def _fill(draft: Draft, kind: str, root: Object, line: str, kept_entry_id: str, *, is_ours: bool) -> None:
+def _fill(
+    draft: EntryDraft, kind: str, root: Object, line: str, kept_entry_id: str, *, is_ours: bool
+) -> None:
     match kind:
         case "message":
             message = root.member("message")
@@ -127,7 +129,7 @@ def _fill(draft: Draft, kind: str, root: Object, line: str, kept_entry_id: str, 
             raise UnknownShape
 
 
-def _message(draft: Draft, node: Object, line: str, role: "content_pb.Role.ValueType | None") -> None:
+def _message(draft: EntryDraft, node: Object, line: str, role: "content_pb.Role.ValueType | None") -> None:
     if role is None:
         raise UnknownShape
     message = draft.body.message
@@ -164,7 +166,7 @@ def _message(draft: Draft, node: Object, line: str, role: "content_pb.Role.Value
     check_message(message, "message")
 
 
-def _content(draft: Draft, node: Node | None, line: str) -> None:
+def _content(draft: EntryDraft, node: Node | None, line: str) -> None:
     if isinstance(node, String):
         draft.add_text(node)
     elif isinstance(node, List):
@@ -177,7 +179,7 @@ def _content(draft: Draft, node: Node | None, line: str) -> None:
                 draft.add_text(item)
 
 
-def _block(draft: Draft, block: Object, line: str) -> None:
+def _block(draft: EntryDraft, block: Object, line: str) -> None:
     """Add a content block. Blocks of other types stay in the line, and no model reads them."""
     kind = _string(block, "type")
     text = block.member("text")
@@ -193,7 +195,7 @@ def _block(draft: Draft, block: Object, line: str) -> None:
         draft.add_call(block, _first_string(block, CALL_IDS), _string(block, "name"))
 
 
-def _image(draft: Draft, block: Object) -> None:
+def _image(draft: EntryDraft, block: Object) -> None:
     source = block.member("source")
     holder = source if isinstance(source, Object) else block
     draft.add_image(_string(holder, "mimeType") or _string(holder, "media_type"), holder.member("data"))
