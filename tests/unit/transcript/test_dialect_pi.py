@@ -1,5 +1,6 @@
 """Session files of pi and OpenClaw, and the recognition of dialects."""
 
+import json
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from tests.support.transcript.dialects import (
     PI_HEADER,
     PI_V1,
     claude,
+    codex,
+    codex_said,
     pi,
     pi_said,
 )
@@ -108,18 +111,38 @@ def test_a_broken_line_is_malformed_by_its_number(lines: list[Any]) -> None:
 SPAWN = {"task": "t", "attachments": [{"name": "a.txt", "content": "handed over"}]}
 
 
-def test_attachments_in_calls_of_the_spawn_tool_are_redacted_and_texts_about_them_are_not() -> None:
-    import json
+TOLD = json.dumps({"name": "sessions_spawn", "arguments": SPAWN})
+CALLS: list[list[Any]] = [
+    [
+        claude("user", "u1", None, TOLD),
+        claude(
+            "assistant",
+            "a1",
+            "u1",
+            [{"type": "tool_use", "id": "t1", "name": "sessions_spawn", "input": SPAWN}],
+            message={"model": "m"},
+        ),
+    ],
+    [
+        codex_said("user", TOLD),
+        codex(
+            "response_item",
+            type="function_call",
+            name="sessions_spawn",
+            arguments=json.dumps(SPAWN),
+            call_id="t1",
+        ),
+    ],
+]
 
-    block = {"type": "tool_use", "id": "t1", "name": "sessions_spawn", "input": SPAWN}
-    told = json.dumps({"name": "sessions_spawn", "arguments": SPAWN})
-    lines = [
-        claude("user", "u1", None, told),
-        claude("assistant", "a1", "u1", [block], message={"model": "m"}),
-    ]
+
+@pytest.mark.parametrize("lines", CALLS, ids=["Claude Code", "Codex"])
+def test_attachments_in_calls_of_the_spawn_tool_are_redacted_and_texts_about_them_are_not(
+    lines: list[Any],
+) -> None:
     _, entries = read_file(lines)
-    assert described(entries[1]).startswith("user {")
     assert "handed over" in described(entries[1])
+    assert described(entries[2]) == "assistant sessions_spawn:t1"
     assert b"handed over" not in entries[2].body
     assert b"$redacted" in entries[2].body
 

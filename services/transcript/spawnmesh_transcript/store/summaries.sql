@@ -64,10 +64,9 @@ limit %(row_count)s;
 
 -- name: list_sources
 -- Lists the sources of a summary, including entries that were superseded from
--- %(marked_before_seq)s on. A page ends
--- early to stay within %(max_bytes)s of complete bodies, but has at least one entry. found_count
--- is one more than the page if there are more entries. Takes no lock. Indexes: entries primary key,
--- entries_superseded_idx.
+-- %(marked_before_seq)s on. A page ends early to stay within %(max_bytes)s of complete bodies, but
+-- has at least one entry. found_count is one more than the page if there are more entries. Takes no
+-- lock. Indexes: entries primary key, entries_superseded_idx.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes, found_count
