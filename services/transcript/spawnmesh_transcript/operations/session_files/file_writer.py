@@ -13,8 +13,8 @@ from spawnmesh_transcript.operations.session_files.source_lines import restore_l
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The state of a file that is being written: the id of its newest entry, and whether its last line lacks a line
-    feed.
+    """The state of a file that is being written: the id of its newest entry, and whether its last
+    line lacks a line feed.
     """
 
     newest_id: str = ""
