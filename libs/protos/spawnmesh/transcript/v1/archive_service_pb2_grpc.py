@@ -28,7 +28,7 @@ if _version_not_supported:
 class ArchiveServiceStub:
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     def __init__(self, channel):
@@ -52,7 +52,7 @@ class ArchiveServiceStub:
 class ArchiveServiceServicer:
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     def ImportTranscript(self, request_iterator, context):
@@ -134,7 +134,7 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
 class ArchiveService:
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class ArchiveServiceStub:
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     @_typing.overload
@@ -88,7 +88,7 @@ class ArchiveServiceStub:
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -143,7 +143,7 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
     tenant is the one of the token. An export of an import has the same bytes as the file, except for
-    what was redacted. Lines that take more than 16 MiB in that way have the same JSON values.
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     @_abc_1.abstractmethod

@@ -13,6 +13,7 @@ from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.operations.bodies.message_entries import message_entry
 from spawnmesh_transcript.operations.bodies.well_formed import KINDS, LABELS, serialize
 from spawnmesh_transcript.operations.session_files.dialect_lines import (
+    MAX_COMPACTIONS,
     header_without_line,
     read_dialect_line,
 )
@@ -46,7 +47,6 @@ _BLANK = "blank"
 """The type of the entry of empty lines."""
 
 _TYPE_CHARACTERS = 64
-_NEWEST_COMPACTIONS = 100
 
 
 def read_lines(
@@ -154,7 +154,7 @@ def _read(
 def _dialect_of(line: str, *, mask_secrets: bool) -> Dialect:
     """Recognize the dialect. Raises Malformed for a first line of no dialect."""
     if not line.strip():
-        raise Malformed(f"is empty; a session file of {NAMES} does not begin so")
+        raise Malformed(f"is empty; the first line of a session file of {NAMES} is not")
     try:
         stored, root = read_json(line, mask_secrets=mask_secrets)
     except Malformed as error:
@@ -215,9 +215,7 @@ def _entry(file: SessionFile, line: Line, reached: ImportProgress) -> tuple[NewE
         is_branched=reached.is_branched
         or parent_id != reached.newest_source_id
         or bool(leaf and leaf != parent_id),
-        compaction_ids=(*reached.compaction_ids, *([entry_id] if is_compaction else []))[
-            -_NEWEST_COMPACTIONS:
-        ],
+        compaction_ids=(*reached.compaction_ids, *([entry_id] if is_compaction else []))[-MAX_COMPACTIONS:],
     )
     parent_entry_id = file.entry_id(parent_id) if parent_id else file.header_entry_id
     if body.HasField("message"):

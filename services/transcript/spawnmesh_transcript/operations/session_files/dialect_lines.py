@@ -22,7 +22,7 @@ from spawnmesh_transcript.operations.session_files.line_reader import (
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.store.imports import ImportProgress
 
-_MAX_COMPACTIONS = 100
+MAX_COMPACTIONS = 100
 """Compactions that are remembered: the newest one on the branch of the file is looked for."""
 
 
@@ -107,7 +107,7 @@ def _advanced(
         newest_source_id=reading.source_id,
         leaf_entry_id=file.entry_id(reading.leaf_id) if reading.leaf_id else file.header_entry_id,
         is_branched=reached.is_branched or not continues,
-        compaction_ids=(*reached.compaction_ids, *compactions)[-_MAX_COMPACTIONS:],
+        compaction_ids=(*reached.compaction_ids, *compactions)[-MAX_COMPACTIONS:],
     )
 
 
