@@ -32,8 +32,8 @@ class _SessionFileDialectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Se
     SESSION_FILE_DIALECT_PI: _SessionFileDialect.ValueType  # 3
     """pi, version 2 and later: a header, and lines with `id` and `parentId`."""
     SESSION_FILE_DIALECT_OPENCLAW: _SessionFileDialect.ValueType  # 4
-    """OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages become
-    mirrors.
+    """OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages
+    become mirrors.
     """
     SESSION_FILE_DIALECT_CLAUDE_CODE: _SessionFileDialect.ValueType  # 5
     """Claude Code: lines with `uuid` and `parentUuid`, and no header."""
@@ -52,8 +52,8 @@ SESSION_FILE_DIALECT_PI_V1: SessionFileDialect.ValueType  # 2
 SESSION_FILE_DIALECT_PI: SessionFileDialect.ValueType  # 3
 """pi, version 2 and later: a header, and lines with `id` and `parentId`."""
 SESSION_FILE_DIALECT_OPENCLAW: SessionFileDialect.ValueType  # 4
-"""OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages become
-mirrors.
+"""OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages
+become mirrors.
 """
 SESSION_FILE_DIALECT_CLAUDE_CODE: SessionFileDialect.ValueType  # 5
 """Claude Code: lines with `uuid` and `parentUuid`, and no header."""

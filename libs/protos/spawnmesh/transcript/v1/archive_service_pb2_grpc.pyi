@@ -67,11 +67,12 @@ class ArchiveServiceStub:
       file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
       there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
       and mark nothing.
-    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction of
-      the agent on the branch is in force: contexts have its summary in place of what it replaced,
-      which stays readable (ExpandSummary). In a file of ExportTranscript no compaction is.
-    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has them,
-      and SearchEntries finds them with `with_superseded`.
+    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+      of the agent on the branch is in force: contexts have its summary in place of what it
+      replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+      is.
+    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+      them, and SearchEntries finds them with `with_superseded`.
     - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
       unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
     """
@@ -123,11 +124,12 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
       file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
       there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
       and mark nothing.
-    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction of
-      the agent on the branch is in force: contexts have its summary in place of what it replaced,
-      which stays readable (ExpandSummary). In a file of ExportTranscript no compaction is.
-    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has them,
-      and SearchEntries finds them with `with_superseded`.
+    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+      of the agent on the branch is in force: contexts have its summary in place of what it
+      replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+      is.
+    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+      them, and SearchEntries finds them with `with_superseded`.
     - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
       unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
     """
@@ -182,11 +184,12 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
           file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
           there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
           and mark nothing.
-        - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction of
-          the agent on the branch is in force: contexts have its summary in place of what it replaced,
-          which stays readable (ExpandSummary). In a file of ExportTranscript no compaction is.
-        - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has them,
-          and SearchEntries finds them with `with_superseded`.
+        - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+          of the agent on the branch is in force: contexts have its summary in place of what it
+          replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+          is.
+        - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+          them, and SearchEntries finds them with `with_superseded`.
         - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
           unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
         """
