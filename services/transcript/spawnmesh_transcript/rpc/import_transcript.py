@@ -42,7 +42,7 @@ from spawnmesh_transcript.operations.session_files.import_prefix import ImportPr
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
 from spawnmesh_transcript.operations.session_files.line_reader import MAX_LINE_BYTES
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES
-from spawnmesh_transcript.operations.session_files.repeated_lines import find_known_lines
+from spawnmesh_transcript.operations.session_files.repeated_lines import find_repeated
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.session_files.summary_in_force import put_summary_in_force
 from spawnmesh_transcript.operations.stub_creation import create_stubs
@@ -222,10 +222,12 @@ async def _store_lines(
     import is complete.
     """
     importer, key = file_import.importer, file_import.key
-    known_ids = await find_known_lines(importer.database, key, file_import.file, progress, data)
-    reached, entries = await importer.threads.run_in_thread(
-        key.tenant_id, partial(_read, file_import.file, data, progress, known_ids)
-    )
+    read = partial(_read, file_import.file, data, progress)
+    reached, entries = await importer.threads.run_in_thread(key.tenant_id, read)
+    if repeated := await find_repeated(importer.database, key, reached, entries):
+        reached, entries = await importer.threads.run_in_thread(
+            key.tenant_id, partial(read, known_entry_ids=repeated)
+        )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     new = [entry for _, entry in entries]
@@ -259,7 +261,7 @@ async def _store_lines(
 
 
 def _read(
-    file: SessionFile, data: bytes, progress: ImportProgress, known_entry_ids: Collection[str]
+    file: SessionFile, data: bytes, progress: ImportProgress, known_entry_ids: Collection[str] = ()
 ) -> tuple[ImportProgress, list[tuple[int, NewEntry]]]:
     """Return the progress after the bytes, and their entries with the numbers of their lines."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []

@@ -232,8 +232,8 @@ class EntryBody(_message.Message):
     @_builtins.property
     def compaction(self) -> Global___Compaction:
         """A summary of older entries, which stay readable. Models read a summary of CompactTranscript
-        in place of its sources, and the newest summary of an imported session file of a coding agent;
-        other summaries are not read.
+        in place of its sources, and the newest summary in an imported file of a coding agent; other
+        summaries are not read.
         """
 
     @_builtins.property
