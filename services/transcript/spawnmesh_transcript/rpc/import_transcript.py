@@ -4,7 +4,7 @@ Imports a file in chunks: first the spec, then the chunks in order, then finish.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,9 +32,9 @@ from spawnmesh_transcript.operations.bodies.well_formed import serialize
 from spawnmesh_transcript.operations.import_abort import abort_import
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.session_files.batch_reader import (
+    DUPLICATE,
     IMPORT_SERVICE,
     MAX_MALFORMED,
-    SessionFile,
     read_lines,
     without_lost_labels,
 )
@@ -42,6 +42,9 @@ from spawnmesh_transcript.operations.session_files.import_prefix import ImportPr
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
 from spawnmesh_transcript.operations.session_files.line_reader import MAX_LINE_BYTES
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES
+from spawnmesh_transcript.operations.session_files.repeated_lines import find_repeated
+from spawnmesh_transcript.operations.session_files.session_file import SessionFile
+from spawnmesh_transcript.operations.session_files.summary_in_force import put_summary_in_force
 from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
@@ -58,7 +61,6 @@ _SOME_LINES = re.compile(rb"(?:[^\n]*\n){1,5000}")
 """The most lines of a batch: each costs something by itself, also an empty one."""
 
 _MARKS_AT_ONCE = 500
-_DUPLICATE = "has the id of an earlier entry"
 _STATES = {"IMPORTING": pb.IMPORT_STATE_IMPORTING, "COMPLETE": pb.IMPORT_STATE_COMPLETE}
 
 
@@ -103,6 +105,7 @@ async def import_transcript(
         durable_bytes=progress.byte_count,
         line_count=progress.line_count,
         entry_count=progress.entry_count,
+        dialect=pb.SessionFileDialect.Value(f"SESSION_FILE_DIALECT_{progress.dialect or 'UNSPECIFIED'}"),
     )
 
 
@@ -219,9 +222,12 @@ async def _store_lines(
     import is complete.
     """
     importer, key = file_import.importer, file_import.key
-    reached, entries = await importer.threads.run_in_thread(
-        key.tenant_id, partial(_read, file_import.file, data, progress)
-    )
+    read = partial(_read, file_import.file, data, progress)
+    reached, entries = await importer.threads.run_in_thread(key.tenant_id, read)
+    if repeated := await find_repeated(importer.database, key, reached, entries):
+        reached, entries = await importer.threads.run_in_thread(
+            key.tenant_id, partial(read, known_entry_ids=repeated)
+        )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     new = [entry for _, entry in entries]
@@ -235,7 +241,7 @@ async def _store_lines(
         if not await import_store.lock_import(connection, key, progress.incarnation):
             raise await _lost(connection, key)
         known = await import_store.find_entry_seqs(connection, key, [entry.entry_id for entry in new])
-        duplicates = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
+        duplicates = tuple((number, DUPLICATE) for number, entry in entries if entry.entry_id in known)
         reached = replace(reached, malformed=tuple(sorted((*reached.malformed, *duplicates))))
         if not await import_store.advance_import(connection, key, progress, reached):
             raise await _lost(connection, key)
@@ -248,18 +254,20 @@ async def _store_lines(
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
             reached = await _complete(connection, file_import, reached)
-    if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
+    if len(reached.malformed) >= (1 if is_last or not reached.dialect else MAX_MALFORMED):
         await abort_import(importer.database, key, progress.incarnation)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
     return reached
 
 
 def _read(
-    file: SessionFile, data: bytes, progress: ImportProgress
+    file: SessionFile, data: bytes, progress: ImportProgress, known_entry_ids: Collection[str] = ()
 ) -> tuple[ImportProgress, list[tuple[int, NewEntry]]]:
     """Return the progress after the bytes, and their entries with the numbers of their lines."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    reached, entries = read_lines(file, lines, progress)
+    reached, entries = read_lines(
+        file, lines, progress, known_entry_ids=known_entry_ids, is_terminated=data.endswith(b"\n")
+    )
     chain = LineChain(progress.line_chain)
     chain.update(data)
     return replace(reached, byte_count=progress.byte_count + len(data), line_chain=chain.value), entries
@@ -281,12 +289,13 @@ async def _complete(
     Needs `keep_index_order` and `import_store.lock_import`.
     """
     key = file_import.key
+    leaf_entry_id = progress.leaf_entry_id
     if progress.is_branched:
-        leaf_entry_id = progress.leaf_entry_id
         if not await import_store.find_entry_seqs(connection, key, [leaf_entry_id]):
             # An unknown leaf would leave nothing to read.
             leaf_entry_id = file_import.file.entry_id(progress.newest_source_id)
         await _mark_other_branches(connection, key, leaf_entry_id)
+    await put_summary_in_force(connection, key, progress, leaf_entry_id, file_import.policy.token_vocabulary)
     if not await import_store.complete_import(connection, key, progress):
         raise await _lost(connection, key)
     return replace(progress, state="COMPLETE")
