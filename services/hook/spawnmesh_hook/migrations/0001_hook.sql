@@ -24,6 +24,7 @@ create table plugins (
     hooks text[] not null,
     priority integer not null,
     timeout interval not null,
+    max_wait interval, -- Null: a run waits for the plugin until its deadline.
     failure_policy text not null check (failure_policy in ('OPEN', 'CLOSED')),
     grants text[] not null,
     -- The order among equal priorities. A plugin that is replaced keeps its own.
@@ -78,6 +79,19 @@ create table revision_keys (
 );
 -- For delete_old_revision_keys.
 create index revision_keys_age_idx on revision_keys (change_time);
+
+-- Runs that wait for a plugin with a max_wait. A row is deleted when the plugin answers, and counts
+-- for one generation of the plugin.
+create table plugin_waits (
+    tenant_id text not null,
+    run_id text not null,
+    plugin text not null,
+    generation bigint not null,
+    begin_time timestamptz not null default now(), -- The first call that got no answer.
+    primary key (tenant_id, run_id, plugin)
+);
+-- For delete_old_plugin_waits.
+create index plugin_waits_age_idx on plugin_waits (begin_time);
 
 -- Published events. A row is kept for the retention of the log, so that a repeated key is
 -- recognized. `event` is emptied once no observer is left to receive it.
@@ -184,6 +198,13 @@ create policy tenant on revision_keys
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on revision_keys using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table plugin_waits enable row level security;
+alter table plugin_waits force row level security;
+create policy tenant on plugin_waits
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on plugin_waits using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table observed_events enable row level security;
 alter table observed_events force row level security;

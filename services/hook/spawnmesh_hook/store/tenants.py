@@ -15,6 +15,7 @@ PURGED_TABLES = (
     "decisions",
     "run_revisions",
     "revision_keys",
+    "plugin_waits",
     "deliveries",
 )
 

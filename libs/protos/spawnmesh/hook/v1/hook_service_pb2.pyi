@@ -121,6 +121,7 @@ class Plugin(_message.Message):
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     BUNDLED_FIELD_NUMBER: _builtins.int
+    MAX_WAIT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in the tenant: lower-case letters, digits and `-`."""
     endpoint: _builtins.str
@@ -153,6 +154,20 @@ class Plugin(_message.Message):
     def grants(self) -> _containers.RepeatedScalarFieldContainer[Global___Grant.ValueType]:
         """What the plugin may see and do."""
 
+    @_builtins.property
+    def max_wait(self) -> _duration_pb2.Duration:
+        """For a plugin with failure policy CLOSED: how long a run waits for its answer to
+        BEFORE_AGENT_FINALIZE, BEFORE_MODEL_RESOLVE or BEFORE_PROMPT_BUILD. Absent means until the run's
+        deadline.
+        - The time counts from the first call of the plugin for the run that got no answer, by the
+          database clock. It begins anew when the plugin answers, or is registered, paused or resumed.
+        - When a call gets no answer after that time, the dispatch fails with PLUGIN_FAILED,
+          `is_transient=false` and `max_wait_seconds`, and the run ends as FAILED. A run calls a plugin
+          again after a pause of at most 19 seconds, and fails that much later at most.
+        - Refused with failure policy OPEN, and without one of the three hooks: in the others, no run
+          waits.
+        """
+
     def __init__(
         self,
         *,
@@ -166,10 +181,11 @@ class Plugin(_message.Message):
         max_concurrent_calls: _builtins.int = ...,
         paused: _builtins.bool = ...,
         bundled: _builtins.bool = ...,
+        max_wait: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_wait", b"max_wait", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "max_wait", b"max_wait", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -180,8 +180,9 @@ class HookServiceServicer:
         - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
         of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
         continue and `capped` is set.
-        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-        stored.
+        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+        stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+        gives no answer and the run has not waited for its `max_wait`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -79,8 +79,9 @@ class HookServiceStub:
     - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
       of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
       continue and `capped` is set.
-    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-      stored.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+      stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+      gives no answer and the run has not waited for its `max_wait`.
     """
     DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
     """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
@@ -162,8 +163,9 @@ class HookServiceAsyncStub(HookServiceStub):
     - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
       of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
       continue and `capped` is set.
-    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-      stored.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+      stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+      gives no answer and the run has not waited for its `max_wait`.
     """
     DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
     """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
@@ -290,8 +292,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
           of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
           continue and `capped` is set.
-        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-          stored.
+        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+          stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+          gives no answer and the run has not waited for its `max_wait`.
         """
 
     @_abc_1.abstractmethod
