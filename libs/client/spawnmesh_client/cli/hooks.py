@@ -26,7 +26,7 @@ from spawnmesh_client.settings import PluginSettings
 _TRY_SECONDS = 120.0
 _DECISIONS = (
     *("allow", "deny", "continue", "revise", "finalize", "proceed", "rewrite", "block", "chosen", "changed"),
-    *("compact", "keep_whole", "told", "failed", "skipped", "dead"),
+    *("compact", "keep_whole", "told", "failed", "skipped", "dead", "capped"),
 )
 _TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]

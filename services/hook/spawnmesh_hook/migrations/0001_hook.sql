@@ -49,7 +49,7 @@ create table decisions (
     reason text not null default '',
     decided_by text[] not null default '{}',
     revision_number integer not null default 0,
-    capped boolean not null default false,
+    capped_revisions jsonb not null default '[]', -- A list of plugins, each with its cap.
     decide_time timestamptz not null default now(),
     primary key (tenant_id, run_id, dispatch_key)
 );
@@ -131,7 +131,8 @@ create index outbox_entries_pending_idx on outbox_entries (due_time)
 -- key does: with stale statistics the planner may choose either.
 create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
 
--- The log: one row for each call of a plugin, and one for each entry that becomes DEAD.
+-- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
+-- requested revision that was not granted.
 create table deliveries (
     tenant_id text not null,
     delivery_id text not null,
@@ -143,7 +144,7 @@ create table deliveries (
     latency interval not null,
     decision text not null check (decision in (
         'allow', 'deny', 'continue', 'revise', 'finalize', 'proceed', 'rewrite', 'block', 'chosen', 'changed',
-        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead'
+        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead', 'capped'
     )),
     error text not null,
     attempt integer not null default 1,

@@ -34,7 +34,9 @@ async def relay_native_stop(
     except PluginFailed:
         return pb.RelayNativeStopResponse()
     return pb.RelayNativeStopResponse(
-        output=render_answer(decision), revision_number=decision.revision_number, capped=decision.capped
+        output=render_answer(decision),
+        revision_number=decision.revision_number,
+        capped=bool(decision.capped_revisions),
     )
 
 

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
+from spawnmesh.hook.v1 import revision_pb2 as _revision_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -557,13 +558,11 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     REVISION_NUMBER_FIELD_NUMBER: _builtins.int
     MAX_REVISION_COUNT_FIELD_NUMBER: _builtins.int
-    CAPPED_FIELD_NUMBER: _builtins.int
+    CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
     revision_number: _builtins.int
     """For a revise: its number in the run, from 1."""
     max_revision_count: _builtins.int
     """The largest number of revisions in a run."""
-    capped: _builtins.bool
-    """A revision was requested and not granted, because a bound was reached."""
     @_builtins.property
     def decision(self) -> _decision_pb2.FinalizeDecision:
         """The merged decision."""
@@ -572,6 +571,12 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The plugins that decided."""
 
+    @_builtins.property
+    def capped_revisions(self) -> _containers.RepeatedCompositeFieldContainer[_revision_pb2.CappedRevision]:
+        """If the draft is not sent back: the revisions that plugins requested and that were not granted,
+        in order of priority.
+        """
+
     def __init__(
         self,
         *,
@@ -579,11 +584,11 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
         decided_by: _abc.Iterable[_builtins.str] | None = ...,
         revision_number: _builtins.int = ...,
         max_revision_count: _builtins.int = ...,
-        capped: _builtins.bool = ...,
+        capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped", b"capped", "decided_by", b"decided_by", "decision", b"decision", "max_revision_count", b"max_revision_count", "revision_number", b"revision_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped_revisions", b"capped_revisions", "decided_by", b"decided_by", "decision", b"decision", "max_revision_count", b"max_revision_count", "revision_number", b"revision_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -743,10 +748,11 @@ class Delivery(_message.Message):
     decision: _builtins.str
     """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`,
     `changed`, `compact`, `keep_whole`, `told`; `failed`; `skipped` if the open circuit breaker
-    prevented the call; `dead` if delivery to an observer was given up.
+    prevented the call; `dead` if delivery to an observer was given up; `capped`, beside the row of
+    the call, if a requested revision was not granted.
     """
     error: _builtins.str
-    """Why the call failed, without content. Empty if it did not fail."""
+    """Why the call failed, or the bound of a `capped` revision, without content. Otherwise empty."""
     attempt: _builtins.int
     """The number of the attempt, from 1. For observers, the attempts of one event are counted
     together.
