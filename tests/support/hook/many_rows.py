@@ -12,6 +12,7 @@ TABLES = (
     "run_revisions",
     "revision_keys",
     "plugin_waits",
+    "allowed_spawns",
     "deliveries",
 )
 FILL = """
@@ -29,6 +30,8 @@ insert into revision_keys (tenant_id, run_id, plugin, idempotency_key, attempt_c
     select %(tenant)s, 'r' || n, 'p', 'k', 1, %(time)s from generate_series(1, %(rows)s) n;
 insert into plugin_waits (tenant_id, run_id, plugin, generation, begin_time)
     select %(tenant)s, 'r' || n, 'p', 1, %(time)s from generate_series(1, %(rows)s) n;
+insert into allowed_spawns (tenant_id, session_id, allow_time)
+    select %(tenant)s, 's' || n, %(time)s from generate_series(1, %(rows)s) n;
 insert into deliveries
     (tenant_id, delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error)
     select %(tenant)s, 'd' || n, 'p', 'h', 's', 'r' || n, %(time)s, '1s', 'allow', ''

@@ -153,7 +153,8 @@ def decide_draft(merged: MergedDecision, granted: int | RevisionCap = 0) -> Deci
     elif merged.answer is FinalizeAnswer.REVISE:
         return Decision(merged.answer, merged.reason, merged.decided_by, granted)
     capped = tuple(
-        CappedRevision(plugin, refused.get(plugin, RevisionCap.IDEMPOTENCY_KEY)) for plugin in merged.wanted_by
+        CappedRevision(plugin, refused.get(plugin, RevisionCap.IDEMPOTENCY_KEY))
+        for plugin in merged.wanted_by
     )
     if refused:
         return Decision(FinalizeAnswer.CONTINUE, "", (), 0, capped)

@@ -80,6 +80,16 @@ create table revision_keys (
 -- For delete_old_revision_keys.
 create index revision_keys_age_idx on revision_keys (change_time);
 
+-- Spawns that plugins allowed. The session service asks if it lost the answer.
+create table allowed_spawns (
+    tenant_id text not null,
+    session_id text not null,
+    allow_time timestamptz not null default now(),
+    primary key (tenant_id, session_id)
+);
+-- For delete_old_allowed_spawns.
+create index allowed_spawns_age_idx on allowed_spawns (allow_time);
+
 -- Runs that wait for a plugin with a max_wait. A row is deleted when the plugin answers, and counts
 -- for one generation of the plugin.
 create table plugin_waits (
@@ -199,6 +209,13 @@ create policy tenant on revision_keys
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on revision_keys using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table allowed_spawns enable row level security;
+alter table allowed_spawns force row level security;
+create policy tenant on allowed_spawns
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on allowed_spawns using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table plugin_waits enable row level security;
 alter table plugin_waits force row level security;

@@ -22,6 +22,7 @@ from spawnmesh_hook.rpc.dispatch_before_prompt_build import dispatch_before_prom
 from spawnmesh_hook.rpc.dispatch_before_spawn import dispatch_before_spawn
 from spawnmesh_hook.rpc.dispatch_before_tool_call import dispatch_before_tool_call
 from spawnmesh_hook.rpc.dispatch_delivery_target import dispatch_delivery_target
+from spawnmesh_hook.rpc.get_spawn_decision import get_spawn_decision
 from spawnmesh_hook.rpc.list_active_hooks import list_active_hooks
 from spawnmesh_hook.rpc.list_deliveries import list_deliveries
 from spawnmesh_hook.rpc.list_plugins import list_plugins
@@ -72,6 +73,11 @@ class HookServicer(HookServiceServicer):
         self, request: pb.DispatchBeforeSpawnRequest, context: Context
     ) -> pb.DispatchBeforeSpawnResponse:
         return await dispatch_before_spawn(request, current_caller(), self.deps, _budget(context))
+
+    async def GetSpawnDecision(
+        self, request: pb.GetSpawnDecisionRequest, context: Context
+    ) -> pb.GetSpawnDecisionResponse:
+        return await get_spawn_decision(request, current_caller(), self.deps)
 
     async def DispatchBeforeAgentFinalize(
         self, request: pb.DispatchBeforeAgentFinalizeRequest, context: Context

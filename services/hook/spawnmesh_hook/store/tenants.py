@@ -16,6 +16,7 @@ PURGED_TABLES = (
     "run_revisions",
     "revision_keys",
     "plugin_waits",
+    "allowed_spawns",
     "deliveries",
 )
 

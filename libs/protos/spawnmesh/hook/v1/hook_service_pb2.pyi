@@ -521,6 +521,50 @@ class DispatchBeforeSpawnResponse(_message.Message):
 Global___DispatchBeforeSpawnResponse: _TypeAlias = DispatchBeforeSpawnResponse  # noqa: Y015
 
 @_typing.final
+class GetSpawnDecisionRequest(_message.Message):
+    """Request of GetSpawnDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpawnDecisionRequest: _TypeAlias = GetSpawnDecisionRequest  # noqa: Y015
+
+@_typing.final
+class GetSpawnDecisionResponse(_message.Message):
+    """Response of GetSpawnDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    allowed: _builtins.bool
+    """DispatchBeforeSpawn has allowed the session."""
+    def __init__(
+        self,
+        *,
+        allowed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpawnDecisionResponse: _TypeAlias = GetSpawnDecisionResponse  # noqa: Y015
+
+@_typing.final
 class DispatchBeforeAgentFinalizeRequest(_message.Message):
     """Request of DispatchBeforeAgentFinalize."""
 

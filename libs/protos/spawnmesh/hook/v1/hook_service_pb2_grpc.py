@@ -72,6 +72,11 @@ class HookServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnResponse.FromString,
                 _registered_method=True)
+        self.GetSpawnDecision = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/GetSpawnDecision',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.FromString,
+                _registered_method=True)
         self.DispatchBeforeAgentFinalize = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/DispatchBeforeAgentFinalize',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.SerializeToString,
@@ -162,7 +167,16 @@ class HookServiceServicer:
 
     def DispatchBeforeSpawn(self, request, context):
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+        returned, if there is a plugin for BEFORE_SPAWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSpawnDecision(self, request, context):
+        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+        answer. An allow is remembered as long as the log. False if there was no plugin to call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,6 +290,11 @@ def add_HookServiceServicer_to_server(servicer, server):
                     servicer.DispatchBeforeSpawn,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnResponse.SerializeToString,
+            ),
+            'GetSpawnDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSpawnDecision,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.SerializeToString,
             ),
             'DispatchBeforeAgentFinalize': grpc.unary_unary_rpc_method_handler(
                     servicer.DispatchBeforeAgentFinalize,
@@ -498,6 +517,33 @@ class HookService:
             '/spawnmesh.hook.v1.HookService/DispatchBeforeSpawn',
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSpawnDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/GetSpawnDecision',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.FromString,
             options,
             channel_credentials,
             insecure,

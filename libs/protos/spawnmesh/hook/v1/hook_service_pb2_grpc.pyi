@@ -65,7 +65,12 @@ class HookServiceStub:
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+    returned, if there is a plugin for BEFORE_SPAWN.
+    """
+    GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
+    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+    answer. An allow is remembered as long as the log. False if there was no plugin to call.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -150,7 +155,12 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+    returned, if there is a plugin for BEFORE_SPAWN.
+    """
+    GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
+    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+    answer. An allow is remembered as long as the log. False if there was no plugin to call.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -274,7 +284,18 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+        returned, if there is a plugin for BEFORE_SPAWN.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSpawnDecision(
+        self,
+        request: _hook_service_pb2.GetSpawnDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.GetSpawnDecisionResponse, _abc.Awaitable[_hook_service_pb2.GetSpawnDecisionResponse]]:
+        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+        answer. An allow is remembered as long as the log. False if there was no plugin to call.
         """
 
     @_abc_1.abstractmethod
