@@ -50,6 +50,4 @@ async def test_DispatchBeforeAgentFinalize__a_lower_finalize_says_what_was_not_g
     await tenant.register("final", (await mesh.plugin(finalize("done"))).endpoint, FINALIZE)
     answer = await tenant.draft("k2")
     assert (answer.decision, list(answer.decided_by)) == (finalize("done"), ["final"])
-    assert list(answer.capped_revisions) == [
-        CappedRevision(plugin="keyed", cap=REVISION_CAP_IDEMPOTENCY_KEY)
-    ]
+    assert list(answer.capped_revisions) == [CappedRevision(plugin="keyed", cap=REVISION_CAP_IDEMPOTENCY_KEY)]

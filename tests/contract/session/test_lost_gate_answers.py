@@ -93,11 +93,14 @@ async def only_session(mesh: Mesh) -> session_pb2.Session:
 async def test_SpawnSession__a_gate_whose_answer_was_lost(
     observed: Mesh, open_mesh: OpenMesh, peers: dict[str, str], postgres: Any, decision: Any, outcomes: Any
 ) -> None:
-    async with plugged(observed, peers, Plugin(on_spawn=decision)), losing_answers_of(peers["hook"]) as lossy:
-        async with open_mesh(elsewhere={"hook": lossy}) as cut_off:
-            cut_off.tenant = observed.tenant
-            with pytest.raises(MeshError) as caught:
-                await cut_off.spawn()
+    async with (
+        plugged(observed, peers, Plugin(on_spawn=decision)),
+        losing_answers_of(peers["hook"]) as lossy,
+        open_mesh(elsewhere={"hook": lossy}) as cut_off,
+    ):
+        cut_off.tenant = observed.tenant
+        with pytest.raises(MeshError) as caught:
+            await cut_off.spawn()
     assert (caught.value.reason, caught.value.facts["step"]) == (Reason.SPAWN_FAILED, "gate")
     failed = await only_session(observed)
     assert failed.state == session_pb2.SESSION_STATE_SPAWN_FAILED

@@ -54,6 +54,8 @@ TRANSCRIPT_OBSERVERS = frozenset({HookKind.AFTER_COMPACTION})
 """The events that the transcript service publishes."""
 SESSION_OBSERVERS = OBSERVERS - RUN_OBSERVERS - TRANSCRIPT_OBSERVERS
 """The events that the session service publishes."""
+HELD_WHILE_PAUSED = frozenset({HookKind.SUBAGENT_ENDED})
+"""Events that a paused observer receives when it is resumed: it may have allowed the spawn."""
 WITHOUT_CONTENT = frozenset(
     {
         HookKind.BEFORE_MODEL_RESOLVE,

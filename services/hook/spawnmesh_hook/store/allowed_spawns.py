@@ -8,9 +8,7 @@ _SQL = load_statements(__name__)
 
 async def insert_allowed_spawn(connection: Connection, tenant_id: str, session_id: str) -> None:
     """Remember that the plugins allowed the spawn of this session."""
-    await connection.execute(
-        _SQL["insert_allowed_spawn"], {"tenant_id": tenant_id, "session_id": session_id}
-    )
+    await connection.execute(_SQL["insert_allowed_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
 
 
 async def is_allowed(connection: Connection, tenant_id: str, session_id: str) -> bool:

@@ -83,7 +83,9 @@ class SpawnUndo:
             await events.append_event(
                 connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
             )
-        if session.gate_passed and is_first or passed_gate is GatePassed.YES and not session.gate_passed:
+        has_passed = session.gate_passed or passed_gate is GatePassed.YES
+        # The end of a session with `gate_passed` was published when it failed first.
+        if has_passed and (is_first or not session.gate_passed):
             ended = follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,

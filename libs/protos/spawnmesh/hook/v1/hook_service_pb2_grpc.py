@@ -134,7 +134,9 @@ class HookServiceServicer:
 
     def PausePlugin(self, request, context):
         """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-        in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+        in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+        delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+        is no such plugin, ALREADY_EXISTS for a bundled one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,9 @@ class HookServiceStub:
     """
     PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+    delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+    is no such plugin, ALREADY_EXISTS for a bundled one.
     """
     ResumePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
@@ -138,7 +140,9 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+    delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+    is no such plugin, ALREADY_EXISTS for a bundled one.
     """
     ResumePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]  # type: ignore[assignment]
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
@@ -243,7 +247,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PausePluginResponse, _abc.Awaitable[_hook_service_pb2.PausePluginResponse]]:
         """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-        in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+        in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+        delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+        is no such plugin, ALREADY_EXISTS for a bundled one.
         """
 
     @_abc_1.abstractmethod
