@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 

@@ -121,8 +121,8 @@ create index observed_events_age_idx on observed_events (publish_time);
 
 -- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
 -- after the last attempt. The end of a session waits as HELD while its observer is paused, and is
--- PENDING again when the observer is resumed. A worker that claims an entry sets `due_time` to the end of its lease, so
--- that another worker takes over if it dies.
+-- PENDING again when the observer is resumed. A worker that claims an entry sets `due_time` to the
+-- end of its lease, so that another worker takes over if it dies.
 create table outbox_entries (
     tenant_id text not null,
     event_key text not null,

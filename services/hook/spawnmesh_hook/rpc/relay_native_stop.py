@@ -1,6 +1,6 @@
 """RelayNativeStop: decide about a stop event of a coding harness outside the mesh."""
 
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller

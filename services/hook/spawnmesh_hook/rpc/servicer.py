@@ -6,6 +6,7 @@ from typing import Any
 from grpc import aio
 from spawnmesh.hook.v1 import compaction_pb2, delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as native_pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
@@ -105,8 +106,8 @@ class HookServicer(HookServiceServicer):
         return await list_deliveries(request, current_caller(), self.deps)
 
     async def RelayNativeStop(
-        self, request: pb.RelayNativeStopRequest, context: Context
-    ) -> pb.RelayNativeStopResponse:
+        self, request: native_pb.RelayNativeStopRequest, context: Context
+    ) -> native_pb.RelayNativeStopResponse:
         return await relay_native_stop(request, current_caller(), self.deps, _budget(context))
 
 

@@ -3,8 +3,8 @@
 -- and stays paused if it was. A new generation starts from the time, so that a name that is removed
 -- and registered again never gets an old generation.
 insert into plugins
-    (tenant_id, name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
-     generation)
+    (tenant_id, name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants,
+     max_concurrent_calls, generation)
 values
     (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s,
      %(max_wait)s, %(failure_policy)s, %(grants)s, %(max_concurrent_calls)s,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import CappedRevision, Run, RunState, require_lease
+from spawnmesh_session.domain.runs import Run, RunState, UngrantedRevision, require_lease
 
 MAX_REVISION_COUNT = 3
 """The number in the event for plugins. The hook service counts revisions and enforces the limit."""
@@ -54,7 +54,7 @@ class Revision:
 class Acceptance:
     """No plugin sends the draft back. `capped_revisions` were requested and not granted."""
 
-    capped_revisions: tuple[CappedRevision, ...] = ()
+    capped_revisions: tuple[UngrantedRevision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

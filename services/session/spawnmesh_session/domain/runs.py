@@ -76,7 +76,7 @@ class RunDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class CappedRevision:
+class UngrantedRevision:
     """A plugin wanted a revision of the answer, and `cap` is the bound that refused it."""
 
     plugin: str
@@ -123,7 +123,7 @@ class Run:
     start_time: datetime | None
     end_time: datetime | None
     delay: RunDelay = RunDelay()
-    capped_revisions: tuple[CappedRevision, ...] = ()
+    capped_revisions: tuple[UngrantedRevision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def describe_timeout(run: Run) -> str:
     return f"{text}; it was delayed {times}, the last time because of {why}"
 
 
-def describe_capped(revisions: Sequence[CappedRevision]) -> str:
+def describe_capped(revisions: Sequence[UngrantedRevision]) -> str:
     """Return one line for people: which plugins wanted a revision, and the bounds that were hit."""
     wanted = ", ".join(f"{capped.plugin} ({capped.cap})" for capped in revisions)
     return f"delivered although a revision was requested by {wanted}"

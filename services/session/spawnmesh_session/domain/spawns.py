@@ -260,7 +260,7 @@ def spawn_error(step: str, error: MeshError) -> MeshError:
 
 
 class GatePassed(StrEnum):
-    """Whether the before_spawn hooks allowed a failed spawn, as far as its undo knows.
+    """The answer of the before_spawn hooks about a spawn that failed, as the undo knows it.
 
     It is UNKNOWN if the answer was lost, or came to a process that died.
     """

@@ -604,10 +604,11 @@ end
 $$;
 
 -- Decides that the draft, with this text, is the answer of a run that is held at this epoch. From
--- then on no message is put before it, and p_capped_revisions are kept with it. If a message waits, or the draft is superseded, the run is
--- RUNNING again instead. Changes nothing if a draft was decided before. Returns the run as it is
--- then (all null if there is none) and the number of unread messages. Locks the run before it
--- counts the messages. Index: runs_pkey, inbox_messages_unread_idx.
+-- then on no message is put before it, and p_capped_revisions are kept with it. If a message waits,
+-- or the draft is superseded, the run is RUNNING again instead. Changes nothing if a draft was
+-- decided before. Returns the run as it is then (all null if there is none) and the number of
+-- unread messages. Locks the run before it counts the messages. Index: runs_pkey,
+-- inbox_messages_unread_idx.
 create function decide_run(
     p_tenant_id text, p_run_id text, p_epoch bigint, p_entry_id text, p_text_key text,
     p_capped_revisions jsonb, out run runs, out waiting bigint

@@ -32,10 +32,10 @@ from spawnmesh_session.domain.drafts import (
     superseded,
 )
 from spawnmesh_session.domain.runs import (
-    CappedRevision,
     Run,
     RunOutcome,
     RunState,
+    UngrantedRevision,
     describe_capped,
     require_lease,
 )
@@ -139,7 +139,7 @@ class FinalizeSaga:
             return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
         return Acceptance(
             tuple(
-                CappedRevision(capped.plugin, RevisionCap.Name(capped.cap).removeprefix("REVISION_CAP_"))
+                UngrantedRevision(capped.plugin, RevisionCap.Name(capped.cap).removeprefix("REVISION_CAP_"))
                 for capped in answer.capped_revisions
             )
         )

@@ -7,7 +7,7 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain.runs import CappedRevision, Run, require_run
+from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run
 from spawnmesh_session.store.rows import run_of
 
 _SQL = load_statements(__name__)
@@ -54,7 +54,7 @@ async def decide_run(
     epoch: int,
     entry_id: str,
     text_key: str,
-    capped_revisions: Sequence[CappedRevision] = (),
+    capped_revisions: Sequence[UngrantedRevision] = (),
 ) -> DecidedRun:
     """Decide that the draft with this text is the answer, in a transaction of its own.
 

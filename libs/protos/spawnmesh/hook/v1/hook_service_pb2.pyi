@@ -82,30 +82,6 @@ GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
 """Change system prompts and the offered tools, and add text to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 
-class _NativeHarness:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _NativeHarnessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NativeHarness.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    NATIVE_HARNESS_UNSPECIFIED: _NativeHarness.ValueType  # 0
-    """Refused."""
-    NATIVE_HARNESS_CLAUDE_CODE: _NativeHarness.ValueType  # 1
-    """Claude Code."""
-    NATIVE_HARNESS_CODEX: _NativeHarness.ValueType  # 2
-    """Codex."""
-
-class NativeHarness(_NativeHarness, metaclass=_NativeHarnessEnumTypeWrapper):
-    """Coding harnesses whose stop events are supported."""
-
-NATIVE_HARNESS_UNSPECIFIED: NativeHarness.ValueType  # 0
-"""Refused."""
-NATIVE_HARNESS_CLAUDE_CODE: NativeHarness.ValueType  # 1
-"""Claude Code."""
-NATIVE_HARNESS_CODEX: NativeHarness.ValueType  # 2
-"""Codex."""
-Global___NativeHarness: _TypeAlias = NativeHarness  # noqa: Y015
-
 @_typing.final
 class Plugin(_message.Message):
     """A plugin."""
@@ -829,63 +805,3 @@ class Delivery(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Delivery: _TypeAlias = Delivery  # noqa: Y015
-
-@_typing.final
-class RelayNativeStopRequest(_message.Message):
-    """Request of RelayNativeStop."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    HARNESS_FIELD_NUMBER: _builtins.int
-    EVENT_JSON_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    """Identifies the call for repeats: a repeat returns the same answer without a call of a plugin."""
-    harness: Global___NativeHarness.ValueType
-    """The harness that sent the event."""
-    event_json: _builtins.str
-    """The event as the harness wrote it: a JSON object, in which `session_id` has at most 256 bytes."""
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-        harness: Global___NativeHarness.ValueType = ...,
-        event_json: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_json", b"event_json", "harness", b"harness", "request_id", b"request_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RelayNativeStopRequest: _TypeAlias = RelayNativeStopRequest  # noqa: Y015
-
-@_typing.final
-class RelayNativeStopResponse(_message.Message):
-    """Response of RelayNativeStop."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OUTPUT_FIELD_NUMBER: _builtins.int
-    REVISION_NUMBER_FIELD_NUMBER: _builtins.int
-    CAPPED_FIELD_NUMBER: _builtins.int
-    output: _builtins.str
-    """The text for the harness to read. Empty lets it stop."""
-    revision_number: _builtins.int
-    """For a revise: its number in the turn, from 1."""
-    capped: _builtins.bool
-    """A revision was requested and not granted."""
-    def __init__(
-        self,
-        *,
-        output: _builtins.str = ...,
-        revision_number: _builtins.int = ...,
-        capped: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped", b"capped", "output", b"output", "revision_number", b"revision_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RelayNativeStopResponse: _TypeAlias = RelayNativeStopResponse  # noqa: Y015

@@ -6,6 +6,7 @@ import warnings
 from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_compaction__pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2
+from spawnmesh.hook.v1 import native_stop_pb2 as spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -104,8 +105,8 @@ class HookServiceStub:
                 _registered_method=True)
         self.RelayNativeStop = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/RelayNativeStop',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.FromString,
                 _registered_method=True)
 
 
@@ -325,8 +326,8 @@ def add_HookServiceServicer_to_server(servicer, server):
             ),
             'RelayNativeStop': grpc.unary_unary_rpc_method_handler(
                     servicer.RelayNativeStop,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -706,8 +707,8 @@ class HookService:
             request,
             target,
             '/spawnmesh.hook.v1.HookService/RelayNativeStop',
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
+            spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.FromString,
             options,
             channel_credentials,
             insecure,

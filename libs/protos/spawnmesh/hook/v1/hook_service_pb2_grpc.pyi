@@ -8,6 +8,7 @@ from grpc import aio as _aio
 from spawnmesh.hook.v1 import compaction_pb2 as _compaction_pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as _hook_service_pb2
+from spawnmesh.hook.v1 import native_stop_pb2 as _native_stop_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -114,7 +115,7 @@ class HookServiceStub:
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
     before the call. A row is kept for 30 days, or as long as the operator configures.
     """
-    RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
+    RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
     mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
     for one turn of the harness, or for its whole session if it names no turn. Events other than
@@ -206,7 +207,7 @@ class HookServiceAsyncStub(HookServiceStub):
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
     before the call. A row is kept for 30 days, or as long as the operator configures.
     """
-    RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
+    RelayNativeStop: _aio.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
     mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
     for one turn of the harness, or for its whole session if it names no turn. Events other than
@@ -377,9 +378,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RelayNativeStop(
         self,
-        request: _hook_service_pb2.RelayNativeStopRequest,
+        request: _native_stop_pb2.RelayNativeStopRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_service_pb2.RelayNativeStopResponse, _abc.Awaitable[_hook_service_pb2.RelayNativeStopResponse]]:
+    ) -> _typing.Union[_native_stop_pb2.RelayNativeStopResponse, _abc.Awaitable[_native_stop_pb2.RelayNativeStopResponse]]:
         """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
         mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
         for one turn of the harness, or for its whole session if it names no turn. Events other than
