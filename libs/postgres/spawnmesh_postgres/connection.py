@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection, waiting
 from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 from psycopg.rows import Row
@@ -15,7 +16,27 @@ _INTERVAL_SECONDS = 0.1
 # At most twice this time; a server that answers stops a statement in milliseconds.
 _CANCEL_SECONDS = 0.8
 
+# A machine that vanishes closes no connection: without these, the kernel waits for minutes or
+# hours. A server that lives acknowledges within milliseconds, and connects within a second.
+_TIMEOUTS = {
+    "connect_timeout": "3",  # Seconds for each host.
+    "tcp_user_timeout": "5000",  # Milliseconds until sent data is acknowledged.
+    # An idle connection is found dead after six seconds.
+    "keepalives_idle": "5",
+    "keepalives_interval": "1",
+    "keepalives_count": "5",
+}
+
 RV = TypeVar("RV")
+
+
+def with_timeouts(dsn: str) -> str:
+    """Return the DSN with timeouts that find a server which has vanished.
+
+    Those that the DSN sets are kept. Every connection of the mesh is made with them.
+    """
+    given = conninfo_to_dict(dsn)
+    return make_conninfo(dsn, **{name: value for name, value in _TIMEOUTS.items() if name not in given})
 
 
 class BoundedCancelConnection(AsyncConnection[Row]):

@@ -17,6 +17,7 @@ from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
+from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
 Connection = AsyncConnection[DictRow]
@@ -39,6 +40,12 @@ _ROLLBACK_SECONDS = 1.0
 
 # A server that answers makes a connection in milliseconds. The pool itself waits longer.
 _CONNECT_WAIT_SECONDS = 1.5
+
+RECONNECT_TIMEOUT_SECONDS = 1.0
+"""After this time a pool stops to retry a connection, and the next caller tries at once.
+
+The pauses between retries grow. With a longer time, a pool would find a promoted server late.
+"""
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -289,10 +296,6 @@ class Database:
             await connection.execute("select 1")
 
 
-async def _configure(connection: Connection) -> None:
-    await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
-
-
 @asynccontextmanager
 async def open_database(
     dsn: str,
@@ -315,7 +318,6 @@ async def open_database(
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
         "application_name": name,
-        "connect_timeout": 5,
     }
     if pooled:
         arguments["prepare_threshold"] = None
@@ -324,17 +326,23 @@ async def open_database(
         arguments["options"] = (
             f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
         )
+    hosts = Hosts(dsn)
+
+    async def configure(connection: Connection) -> None:
+        hosts.prefer(connection)
+        await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
+
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        dsn,
+        hosts.dsn,
         connection_class=BoundedCancelConnection[DictRow],
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,
         timeout=wait_seconds,
-        configure=_configure,
+        configure=configure,
         name=name,
         open=False,
-        reconnect_timeout=5.0,
+        reconnect_timeout=RECONNECT_TIMEOUT_SECONDS,
     )
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database_url import NOT_A_URL, is_database_url
 
 _ADMIN, _APP, _OWNER, _DIRECT = "admin-url", "-url", "-owner-url", "-direct-url"
@@ -85,6 +86,7 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> Non
     if len(databases) != 1:
         raise ValueError("all entries must name the same database")
     database = databases.pop()
+    admin_dsn = with_timeouts(admin_dsn)
     with psycopg.connect(admin_dsn, autocommit=True) as server:
         server.execute("select pg_advisory_lock(%s)", (_LOCK_KEY,))
         if not _exists(server, "SELECT 1 FROM pg_database WHERE datname = %s", database):
