@@ -4,13 +4,12 @@ vanish as a machine without power does: its kernel acknowledges no packet.
 
 import asyncio
 import ctypes
+import socket
 import struct
-from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from fcntl import ioctl
-from socket import SO_ACCEPTCONN, SOL_SOCKET
 from termios import TIOCOUTQ
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -21,19 +20,19 @@ _SO_ATTACH_FILTER = 26  # Of Linux; the module `socket` does not name it.
 _RETURN = 0x06
 
 
-def _drop_packets(socket: TransportSocket) -> None:
+def _drop_packets(end: socket.socket) -> None:
     """Let the kernel drop every packet that arrives for the socket, before it is acknowledged.
 
     The filter of the Berkeley packet filter has one instruction: keep 0 bytes.
     """
     program = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
-    socket.setsockopt(SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program)))
+    end.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program)))
 
 
-def _unacknowledged_bytes(socket: TransportSocket) -> int:
-    if socket.fileno() < 0 or socket.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
+def _unacknowledged_bytes(end: socket.socket) -> int:
+    if end.fileno() < 0 or end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return 0
-    (count,) = struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, b"\0" * 4))
+    (count,) = struct.unpack("i", ioctl(end.fileno(), TIOCOUTQ, b"\0" * 4))
     return int(count)
 
 
@@ -41,10 +40,10 @@ def _unacknowledged_bytes(socket: TransportSocket) -> int:
 class Way:
     """A proxy to a server on a unix socket."""
 
-    socket: str
+    path: str
     port: int = 0
     open: asyncio.Event = field(default_factory=asyncio.Event)
-    ends: list[TransportSocket] = field(default_factory=list)
+    ends: list[socket.socket] = field(default_factory=list)
     _carrying: set[asyncio.Task[None]] = field(default_factory=set)
 
     def dsn(self, dsn: str) -> str:
@@ -70,7 +69,7 @@ class Way:
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection in both directions."""
         self.ends.append(writer.get_extra_info("socket"))
-        there_reader, there_writer = await asyncio.open_unix_connection(self.socket)
+        there_reader, there_writer = await asyncio.open_unix_connection(self.path)
         for source, sink in ((reader, there_writer), (there_reader, writer)):
             task = asyncio.create_task(self._forward_one(source, sink))
             self._carrying.add(task)
