@@ -42,10 +42,17 @@ def with_timeouts(dsn: str) -> str:
 class BoundedCancelConnection(AsyncConnection[Row]):
     """A connection whose cancelled statements end within bounded time.
 
-    If a task is cancelled while it waits for a statement, the connection asks the server to cancel
-    the statement. If the server does not stop it within 1.6 s, the connection is closed. The driver
+    If a task is cancelled while it waits for a statement, the connection is closed, and the server
+    ends the statement. In a transaction block whose commit was not sent, the connection first asks
+    the server to cancel the statement, and stays open if that succeeds within 1.6 s. The driver
     itself takes up to ten seconds.
+
+    A commit is never cancelled. If it waits for a synchronous standby, the server would end the
+    wait and show the write to others, who could rely on it although a failover loses it.
     """
+
+    in_block = False
+    """Whether a transaction block is open whose commit was not sent."""
 
     async def wait(
         self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None
@@ -55,7 +62,10 @@ class BoundedCancelConnection(AsyncConnection[Row]):
             return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                await self._stop(gen)
+                if self.in_block:
+                    await self._stop(gen)
+                else:
+                    self.pgconn.finish()
             raise
 
     async def _stop(self, gen: PQGen[RV]) -> None:

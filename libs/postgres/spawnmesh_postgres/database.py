@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncConnection
+from psycopg import AsyncClientCursor, AsyncCursor
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -20,7 +20,7 @@ from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
-Connection = AsyncConnection[DictRow]
+Connection = BoundedCancelConnection[DictRow]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
@@ -94,6 +94,16 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
+async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
+    connection.in_block = True
+    return await connection.execute(statements)
+
+
+async def _commit(connection: Connection) -> None:
+    connection.in_block = False
+    await connection.commit()
+
+
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 
@@ -138,6 +148,7 @@ class Database:
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
+        connection.in_block = False  # The transaction before may have been rolled back.
         self._in_use[connection] = (requested, perf_counter())
         self._metrics.acquired()
         return connection
@@ -158,12 +169,12 @@ class Database:
         begin = f"begin; {_scope(tenant_id)}".encode()
         async with self._connection() as connection:
             try:
-                await connection.execute(begin)
+                await _begin(connection, begin)
                 yield connection
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def adding(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -177,7 +188,7 @@ class Database:
         )  # Each sees what was committed before.
         async with self._connection() as connection:
             try:
-                cursor = await connection.execute(begin)
+                cursor = await _begin(connection, begin)
                 while cursor.nextset():
                     pass
                 if cursor.rowcount:
@@ -186,7 +197,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def transaction_with_statement(
@@ -202,6 +213,7 @@ class Database:
         begin = f"begin; {_scope(tenant_id)};"
         async with self._connection() as connection:
             cursor = AsyncClientCursor(connection, row_factory=dict_row)
+            connection.in_block = True
             try:
                 await cursor.execute(f"{begin} {statement}", parameters)
                 while cursor.nextset():
@@ -210,7 +222,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def pipelined(self, tenant_id: str, *, timeout_seconds: float = 60.0) -> AsyncIterator[Connection]:
@@ -325,6 +337,8 @@ async def open_database(
         milliseconds = int(statement_timeout_seconds * 1000)
         arguments["options"] = (
             f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
+            # A statement whose client has closed the connection ends.
+            " -c client_connection_check_interval=1000"
         )
     hosts = Hosts(dsn)
 
@@ -334,7 +348,7 @@ async def open_database(
 
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         hosts.dsn,
-        connection_class=BoundedCancelConnection[DictRow],
+        connection_class=Connection,
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,

@@ -40,6 +40,7 @@ _PREPARE_SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {owner};
 ALTER ROLE {app} SET statement_timeout = '30s';
 ALTER ROLE {app} SET idle_in_transaction_session_timeout = '60s';
+ALTER ROLE {app} SET client_connection_check_interval = '1s';
 GRANT USAGE ON SCHEMA {schema} TO {app};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema}
