@@ -52,7 +52,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
     """
 
     in_block = False
-    """Whether a transaction block is open whose commit was not sent."""
+    """True in a transaction block whose commit was not sent."""
 
     async def wait(
         self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None
