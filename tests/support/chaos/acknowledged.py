@@ -31,6 +31,7 @@ T = TypeVar("T")
 _SPAWN_PAUSE_SECONDS = 0.3
 _APPEND_PAUSE_SECONDS = 0.02
 _REPEAT_PAUSE_SECONDS = 0.1
+_GIVE_UP_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 2.0
 
 
@@ -47,13 +48,15 @@ class History:
     """Spawns that were refused, and succeeded when the same request was repeated."""
 
     async def until_accepted(self, rpc: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat the same call until it succeeds. Raises each error but UNAVAILABLE."""
-        refused = 0
+        """Repeat the same call until it succeeds. Raises each error but UNAVAILABLE, and that one
+        after a minute.
+        """
+        refused, give_up = 0, monotonic() + _GIVE_UP_SECONDS
         while True:
             try:
                 answer = await call()
             except MeshError as error:
-                if error.status is not Status.UNAVAILABLE:
+                if error.status is not Status.UNAVAILABLE or monotonic() > give_up:
                     raise
                 refused += 1
                 self.refused[rpc] += 1
