@@ -42,7 +42,7 @@ _ROLLBACK_SECONDS = 1.0
 _CONNECT_WAIT_SECONDS = 1.5
 
 RECONNECT_TIMEOUT_SECONDS = 1.0
-"""After this time a pool stops to retry a connection, and the next caller tries at once.
+"""After this time a pool gives up a connection, and the next caller tries at once.
 
 The pauses between retries grow. With a longer time, a pool would find a promoted server late.
 """
