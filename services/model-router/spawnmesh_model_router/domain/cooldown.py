@@ -44,7 +44,7 @@ class CooldownTarget(NamedTuple):
 # A reason that is missing here causes no cooldown. FORMAT, CONTEXT_OVERFLOW and NO_FAILOVER are
 # about the request, and SESSION_EXPIRED is about one conversation: the next request to the model
 # may succeed. The same holds for EMPTY_RESPONSE: any caller can make a model say nothing, and a
-# cooldown affects every tenant.
+# cooldown affects every tenant. UNCLASSIFIED is no evidence against the model: the cause is unknown.
 SCOPES: Final[dict[R, Scope]] = {
     R.RATE_LIMIT: Scope.MODEL,
     R.OVERLOADED: Scope.MODEL,
@@ -52,7 +52,6 @@ SCOPES: Final[dict[R, Scope]] = {
     R.SERVER_ERROR: Scope.MODEL,
     R.MODEL_NOT_FOUND: Scope.MODEL,
     R.NO_ERROR_DETAILS: Scope.MODEL,
-    R.UNCLASSIFIED: Scope.MODEL,
     R.UNKNOWN: Scope.MODEL,
     R.BILLING: Scope.CREDENTIAL,
     R.AUTH: Scope.CREDENTIAL,

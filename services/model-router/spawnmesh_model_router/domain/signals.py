@@ -110,7 +110,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"\[errno (?:1|2|12|13|21|23|24|28|30|122)\]",
         r"permissionerror|filenotfounderror|(?:is|not)adirectoryerror",
         r"writer claim lost|session takeover|server draining",
-        r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
+        r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)|(?:user|caller) aborted (?:a|the) request",
+        r"cancellederror|disk (?:is )?full|database is locked",
     ),
     # The caller must send fewer or smaller images.
     row(
@@ -132,9 +133,11 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"violat(?:es|ed|ing) (?:(?:our|the) )?(?:usage|content|community) (?:polic(?:y|ies)|guidelines)",
         r"moderation blocked|content policy",
         r"content exists risk|sensitive content|contains? sensitive information",
-        r"prohibited content|data inspection failed|safety system|requires moderation",
+        r"prohibited content|data inspection failed|safety system|requires moderation|refused by the model",
         r"(?:flagged|blocked|rejected) (?:by|due to|for) .{0,40}(?:moderation|safety|policy)",
     ),
+    # The finish reason alone.
+    row(Topic.REFUSAL, R.NO_FAILOVER, r"^(?:(?:image )?safety|recitation)$"),
     row(
         Topic.TLS,
         R.TLS_CERTIFICATE,

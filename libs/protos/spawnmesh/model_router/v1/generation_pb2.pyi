@@ -59,11 +59,13 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_NO_ERROR_DETAILS: _FailoverReason.ValueType  # 14
     """The provider failed without details."""
     FAILOVER_REASON_UNCLASSIFIED: _FailoverReason.ValueType  # 15
-    """An error that no rule matches."""
+    """An error that no rule matches. The next candidate is called, and none is put in cooldown."""
     FAILOVER_REASON_UNKNOWN: _FailoverReason.ValueType  # 16
     """No readable error."""
     FAILOVER_REASON_NO_FAILOVER: _FailoverReason.ValueType  # 17
-    """The request itself is at fault. No candidate is put in cooldown, and no other is called."""
+    """The request itself is at fault, and another model would refuse it as well. No candidate is put
+    in cooldown, and no other is called.
+    """
 
 class FailoverReason(_FailoverReason, metaclass=_FailoverReasonEnumTypeWrapper):
     """Why a model call failed, as far as failover is concerned."""
@@ -99,11 +101,13 @@ FAILOVER_REASON_EMPTY_RESPONSE: FailoverReason.ValueType  # 13
 FAILOVER_REASON_NO_ERROR_DETAILS: FailoverReason.ValueType  # 14
 """The provider failed without details."""
 FAILOVER_REASON_UNCLASSIFIED: FailoverReason.ValueType  # 15
-"""An error that no rule matches."""
+"""An error that no rule matches. The next candidate is called, and none is put in cooldown."""
 FAILOVER_REASON_UNKNOWN: FailoverReason.ValueType  # 16
 """No readable error."""
 FAILOVER_REASON_NO_FAILOVER: FailoverReason.ValueType  # 17
-"""The request itself is at fault. No candidate is put in cooldown, and no other is called."""
+"""The request itself is at fault, and another model would refuse it as well. No candidate is put
+in cooldown, and no other is called.
+"""
 Global___FailoverReason: _TypeAlias = FailoverReason  # noqa: Y015
 
 class _Verdict:

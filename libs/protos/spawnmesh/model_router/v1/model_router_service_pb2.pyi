@@ -402,8 +402,8 @@ class ClassifyErrorResponse(_message.Message):
     IS_TRANSIENT_FIELD_NUMBER: _builtins.int
     STOPS_CHAIN_FIELD_NUMBER: _builtins.int
     reason: _generation_pb2.FailoverReason.ValueType
-    """Why the call failed. NO_FAILOVER for a text that no rule matches and that may be the caller's
-    own fault.
+    """Why the call failed. UNCLASSIFIED if no rule matches. NO_FAILOVER only with evidence that
+    another model would refuse as well.
     """
     is_transient: _builtins.bool
     """Whether the same candidate can be called again after a delay."""

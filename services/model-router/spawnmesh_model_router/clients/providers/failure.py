@@ -45,8 +45,10 @@ def to_provider_failure(
     failure = _evidence(error, status, provider)
     reason = classify(failure)
     is_answer = status is not None or bool(getattr(error, "body", None))
-    if is_answer and scope_of(reason) is not None and not has_same_cooldown(reason, reason_of_status(status)):
+    rests = scope_of(reason) is not None and not has_same_cooldown(reason, reason_of_status(status))
+    if is_answer and (rests or reason is FailoverReason.NO_FAILOVER):
         # A cooldown affects every tenant. Text that the provider only repeats must not cause one.
+        # Its text is also never about our own machine.
         reason = classify(failure, PromptEchoFilter(request.texts, request.names))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
     return ProviderFailed(
