@@ -46,7 +46,8 @@ async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     reason = generation_pb2.FailoverReason.Name(answer.reason).removeprefix("FAILOVER_REASON_")
     if isinstance(case.expect, dict) and set(case.expect) == {"reason_in"}:
         allowed = list_of(case.expect["reason_in"], "reason_in")
-        return CaseResult("" if reason in allowed else f"came {shown(reason)}, expected one of {shown(allowed)}")
+        problem = f"came {shown(reason)}, expected one of {shown(allowed)}"
+        return CaseResult("" if reason in allowed else problem)
     return CaseResult(difference(case.expect, {"reason": reason}))
 
 

@@ -44,7 +44,8 @@ class CooldownTarget(NamedTuple):
 # A reason that is missing here causes no cooldown. FORMAT, CONTEXT_OVERFLOW and NO_FAILOVER are
 # about the request, and SESSION_EXPIRED is about one conversation: the next request to the model
 # may succeed. The same holds for EMPTY_RESPONSE: any caller can make a model say nothing, and a
-# cooldown affects every tenant. UNCLASSIFIED is no evidence against the model: the cause is unknown.
+# cooldown affects every tenant. UNCLASSIFIED is no evidence against the model: its cause is not
+# known.
 SCOPES: Final[dict[R, Scope]] = {
     R.RATE_LIMIT: Scope.MODEL,
     R.OVERLOADED: Scope.MODEL,

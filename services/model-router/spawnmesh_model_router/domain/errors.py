@@ -59,6 +59,15 @@ def model_refused(model: ModelRef, reason: FailoverReason, detail: str, outcomes
     )
 
 
+def request_too_large(outcomes: Outcomes) -> MeshError:
+    """Return the error for a request that fits into the context window of no candidate."""
+    return MeshError(
+        Reason.MODEL_REFUSED,
+        f"the request fits into the context window of no candidate ({_listed(outcomes)})",
+        facts={"failover_reason": FailoverReason.CONTEXT_OVERFLOW.value, **_facts(outcomes)},
+    )
+
+
 def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outcomes: Outcomes) -> MeshError:
     """Return the error for an answer that broke off after its first output.
 

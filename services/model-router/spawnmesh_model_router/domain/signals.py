@@ -110,7 +110,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"\[errno (?:1|2|12|13|21|23|24|28|30|122)\]",
         r"permissionerror|filenotfounderror|(?:is|not)adirectoryerror",
         r"writer claim lost|session takeover|server draining",
-        r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)|(?:user|caller) aborted (?:a|the) request",
+        r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
+        r"(?:user|caller) aborted (?:a|the) request",
         r"cancellederror|disk (?:is )?full|database is locked",
     ),
     # The caller must send fewer or smaller images.

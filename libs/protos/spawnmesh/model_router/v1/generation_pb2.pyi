@@ -47,7 +47,9 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_TLS_CERTIFICATE: _FailoverReason.ValueType  # 8
     """The provider's certificate is not trusted."""
     FAILOVER_REASON_CONTEXT_OVERFLOW: _FailoverReason.ValueType  # 9
-    """The prompt is longer than the model's context window."""
+    """The request is longer than the model's context window. Only candidates with a larger window are
+    called next.
+    """
     FAILOVER_REASON_FORMAT: _FailoverReason.ValueType  # 10
     """The provider does not accept the format of the request."""
     FAILOVER_REASON_MODEL_NOT_FOUND: _FailoverReason.ValueType  # 11
@@ -89,7 +91,9 @@ FAILOVER_REASON_SERVER_ERROR: FailoverReason.ValueType  # 7
 FAILOVER_REASON_TLS_CERTIFICATE: FailoverReason.ValueType  # 8
 """The provider's certificate is not trusted."""
 FAILOVER_REASON_CONTEXT_OVERFLOW: FailoverReason.ValueType  # 9
-"""The prompt is longer than the model's context window."""
+"""The request is longer than the model's context window. Only candidates with a larger window are
+called next.
+"""
 FAILOVER_REASON_FORMAT: FailoverReason.ValueType  # 10
 """The provider does not accept the format of the request."""
 FAILOVER_REASON_MODEL_NOT_FOUND: FailoverReason.ValueType  # 11
@@ -125,7 +129,9 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_COOLING: _Verdict.ValueType  # 3
     """Not called: the candidate is in cooldown."""
     VERDICT_INCAPABLE: _Verdict.ValueType  # 4
-    """Not called: the candidate lacks a capability that the request needs."""
+    """Not called: the candidate lacks a capability that the request needs. With the reason
+    CONTEXT_OVERFLOW its context window cannot hold the request.
+    """
     VERDICT_NOT_NEEDED: _Verdict.ValueType  # 5
     """Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
     VERDICT_READY: _Verdict.ValueType  # 6
@@ -147,7 +153,9 @@ VERDICT_FAILED: Verdict.ValueType  # 2
 VERDICT_COOLING: Verdict.ValueType  # 3
 """Not called: the candidate is in cooldown."""
 VERDICT_INCAPABLE: Verdict.ValueType  # 4
-"""Not called: the candidate lacks a capability that the request needs."""
+"""Not called: the candidate lacks a capability that the request needs. With the reason
+CONTEXT_OVERFLOW its context window cannot hold the request.
+"""
 VERDICT_NOT_NEEDED: Verdict.ValueType  # 5
 """Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
 VERDICT_READY: Verdict.ValueType  # 6

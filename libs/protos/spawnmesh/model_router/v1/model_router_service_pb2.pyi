@@ -408,7 +408,9 @@ class ClassifyErrorResponse(_message.Message):
     is_transient: _builtins.bool
     """Whether the same candidate can be called again after a delay."""
     stops_chain: _builtins.bool
-    """Whether no other candidate would succeed."""
+    """Whether no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
+    window may.
+    """
     def __init__(
         self,
         *,

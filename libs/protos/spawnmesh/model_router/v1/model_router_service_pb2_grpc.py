@@ -92,8 +92,9 @@ class ModelRouterServiceServicer:
         - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
         spliced.
         - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
-        If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
-        configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+        If the request itself is at fault, or the context window of no candidate holds it:
+        FAILED_PRECONDITION MODEL_REFUSED. If a model is not configured: INVALID_ARGUMENT
+        UNKNOWN_MODEL, before any call.
         - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
         renews. A call is admitted while the budget is not used up, so concurrent last calls can
         exceed it. An answer that breaks, that the caller abandons, or for which the provider reports

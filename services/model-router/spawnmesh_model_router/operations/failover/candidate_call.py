@@ -34,7 +34,7 @@ from spawnmesh_model_router.operations.failover.attempt_plan import AttemptPlan,
 from spawnmesh_model_router.operations.failover.availability import FailureRecord
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
-from spawnmesh_model_router.operations.failover.routing import assess_link
+from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
 from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
 
 
@@ -175,9 +175,15 @@ class CandidateCall:
                 self.deps.availability.record_failure(self.model, failure, self.deps.clock())
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise stream_broken(self.model, failed.reason, answer, outcomes) from None
-        if failed.reason in CHAIN_STOPPING:
+        if failed.reason in CHAIN_STOPPING and not self._may_hold_later(failed.reason):
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
+
+    def _may_hold_later(self, reason: FailoverReason) -> bool:
+        """Return whether a later candidate may hold what overflowed this one."""
+        return reason is FailoverReason.CONTEXT_OVERFLOW and has_larger_window(
+            self.later, self.progress.overflowed_window
+        )
 
     def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:
         if failed.is_about_request and failed.reason is FailoverReason.RATE_LIMIT:

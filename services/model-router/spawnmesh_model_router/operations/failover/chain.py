@@ -9,7 +9,7 @@ from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, SkipReason
-from spawnmesh_model_router.domain.errors import all_candidates_failed
+from spawnmesh_model_router.domain.errors import all_candidates_failed, request_too_large
 from spawnmesh_model_router.domain.events import Completed, Event, UsageReport
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.routing_request import RoutingRequest
@@ -60,4 +60,6 @@ def _all_failed(deps: ChainDependencies, progress: ChainProgress) -> MeshError:
         default=0.0,
     )
     outcomes = progress.outcomes(SkipReason.NOT_NEEDED)
+    if progress.holds_nowhere:
+        return request_too_large(outcomes)
     return all_candidates_failed(outcomes, max(seconds, _MIN_RETRY_AFTER_SECONDS))
