@@ -78,6 +78,8 @@ class Completed:
     attempts: tuple[Attempt, ...]
     images: ImageOutcome
     thinking: ThinkingLevel | None = None
+    image_provider: str = ""
+    """The provider that was given the images that a switch of the provider withheld."""
 
 
 Event = AttemptStarted | TextPiece | ToolCall | AttemptFailed | Completed

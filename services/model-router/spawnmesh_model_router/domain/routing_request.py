@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from spawnmesh_model_router.domain.candidates import Candidate, Capability, ModelRef
-from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.images import BlindModelPolicy, ImageBoundary
 from spawnmesh_model_router.domain.partial import PartialExecution, not_replayable
 from spawnmesh_model_router.domain.policy import TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason
@@ -40,6 +40,7 @@ class RoutingRequest:
     blind_model_policy: BlindModelPolicy
     policy: TenantPolicy
     image_count: int
+    image_boundary: ImageBoundary | None
     size: RequestSize
     has_tools: bool
     idempotent_tools: frozenset[str]

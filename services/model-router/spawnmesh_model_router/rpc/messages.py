@@ -78,6 +78,7 @@ def parse_generate_request(
         blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
         policy=policy,
         image_count=content.image_count,
+        image_boundary=content.image_boundary,
         size=RequestSize(content.text_bytes, content.image_count, content.max_output),
         has_tools=bool(content.tools),
         idempotent_tools=frozenset(tool.name for tool in content.tools if tool.idempotent),

@@ -179,8 +179,9 @@ class _ImageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageOut
     IMAGE_OUTCOME_STRIPPED: _ImageOutcome.ValueType  # 2
     """The model cannot see images. A note replaced each one."""
     IMAGE_OUTCOME_WITHHELD: _ImageOutcome.ValueType  # 3
-    """A retry: an earlier attempt failed over the format of the request, or was at another provider.
-    A note replaced each image.
+    """An earlier attempt failed over the format of the request, or another provider was given the
+    images in this call or an earlier one. A note replaced each withheld image. Images of tool
+    results that are newer than the switch to this provider are sent.
     """
     IMAGE_OUTCOME_ROUTED_AROUND: _ImageOutcome.ValueType  # 4
     """The model cannot see images and was not called."""
@@ -199,8 +200,9 @@ IMAGE_OUTCOME_SENT: ImageOutcome.ValueType  # 1
 IMAGE_OUTCOME_STRIPPED: ImageOutcome.ValueType  # 2
 """The model cannot see images. A note replaced each one."""
 IMAGE_OUTCOME_WITHHELD: ImageOutcome.ValueType  # 3
-"""A retry: an earlier attempt failed over the format of the request, or was at another provider.
-A note replaced each image.
+"""An earlier attempt failed over the format of the request, or another provider was given the
+images in this call or an earlier one. A note replaced each withheld image. Images of tool
+results that are newer than the switch to this provider are sent.
 """
 IMAGE_OUTCOME_ROUTED_AROUND: ImageOutcome.ValueType  # 4
 """The model cannot see images and was not called."""

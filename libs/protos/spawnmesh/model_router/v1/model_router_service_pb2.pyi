@@ -68,7 +68,9 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
         """The conversation, with tool results directly behind their calls. INVALID_REQUEST for an image
-        whose type has not the form of `image/png`.
+        whose type has not the form of `image/png`. Send answers back as they came: `model` and
+        `image_provider` say which provider was given the images. They are withheld from other
+        providers until that one answers, or a newer user message has or names an image.
         """
 
     @_builtins.property
@@ -301,7 +303,7 @@ class ExplainRouteRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___GenerateRequest:
-        """The request. `messages` can have a single message, because only its images and tools matter."""
+        """The request. `messages` can have a single message, because only its images, tools and size matter."""
 
     def __init__(
         self,

@@ -174,7 +174,8 @@ class CandidateCall:
             if self._is_other_ready():
                 self.deps.availability.record_failure(self.model, failure, self.deps.clock())
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
-            raise stream_broken(self.model, failed.reason, answer, outcomes) from None
+            first = self.progress.attempts[0]
+            raise stream_broken(self.model, failed.reason, answer, first, outcomes) from None
         if failed.reason in CHAIN_STOPPING and not self._may_hold_later(failed.reason):
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
@@ -240,4 +241,5 @@ class CandidateCall:
             tuple(self.progress.attempts),
             plan.images,
             plan.thinking,
+            plan.image_provider,
         )

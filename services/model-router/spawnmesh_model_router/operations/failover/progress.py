@@ -46,6 +46,12 @@ class ChainProgress:
         return self.attempts[0].model.provider if self.attempts else None
 
     @property
+    def image_provider(self) -> str | None:
+        """Return the provider that was given the images; None if none was or it is unknown."""
+        boundary = self.routing.image_boundary
+        return boundary.provider if boundary is not None else self.first_provider
+
+    @property
     def previous_reason(self) -> FailoverReason | None:
         """Return why the latest attempt of this chain failed."""
         return self.attempts[-1].reason if self.attempts else None
