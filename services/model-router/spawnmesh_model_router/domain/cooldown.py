@@ -17,8 +17,8 @@ PROBE_SPACING: Final = timedelta(seconds=30)
 
 
 class Scope(StrEnum):
-    """The scope of a cooldown: one model, one credential with all its models, or a whole
-    provider.
+    """The scope of a cooldown: one model, one credential (with all its models, or with one), or a
+    whole provider.
     """
 
     MODEL = "MODEL"
@@ -30,6 +30,7 @@ class CooldownTarget(NamedTuple):
     """The target of a cooldown.
 
     The name is `provider/model`, `provider/<fingerprint of a credential>` or `provider`, by scope.
+    The name of a credential whose cooldown concerns one model has `/model` behind it.
     """
 
     scope: Scope
@@ -109,16 +110,20 @@ def schedule_of(reason: R) -> BackoffSchedule:
 
 
 def extend(
-    existing: Cooldown | None, reason: R, now: datetime, retry_after: timedelta | None = None
+    existing: Cooldown | None,
+    reason: R,
+    now: datetime,
+    retry_after: timedelta | None = None,
+    scope: Scope | None = None,
 ) -> Cooldown | None:
     """Return the cooldown of a target after one more failure; `existing` if `reason` causes none.
 
     The deadline of an active cooldown never moves earlier. `retry_after` is a minimum, up to the
-    longest cooldown of the schedule. `existing` belongs to the same target, with the scope
-    `scope_of(reason)`.
+    longest cooldown of the schedule. `existing` belongs to the same target. `scope` is that of the
+    target, by default `scope_of(reason)`.
     """
-    scope = scope_of(reason)
-    if scope is None:
+    scope = scope or scope_of(reason)
+    if scope is None or not causes_cooldown(reason, scope):
         return existing
     schedule = schedule_of(reason)
     failures, failed_at = _count(existing, schedule, now)
@@ -145,6 +150,14 @@ def _count(existing: Cooldown | None, schedule: BackoffSchedule, now: datetime) 
 def scope_of(reason: R) -> Scope | None:
     """Return the scope of the reason's cooldown; None if it causes none."""
     return SCOPES.get(reason)
+
+
+def causes_cooldown(reason: R, scope: Scope) -> bool:
+    """Return whether the reason causes a cooldown of the scope.
+
+    In a pool of credentials, a rate limit concerns the credential that met it.
+    """
+    return scope_of(reason) is scope or (reason is R.RATE_LIMIT and scope is Scope.CREDENTIAL)
 
 
 def has_same_cooldown(reason: R, other: R | None) -> bool:

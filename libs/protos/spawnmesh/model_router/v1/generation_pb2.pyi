@@ -31,7 +31,9 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_UNSPECIFIED: _FailoverReason.ValueType  # 0
     """No failure."""
     FAILOVER_REASON_RATE_LIMIT: _FailoverReason.ValueType  # 1
-    """Too many requests, or a renewable quota is used up."""
+    """Too many requests, or a renewable quota is used up. If the provider has several credentials,
+    the one that met the limit is in cooldown, and another one is called.
+    """
     FAILOVER_REASON_OVERLOADED: _FailoverReason.ValueType  # 2
     """The provider has no capacity now."""
     FAILOVER_REASON_BILLING: _FailoverReason.ValueType  # 3
@@ -75,7 +77,9 @@ class FailoverReason(_FailoverReason, metaclass=_FailoverReasonEnumTypeWrapper):
 FAILOVER_REASON_UNSPECIFIED: FailoverReason.ValueType  # 0
 """No failure."""
 FAILOVER_REASON_RATE_LIMIT: FailoverReason.ValueType  # 1
-"""Too many requests, or a renewable quota is used up."""
+"""Too many requests, or a renewable quota is used up. If the provider has several credentials,
+the one that met the limit is in cooldown, and another one is called.
+"""
 FAILOVER_REASON_OVERLOADED: FailoverReason.ValueType  # 2
 """The provider has no capacity now."""
 FAILOVER_REASON_BILLING: FailoverReason.ValueType  # 3

@@ -611,7 +611,10 @@ class ClearCooldownRequest(_message.Message):
     scope: _routing_pb2.CooldownScope.ValueType
     """The scope of the cooldown."""
     target: _builtins.str
-    """`provider/model` or an alias, `provider/N` for the N-th configured credential, or `provider`."""
+    """`provider/model` or an alias, `provider/N` for the N-th configured credential,
+    `provider/N/model` for its rate limit at one model, or `provider`. A model includes the rate
+    limits of its credentials.
+    """
     def __init__(
         self,
         *,

@@ -101,6 +101,8 @@ class ModelRouterServiceServicer:
         no usage is counted by an estimate.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
         is cancelled within 100 ms; this is no failure of the provider.
+        - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
+        the call waits for it.
         - Not promised: that a repeat returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

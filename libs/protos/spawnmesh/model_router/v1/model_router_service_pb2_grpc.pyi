@@ -48,6 +48,8 @@ class ModelRouterServiceStub:
       no usage is counted by an estimate.
     - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
       is cancelled within 100 ms; this is no failure of the provider.
+    - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
+      the call waits for it.
     - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]
@@ -103,6 +105,8 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
       no usage is counted by an estimate.
     - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
       is cancelled within 100 ms; this is no failure of the provider.
+    - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
+      the call waits for it.
     - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]  # type: ignore[assignment]
@@ -161,6 +165,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
           no usage is counted by an estimate.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
           is cancelled within 100 ms; this is no failure of the provider.
+        - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
+          the call waits for it.
         - Not promised: that a repeat returns the same answer.
         """
 
