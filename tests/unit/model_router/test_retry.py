@@ -126,6 +126,13 @@ def test_retry_after_that_says_neither_is_ignored(value: str) -> None:
 
 
 def test_nobody_waits_for_a_rate_limit_while_another_can_answer() -> None:
-    assert tries_allowed(R.RATE_LIMIT, others_ready=True, before_failover=3, at_last=8) == 1
-    assert tries_allowed(R.SERVER_ERROR, others_ready=True, before_failover=3, at_last=8) == 3
-    assert tries_allowed(R.RATE_LIMIT, others_ready=False, before_failover=3, at_last=8) == 8
+    def allowed(reason: FailoverReason, *, others_ready: bool, is_silent: bool = False) -> int:
+        return tries_allowed(
+            reason, is_silent=is_silent, others_ready=others_ready, before_failover=3, at_last=8
+        )
+
+    assert allowed(R.RATE_LIMIT, others_ready=True) == 1
+    assert allowed(R.SERVER_ERROR, others_ready=True) == 3
+    assert allowed(R.TIMEOUT, others_ready=True, is_silent=True) == 1
+    assert allowed(R.RATE_LIMIT, others_ready=False) == 8
+    assert allowed(R.TIMEOUT, others_ready=False, is_silent=True) == 8

@@ -104,7 +104,7 @@ class ProviderFailed(Exception):
 
     `detail` is for people. It never contains the provider's own text, which may repeat a key or a
     prompt. With `is_about_request` no cooldown begins, whatever the reason: other requests may
-    succeed.
+    succeed. With `is_silent` the call took as long as an attempt may take.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class ProviderFailed(Exception):
         http_status: int = 0,
         retry_after_seconds: float | None = None,
         is_about_request: bool = False,
+        is_silent: bool = False,
     ) -> None:
         super().__init__(detail)
         self.reason = reason
@@ -122,6 +123,7 @@ class ProviderFailed(Exception):
         self.http_status = http_status
         self.retry_after_seconds = retry_after_seconds
         self.is_about_request = is_about_request
+        self.is_silent = is_silent
 
 
 def hidden_output(*written: str) -> list[HiddenOutput]:

@@ -95,15 +95,18 @@ def _delay(tries: int, retry_after: float | None, draw: float) -> float:
     return backoff if backoff >= floor else floor + BASE_SECONDS * draw
 
 
-def tries_allowed(reason: FailoverReason, *, others_ready: bool, before_failover: int, at_last: int) -> int:
+def tries_allowed(
+    reason: FailoverReason, *, is_silent: bool, others_ready: bool, before_failover: int, at_last: int
+) -> int:
     """Return the total number of calls of a candidate.
 
-    That is `at_last` if no other candidate can take over, otherwise `before_failover`. After a rate
-    limit it is 1: another candidate can answer at once.
+    That is `at_last` if no other candidate can take over, otherwise `before_failover`. It is 1
+    after a rate limit, and if the candidate was silent for the time of an attempt: another
+    candidate can answer at once.
     """
     if not others_ready:
         return at_last
-    return 1 if reason is FailoverReason.RATE_LIMIT else before_failover
+    return 1 if reason is FailoverReason.RATE_LIMIT or is_silent else before_failover
 
 
 def cooldown_wait(seconds: Iterable[float], remaining: float, draw: float) -> float | None:

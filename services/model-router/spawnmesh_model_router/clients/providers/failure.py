@@ -36,7 +36,8 @@ def to_provider_failure(
         return error
     if isinstance(error, TimeoutError):
         may_think = isinstance(error, StreamIdleTimeout) and not has_output
-        return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time", is_about_request=may_think)
+        detail = "no answer in time"
+        return ProviderFailed(FailoverReason.TIMEOUT, detail, is_about_request=may_think, is_silent=True)
     if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
         return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
     if _is_broken(error):

@@ -212,6 +212,7 @@ class CandidateCall:
         retries, now = self.deps.retries, self.deps.monotonic()
         max_tries = tries_allowed(
             failed.reason,
+            is_silent=failed.is_silent,
             others_ready=self._is_other_ready(),
             before_failover=retries.tries_before_failover,
             at_last=retries.tries_at_last_candidate,
