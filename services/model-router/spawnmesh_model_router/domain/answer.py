@@ -34,6 +34,36 @@ class Usage:
     cache_read: int = 0
     cache_write: int = 0
 
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBounds:
+    """The most tokens that one call can use. A provider's count above them is wrong."""
+
+    input: int
+    output: int
+
+    def apply(self, usage: Usage, written_bytes: int) -> Usage:
+        """Return the usage within the bounds.
+
+        Some endpoints do not count thoughts against the limit of the output, so `written_bytes`
+        raise its bound: a token has at least one byte.
+        """
+        read = min(usage.input, self.input)
+        return Usage(
+            read,
+            min(usage.output, max(self.output, written_bytes)),
+            min(usage.cache_read, read),
+            min(usage.cache_write, read),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
@@ -124,6 +154,21 @@ class ProviderFailed(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.is_about_request = is_about_request
         self.is_silent = is_silent
+
+
+def written_bytes_of(piece: Piece) -> int:
+    """Return the bytes that the model wrote for the piece, an upper bound of its tokens.
+
+    Tool calls and thoughts are also reported as hidden output while they grow.
+    """
+    match piece:
+        case HiddenOutput():
+            return piece.written_bytes
+        case TextPiece() | Thought():
+            return len(piece.text.encode("utf-8", "replace"))
+        case ToolCall():
+            return len(piece.block_json.encode("utf-8", "replace"))
+    return 0
 
 
 def hidden_output(*written: str) -> list[HiddenOutput]:

@@ -12,12 +12,16 @@ from spawnmesh_model_router.domain.request_size import RequestSize
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """The attempts of the turn before this call. `first_provider` is empty if it is unknown."""
+    """The attempts of the turn before this call. `first_provider` is empty if it is unknown.
+
+    The answers of the models in `broken` broke off: they are called after the others.
+    """
 
     is_retry: bool = False
     first_provider: str = ""
     previous_reason: FailoverReason | None = None
     done: PartialExecution | None = None
+    broken: frozenset[ModelRef] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def _render_completion(completed: Completed) -> generation_pb2.Completion:
         attempts=map(_render_attempt, completed.attempts),
         images=render_images(completed.images),
         thinking=render_thinking(completed.thinking),
+        failed_usage=_render_usage(completed.failed_usage),
     )
 
 

@@ -141,6 +141,11 @@ def _parse_earlier(request: pb.GenerateRequest, config: RouterConfig) -> Earlier
         first_provider=first.provider if first is not None else "",
         previous_reason=earlier.previous_reason,
         done=merge([earlier.partial, parse_partial_execution(request.partial_execution)]),
+        broken=frozenset(
+            model
+            for attempt in request.earlier_attempts
+            if attempt.stream_broke and (model := config.resolve_model(attempt.model)) is not None
+        ),
     )
 
 

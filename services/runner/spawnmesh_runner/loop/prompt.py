@@ -52,10 +52,10 @@ def add_broken_attempt(request: pb.GenerateRequest, error: MeshError) -> None:
     facts = error.facts
     if facts.get("first_model", facts.get("model")) != facts.get("model"):
         request.earlier_attempts.add(
-            model=str(facts["first_model"]), reason=_reason(facts.get("first_failover_reason"))
+            model=facts["first_model"], reason=_reason(facts.get("first_failover_reason"))
         )
     request.earlier_attempts.add(
-        model=str(facts.get("model", "")), reason=_reason(facts.get("failover_reason"))
+        model=facts.get("model", ""), reason=_reason(facts.get("failover_reason")), stream_broke=True
     )
 
 

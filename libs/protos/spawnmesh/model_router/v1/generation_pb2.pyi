@@ -426,10 +426,13 @@ class EarlierAttempt(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    STREAM_BROKE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model that was called, as `provider/model`. Empty if unknown."""
     reason: Global___FailoverReason.ValueType
     """Why it failed."""
+    stream_broke: _builtins.bool
+    """The answer of the model broke off. The model is called after the other candidates."""
     @_builtins.property
     def partial_execution(self) -> Global___PartialExecution:
         """What the turn had done by then."""
@@ -440,10 +443,11 @@ class EarlierAttempt(_message.Message):
         model: _builtins.str = ...,
         reason: Global___FailoverReason.ValueType = ...,
         partial_execution: Global___PartialExecution | None = ...,
+        stream_broke: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "partial_execution", b"partial_execution", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "partial_execution", b"partial_execution", "reason", b"reason", "stream_broke", b"stream_broke"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -489,6 +493,7 @@ class Completion(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    FAILED_USAGE_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
     images: Global___ImageOutcome.ValueType
@@ -507,6 +512,12 @@ class Completion(_message.Message):
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """Every attempt, in order."""
 
+    @_builtins.property
+    def failed_usage(self) -> _message_pb2.TokenUsage:
+        """The tokens of the attempts that failed before: what their providers counted, otherwise an
+        estimate. The usage in `message` does not include them.
+        """
+
     def __init__(
         self,
         *,
@@ -516,10 +527,11 @@ class Completion(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         images: Global___ImageOutcome.ValueType = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        failed_usage: _message_pb2.TokenUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed_usage", b"failed_usage", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "thinking", b"thinking", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_usage", b"failed_usage", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "thinking", b"thinking", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

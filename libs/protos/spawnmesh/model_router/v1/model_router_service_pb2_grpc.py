@@ -101,6 +101,9 @@ class ModelRouterServiceServicer:
         no usage is counted by an estimate.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
         is cancelled within 100 ms; this is no failure of the provider.
+        - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
+        `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
+        `used_cache_write_token_count`.
         - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
         the call waits for it.
         - Not promised: that a repeat returns the same answer.

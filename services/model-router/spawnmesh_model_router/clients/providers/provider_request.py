@@ -8,12 +8,19 @@ from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
 
+from spawnmesh_model_router.domain.answer import UsageBounds
 from spawnmesh_model_router.domain.images import ImageBoundary, ImageMessage, image_boundary
+from spawnmesh_model_router.domain.router_config import Model
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.domain.tool_calls import decode_json, parse_arguments
 
 NO_IMAGE = "[An image was left out here.]"
 _QUOTED_IMAGE_BYTES = 6144  # More than the classifier reads of a text that quotes an image.
+
+_PROVIDER_PROMPT_TOKENS = 16_384
+"""More than any provider adds to a request: its own prompt for tools, and the frame of messages."""
+_MAX_IMAGE_TOKENS = 50_000
+"""More than any provider counts for an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,14 @@ class ProviderRequest:
             for part in (tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
         )
         return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in (*content, *declared))
+
+    def usage_bounds(self, model: Model) -> UsageBounds:
+        """Return the most tokens that a call of the model can use for this request."""
+        messages = sum(message.ByteSize() for message in self.messages)
+        named = sum(one.image.ByteSize() for one in self.named_images)
+        asked = self.text_bytes + messages + named + self.image_count * _MAX_IMAGE_TOKENS
+        output = min(self.max_output, model.max_output) if self.max_output else model.max_output
+        return UsageBounds(min(asked + _PROVIDER_PROMPT_TOKENS, model.context_window), output)
 
     @property
     def last_answer_provider(self) -> str:

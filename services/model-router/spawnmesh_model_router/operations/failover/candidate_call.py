@@ -117,7 +117,8 @@ class CandidateCall:
                 credential,
                 deps.retries.timeouts,
             )
-            async with aclosing(read_attempt(pieces, answer, provider, plan.request)) as output:
+            bounds = plan.request.usage_bounds(deps.config.models[str(self.model)])
+            async with aclosing(read_attempt(pieces, answer, provider, plan.request, bounds)) as output:
                 async for piece in output:
                     yield piece
             finished = answer.require_complete()

@@ -47,8 +47,13 @@ async def call_chain(
 async def _call_in_order(
     deps: ChainDependencies, progress: ChainProgress
 ) -> AsyncGenerator[Event | UsageReport, None]:
-    """Call each candidate that may be called now, until one answers."""
-    for position, link in enumerate(progress.chain):
+    """Call each candidate that may be called now, until one answers.
+
+    Candidates whose answer broke off earlier in the turn are called last.
+    """
+    broken = progress.routing.earlier.broken
+    order = sorted(progress.chain, key=lambda link: link.model in broken)
+    for position, link in enumerate(order):
         now = deps.clock()
         verdict = assess_link(deps.availability, progress, link, now)
         if not isinstance(verdict, Ready):
@@ -61,7 +66,7 @@ async def _call_in_order(
         if progress.attempts and (reason := progress.previous_reason) is not None:
             failed = progress.attempts[-1].model
             defer(partial(deps.metrics.failed_over, failed.provider, link.model.provider, reason))
-        call = CandidateCall(deps, progress, link.model, progress.chain[position + 1 :])
+        call = CandidateCall(deps, progress, link.model, order[position + 1 :])
         async with aclosing(call.events()) as events:
             async for event in events:
                 yield event
