@@ -11,7 +11,8 @@ from spawnmesh_model_router.domain.error_names import reason_of_name
 from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, extract_evidence
 from spawnmesh_model_router.domain.prompt_echo import PromptEchoFilter, unescape
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
-from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
+from spawnmesh_model_router.domain.signal_terms import PERIOD
+from spawnmesh_model_router.domain.signals import SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
 
 
 @dataclass(frozen=True)
