@@ -361,7 +361,7 @@ class ToolDeclaration(_message.Message):
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     IS_IDEMPOTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name of the tool."""
+    """The name of the tool. A provider that refuses it gets another one; tool calls have this one."""
     description: _builtins.str
     """The description for the model."""
     parameters_json: _builtins.str

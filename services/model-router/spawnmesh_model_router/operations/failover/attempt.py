@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from spawnmesh_model_router.clients.providers.failure import to_provider_failure
-from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
+from spawnmesh_model_router.clients.providers.history import MendedRequest
 from spawnmesh_model_router.clients.providers.stream_sanitizer import StreamSanitizer
 from spawnmesh_model_router.domain.answer import (
     Answer,
@@ -22,7 +22,7 @@ from spawnmesh_model_router.domain.answer import (
 
 
 async def read_attempt(
-    pieces: PieceStream, answer: Answer, provider: str, request: ProviderRequest, bounds: UsageBounds
+    pieces: PieceStream, answer: Answer, provider: str, mended: MendedRequest, bounds: UsageBounds
 ) -> AsyncGenerator[TextPiece | ToolCall | HiddenOutput, None]:
     """Yield the output for the caller and the reports of hidden output, as they arrive.
 
@@ -38,10 +38,12 @@ async def read_attempt(
             except StopAsyncIteration:
                 break
             except Exception as error:
-                raise to_provider_failure(error, provider, request, has_output=answer.has_output) from error
+                raise to_provider_failure(
+                    error, provider, mended.request, has_output=answer.has_output
+                ) from error
             for received in sanitized:
                 written_bytes += written_bytes_of(received)
-                piece = _within(bounds, received, written_bytes)
+                piece = mended.restore(_within(bounds, received, written_bytes))
                 answer.add(piece)
                 if isinstance(piece, TextPiece | ToolCall | HiddenOutput):
                     yield piece

@@ -12,6 +12,7 @@ from opentelemetry.trace import Span
 from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.credentials import Credential
+from spawnmesh_model_router.clients.providers.history import mend_request
 from spawnmesh_model_router.domain.answer import Answer, Finished, ProviderFailed
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
 from spawnmesh_model_router.domain.errors import model_refused, stream_broken
@@ -110,15 +111,16 @@ class CandidateCall:
                 plan.mentions_partial_execution,
                 plan.thinking,
             )
+            mended = mend_request(plan.request, kind)
             pieces = deps.upstreams[provider].stream(
-                plan.request,
+                mended.request,
                 self.model.model,
                 deps.config.models[str(self.model)],
                 credential,
                 deps.retries.timeouts,
             )
-            bounds = plan.request.usage_bounds(deps.config.models[str(self.model)])
-            async with aclosing(read_attempt(pieces, answer, provider, plan.request, bounds)) as output:
+            bounds = mended.request.usage_bounds(deps.config.models[str(self.model)])
+            async with aclosing(read_attempt(pieces, answer, provider, mended, bounds)) as output:
                 async for piece in output:
                     yield piece
             finished = answer.require_complete()
