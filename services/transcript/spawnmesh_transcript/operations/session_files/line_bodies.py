@@ -28,6 +28,7 @@ _RESULT_IDS = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId
 _MAX_BLOCKS = 256
 _MAX_NAME_BYTES = 256
 _MAX_TYPE_BYTES = 128
+_MAX_PROVIDER_BYTES = 64
 
 
 def entry_of(
@@ -149,6 +150,7 @@ def _message(draft: EntryDraft, node: Object, line: str, role: "content_pb.Role.
             message.is_error = _is_true(node, line, "isError") or _is_true(node, line, "is_error")
         case content_pb.ROLE_ASSISTANT:
             message.model = _model(node, "model")
+            message.image_provider = _cut(_string(node, "imageProvider"), _MAX_PROVIDER_BYTES)
         case content_pb.ROLE_CUSTOM:
             message.custom_type = _cut(_string(node, "customType"), _MAX_TYPE_BYTES)
         case content_pb.ROLE_BASH_EXECUTION:
