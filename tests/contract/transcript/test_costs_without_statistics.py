@@ -16,8 +16,9 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
+from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
-from spawnmesh_transcript.rpc.import_transcript import Importer, import_chunks
+from spawnmesh_transcript.operations.session_files.line_storage import Importer
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store

@@ -13,8 +13,9 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
+from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
-from spawnmesh_transcript.rpc.import_transcript import Importer, import_chunks
+from spawnmesh_transcript.operations.session_files.line_storage import Importer
 
 from tests.support.transcript.files import HEADER, exported, file_of, go_on, message, send, values
 from tests.support.transcript.fixtures import Service, Session, refused

@@ -12,9 +12,10 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
+from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
+from spawnmesh_transcript.operations.session_files.line_storage import Importer
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES, LongLineLimiter
-from spawnmesh_transcript.rpc.import_transcript import Importer, import_chunks
 from spawnmesh_transcript.store.imports import ImportProgress
 
 from tests.support.transcript.files import HEADER, exported, file_of, message, send, send_requests, values
