@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
+from spawnmesh_postgres.database import Database
 
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_blob_service, refused, text
 from tests.support.waiting import eventually
@@ -66,27 +68,36 @@ async def test_calls_that_need_S3_are_refused_before_their_deadline_and_leave_no
     assert (await tenant.stage(text("a", "new"), set_id=set_id)).total_bytes == 3
 
 
+async def _has_open_transaction(database: Database, tenant_id: str) -> bool:
+    """Return whether a transaction of the service is open and waits for something else."""
+    async with database.transaction(tenant_id) as connection:
+        found = await connection.execute(
+            "select from pg_stat_activity where usename = current_user and state = 'idle in transaction'"
+        )
+        return await found.fetchone() is not None
+
+
 async def test_calls_to_a_silent_S3_time_out_and_do_not_block_calls_that_need_only_rows(
     databases: dict[str, ServiceDsn], own_s3: S3Server, keys: Path
 ) -> None:
-    impatient = {"database_max_connections": 2, "s3_read_timeout_seconds": 1.0, "collect_grace_seconds": 0}
+    impatient = {"database_max_connections": 2, "s3_read_timeout_seconds": 2.0, "collect_grace_seconds": 0}
     async with open_blob_service(databases["attachment_blob"], own_s3.endpoint, keys, **impatient) as service:
         tenant = service.tenant()
         await tenant.prepare()
         kept = await tenant.stage(text("a", "kept"))
-        set_ids = [new_set_id() for _ in range(4)]
+        set_ids = [new_set_id() for _ in range(2)]
         for process in own_s3.processes:
             process.pause()
         try:
-            stages = asyncio.gather(
-                *(tenant.stage(text("a", set_id), set_id=set_id) for set_id in set_ids),
-                return_exceptions=True,
-            )
-            while not stages.done():
-                async with asyncio.timeout(1):
-                    assert await tenant.get(kept.set_id) == kept
-                await asyncio.sleep(0.02)
-            for result in await stages:
+            stages = [
+                asyncio.ensure_future(tenant.stage(text("a", set_id), set_id=set_id)) for set_id in set_ids
+            ]
+
+            await eventually(partial(_has_open_transaction, service.database, tenant.tenant_id))
+            for _ in range(10):  # If each stage had a connection, these calls would wait for a stage.
+                assert await tenant.get(kept.set_id) == kept
+            assert not any(stage.done() for stage in stages)
+            for result in await asyncio.gather(*stages, return_exceptions=True):
                 assert isinstance(result, MeshError)
                 assert result.reason is Reason.DEPENDENCY_UNAVAILABLE
         finally:

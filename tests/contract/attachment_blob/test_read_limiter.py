@@ -1,6 +1,5 @@
 """Readers have a limiter and an idle timeout: a reader that takes nothing does not block others."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -59,10 +58,11 @@ async def rest_of(call: Any) -> AsyncIterator[bytes]:
 async def test_ReadFile__idle_reader_is_ended_and_resumes_at_its_offset(
     service: Service,
 ) -> None:
-    async with service(read_idle_seconds=1.0) as running:
+    async with service(read_max_streams=1, read_idle_seconds=1.0) as running:
         tenant, set_id = await with_file(running)
         call = await begin(tenant, set_id)
-        await asyncio.sleep(2.5)
+        # The next reader gets the only permit once the idle reader is ended.
+        assert await tenant.read(set_id, "big.bin") == DATA
 
         came = 256 * 1024
         with refused(Reason.DEADLINE_EXCEEDED) as refusals:

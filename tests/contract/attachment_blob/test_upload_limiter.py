@@ -19,7 +19,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
+from tests.support.attachment_blob.fixtures import KIB, BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.uploads import (
     MIB,
     PART,
@@ -57,14 +57,14 @@ async def is_sending(tenant: Tenant) -> bool:
 
 
 async def drip(tenant: Tenant) -> Any:
-    """Send one byte now and then, for a minute."""
-    data = content(300)
+    """Send one byte at a time, with a query between two bytes, until the stream is ended."""
+    data = content(64 * KIB)
 
     async def dripping() -> AsyncIterator[pb.UploadFileRequest]:
         yield begin(spec_of(data))
         for offset in range(len(data)):
             yield chunk(offset, data[offset : offset + 1])
-            await asyncio.sleep(0.2)
+            await is_sending(tenant)
 
     return await tenant.call("UploadFile", dripping(), token=tenant.client_token(), timeout_seconds=90)
 
@@ -134,11 +134,11 @@ async def test_UploadFile__spec_alone_needs_no_permit(service: Service) -> None:
         )
         await eventually(partial(is_sending, holder))
 
-        async with asyncio.timeout(5):
-            for tenant in (holder, other):
-                asked = await send(tenant, begin(spec_of(b"not sent yet")))
-                assert (asked.state, asked.durable_bytes) == (upload_pb2.UPLOAD_STATE_OPEN, 0)
+        for tenant in (holder, other):
+            asked = await send(tenant, begin(spec_of(b"not sent yet")))
+            assert (asked.state, asked.durable_bytes) == (upload_pb2.UPLOAD_STATE_OPEN, 0)
 
+        assert not holding.done()
         hold.set()
         await holding
 
@@ -172,6 +172,7 @@ async def test_UploadFile__large_file_yields_its_permit_and_keeps_its_durable_by
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_limiter, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(upload_limiter, "_QUEUED_STREAMS", 1)
     async with service(upload_max_streams=1) as running:
         sender, waiter = await prepared(running), await prepared(running)
         data = content(3 * PART)
@@ -189,10 +190,11 @@ async def test_UploadFile__large_file_yields_its_permit_and_keeps_its_durable_by
         call = partial(sender.call, token=sender.client_token(), timeout_seconds=60)
         sending = asyncio.ensure_future(call("UploadFile", stream()))
         await eventually(partial(has_parts, sender))
-        waiting = asyncio.ensure_future(upload(waiter, b"a few bytes"))
-        await asyncio.sleep(0.5)  # No stream is ended between two parts.
+        both = [asyncio.ensure_future(upload(waiter, b"a few bytes")) for _ in range(2)]
+        [second], [waiting] = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        with refused(Reason.POOL_EXHAUSTED):  # The queue is full: the other one waits in it.
+            await second
         assert not sending.done()
-        assert not waiting.done()
         go_on.set()
 
         with refused(Reason.POOL_EXHAUSTED, pool="uploads") as refusals:
