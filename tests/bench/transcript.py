@@ -104,8 +104,8 @@ async def run(bench: Bench) -> None:
     """Appends beside commits, then windows, then what is stored."""
     stack = await bench.stack()
     async with (
-        _transcripts(stack, ALWAYS_OFF) as begin,
-        _transcripts(stack, ALWAYS_ON) as begin_traced,
+        transcripts(stack, ALWAYS_OFF) as begin,
+        transcripts(stack, ALWAYS_ON) as begin_traced,
         _floors(stack, begin) as floors,
     ):
         kib = answer(spoken(KIB))
@@ -136,7 +136,7 @@ def text_of(size: int, turn: int = 0) -> str:
 
 
 @asynccontextmanager
-async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
+async def transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
     """Transcripts of callers whose traces are recorded, or are not, at the service: this side sends no spans."""
     minter = TokenMinter("session", stack.keys / "session.pem")
     tracer = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("bench")

@@ -2,7 +2,6 @@
 short transcripts."""
 
 from collections.abc import AsyncIterator
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -95,19 +94,17 @@ async def test_pages_of_rows_are_deleted_at_the_cost_of_a_page(long: Session, da
 async def test_a_batch_is_recounted_at_the_cost_of_a_batch(
     long: Session, service: Service, database: Database, superuser: Superuser
 ) -> None:
-    """Compare the shortest times in a long and in a short transcript: comparing rows in memory
-    touches no pages."""
+    """A long transcript needs no more pages than a short one, except for a deeper index."""
     short = service.session()
     await short.create()
     await _fill(superuser, short, BATCH + 1)
-    asked = [await _recount(database, long, ENTRIES), await _recount(database, short, BATCH + 1)]
-    seconds: list[list[float]] = [[], []]
-    for _ in range(7):
-        for parameters, own in zip(asked, seconds, strict=True):
-            began = perf_counter()
-            await _touched(database, "recount_entries", parameters, first="keep_index_order")
-            own.append(perf_counter() - began)
-    assert min(seconds[0]) < 8 * min(seconds[1]), "the cost grows with the transcript"
+    in_long = await _recount(database, long, ENTRIES)
+    in_short = await _recount(database, short, BATCH + 1)
+    touched = [
+        await _touched(database, "recount_entries", parameters, first="keep_index_order")
+        for parameters in (in_long, in_short)
+    ]
+    assert touched[0] < 2 * touched[1], touched
 
 
 async def _recount(database: Database, session: Session, last_seq: int) -> dict[str, Any]:
