@@ -55,9 +55,8 @@ LATENCY_BOUND_MS = 30.0
 GROWTH_BOUND = 1.3
 ITEMS_BOUND = 0.5  # Items without references by items with them: at least twice as many with them.
 
-# Turns in two thousand messages. The two numbers below it are the distances between large results
-# in its first and in its second half.
-_PHASE = 970
+_PHASE = 970  # Turns in two thousand messages.
+# Every so many turns there is a large result: in the first half of a phase, and in the second.
 _TALK, _WORK = 31, 17
 _WORDS = SAID.split()
 _COPIED = ("entries", "stubs", "payloads")
