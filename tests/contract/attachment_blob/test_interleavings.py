@@ -82,7 +82,7 @@ class Actor:
             try:
                 await self.expect(set_id, contents)
             except MeshError:
-                assert set_id not in self._promised.contents_of, "refused although nobody gave it up"
+                assert set_id not in self._promised.contents_of, "refused although no call released it"
 
     async def expect(self, set_id: str, contents: tuple[str, ...]) -> None:
         for number, content in enumerate(contents):

@@ -82,7 +82,7 @@ async def superuser(
 
 @pytest.fixture
 async def unknown(blobs: BlobService, superuser: AsyncConnection[tuple[Any, ...]]) -> AsyncIterator[Unknown]:
-    """A tenant that the statistics do not know. Afterwards the tables are as large as before."""
+    """A tenant that the statistics do not know. At the end the tables are as large as before."""
     tenant = Unknown(blobs, superuser=superuser)
     await tenant.prepare()
     await superuser.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant.tenant_id,))

@@ -51,7 +51,7 @@ async def test_SendMessage__waits_for_the_end_of_a_run_whose_draft_is_labelled_f
     async def meanwhile() -> None:
         sent.append(asyncio.create_task(send(mesh, session.session_id)))
         await asyncio.wait(sent, timeout=0.3)
-        assert not sent[0].done(), "nobody can say yet which run reads it"
+        assert not sent[0].done(), "it is not decided yet which run reads it"
 
     ended = await finalize_beside(mesh, held, offered, meanwhile)
     assert (ended.state, ended.result_text) == ("SUCCEEDED", "42")

@@ -32,7 +32,7 @@ async def test_ClaimRuns__each_claim_has_a_span_of_the_wait_without_the_pause_of
         request = run_pb.ReleaseRunRequest(epoch=first.run.epoch, delay=why)
         delayed = (await mesh.run(first, mesh.runs.ReleaseRun, request)).run
         await mesh.claim(session.session_id)
-        third = await mesh.claim(session.session_id)  # Nobody renewed the lease.
+        third = await mesh.claim(session.session_id)  # The lease was not renewed.
         spans = await eventually(lambda: trace_of(received, session.trace_id))
     waits = sorted((span for span in spans if span.name == WAIT), key=lambda span: span.start_time_unix_nano)
     spawn, activation = (of_name(spans, name) for name in ("/SpawnSession", "spawn activate"))

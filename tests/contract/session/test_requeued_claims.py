@@ -72,7 +72,7 @@ async def test_ClaimRuns__runner_that_went_away_costs_its_runs_neither_attempt_n
             while len(claims) < 2:  # They come in any order, together or one by one.
                 for held in await mesh.claim_any(limit=64):
                     claims[held.session.session_id] = (held.run.attempt_count, held.run.epoch)
-        assert claims == {first: (1, 2), second: (1, 2)}, "the claim that nobody heard of stays fenced off"
+        assert claims == {first: (1, 2), second: (1, 2)}, "the claim whose response was lost stays fenced off"
 
 
 async def is_free(mesh: Mesh, transcript_target: str, session_id: str) -> bool:

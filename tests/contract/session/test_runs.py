@@ -1,4 +1,4 @@
-"""Claims, leases, endings: one holder at a time, one terminal state, one announcement."""
+"""Claims, leases and terminations: one holder at a time, one terminal state, one announcement."""
 
 import asyncio
 import time

@@ -243,7 +243,7 @@ async def test_ImportTranscript__a_refused_or_cut_off_import_leaves_no_payload(
     await send(other.session, file_of(*lines, large), finish=False, chunk_bytes=600_000)
     assert await count_rows(superuser, tier_session, "payloads") == 1
     assert await asyncio.to_thread(tier_session.blobs.object_keys) == [], (
-        "nothing is put that nobody may ever read"
+        "no payload is put that no caller may read"
     )
     await other.session.delete()
     assert await count_rows(superuser, tier_session, "payloads") == 0
