@@ -132,6 +132,18 @@ def test_schema_begins_with_one_file_and_migrations_are_numbered(service: str) -
     assert [file[:5] for file in files] == [f"{number:04}_" for number in range(1, len(files) + 1)]
 
 
+@pytest.mark.parametrize("service", ["session", "transcript"])
+def test_contents_of_a_large_schema_list_its_sections_and_objects(service: str) -> None:
+    text = (package_of(service) / "migrations" / f"0001_{service}.sql").read_text()
+    head, *parts = re.split(r"^-- -{60,}\n-- (.+)\n-- -{60,}\n", text, flags=re.MULTILINE)
+    listed = re.sub(r",?\n--     ", ", ", head.partition("-- Contents\n")[2]).strip()
+    expected = []
+    for section, body in zip(parts[::2], parts[1::2], strict=True):
+        objects = re.findall(r"^create (?:table|type|function) (\w+)", body, re.MULTILINE)
+        expected.append("--   " + ", ".join([section, *objects]))
+    assert listed.splitlines() == expected
+
+
 def docstrings(tree: ast.Module) -> list[str]:
     """Return the strings that stand alone: docstrings, and those below an attribute."""
     return [
