@@ -69,7 +69,7 @@ def test_each_rpc_has_contract_tests_of_its_name() -> None:
     named = {
         (service, found)
         for service in SERVICES
-        for file in (ROOT / "tests/contract" / service).glob("test_*.py")
+        for file in (ROOT / "tests/contract" / service).rglob("test_*.py")
         for found in re.findall(r"def test_([A-Z]\w*?)__", file.read_text())
     }
     missing = [f"{service}: {rpc}" for service, rpc in rpcs() if (service, rpc) not in named]

@@ -67,7 +67,7 @@ SEEDED_BUGS = (
                 "and writer_epoch < p_epoch;\n    is_moved := found;",
             ),
         ),
-        ("tests/contract/transcript/test_writers.py",),
+        ("tests/contract/transcript/writers/test_writers.py",),
     ),
     SeededBug(
         "a heartbeat does not renew the deadline of the lease",
@@ -133,7 +133,7 @@ SEEDED_BUGS = (
                 "f.sha256 between p_sha256 and p_sha256 and false\n",
             ),
         ),
-        ("tests/contract/attachment_blob/test_release_set.py",),
+        ("tests/contract/attachment_blob/sets/test_release_set.py",),
     ),
     SeededBug(
         "a repeat of a spawn draws a new request_id",

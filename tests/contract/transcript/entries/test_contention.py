@@ -14,7 +14,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from tests.support.transcript.contender import Orders, Outcome
 from tests.support.transcript.fixtures import Service, Session, text_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROCESS_COUNT = 8
 APPEND_COUNT = 12
 

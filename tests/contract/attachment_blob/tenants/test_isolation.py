@@ -16,7 +16,7 @@ from spawnmesh_core.ids import IdKind, new_id
 
 from tests.support.attachment_blob.fixtures import TABLES, BlobService, Tenant, text
 
-SERVICE = Path(__file__).parents[3] / "services/attachment-blob/spawnmesh_attachment_blob"
+SERVICE = Path(__file__).parents[4] / "services/attachment-blob/spawnmesh_attachment_blob"
 
 
 async def test_each_table_is_keyed_by_tenant_and_has_row_level_security(blobs: BlobService) -> None:
