@@ -41,8 +41,8 @@ up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops 
 chart: $(READY) ## Print the chart as it is for production; VALUES=… renders another value set
 	@python deploy/helm/render.py $(or $(VALUES),deploy/helm/spawnmesh/ci/production.yaml)
 
-conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…
-	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)"
+conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…, or AREA=all FILE=<directory>
+	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
 test: $(READY) lint ## Run every check and every test that needs no cluster, in the order that SEED= makes

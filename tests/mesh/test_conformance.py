@@ -9,8 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 from spawnmesh_devstack.conformance.areas import AREAS
-from spawnmesh_devstack.conformance.replay import Replayed, replay_file
+from spawnmesh_devstack.conformance.mesh import Deployment, new_run
+from spawnmesh_devstack.conformance.replay import Replayed, replay_files
 from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.tokens import TokenMinter
 
 UNIT = Path(__file__).parents[1] / "unit"
 FILES = {file.stem: file for file in UNIT.glob("*/cases/*.json") if file.stem in AREAS}
@@ -22,7 +24,8 @@ def quiet(_line: str) -> None:
 
 
 async def replayed(stack: Stack, area: str, file: Path) -> Replayed:
-    return await replay_file(area, file, mesh_dir=stack.data_dir, report=quiet)
+    deployment = Deployment(stack.targets, stack.keys)
+    return (await replay_files(area, file, deployment=deployment, report=quiet))[area]
 
 
 async def lines_of(stack: Stack, tmp_path: Path, area: str, *cases: dict[str, Any]) -> list[str]:
@@ -82,13 +85,20 @@ async def test_case_with_unknown_fields_fails_with_that_reason(
 ) -> None:
     case = json.loads(FILES[area].read_text())[0]
     lines = await lines_of(
-        stack, tmp_path, area, {**case, "given": {**case["given"], "more": 1}}, {"given": []}, {"id": "x"}
+        stack,
+        tmp_path,
+        area,
+        {**case, "given": {**case["given"], "more": 1}},
+        {"given": []},
+        {"id": "x"},
+        {**case, "id": "y", "expected": {}},
     )
     assert "'more'" in lines[0]
     assert lines[1:] == [
         "case-1: not replayed: given is no object",
         "x: not replayed: given is no object",
-        "0 passed, 3 failed",
+        "y: not replayed: the case has what the replay does not know: expected",
+        "0 passed, 4 failed",
     ]
 
 
@@ -291,3 +301,49 @@ async def test_command_ends_with_1_where_a_case_differs(stack: Stack, tmp_path: 
     assert output[0].startswith("X: came ")
     assert output[1:] == ["0 passed, 1 failed"]
     assert progress == []
+
+
+async def test_command_replays_every_area_at_the_given_targets(stack: Stack, tmp_path: Path) -> None:
+    named = {"id": "X", "given": {"name": "a/b"}}
+    wrong, right = ["INVALID_REQUEST"], ["INVALID_REQUEST", "ATTACHMENTS_INVALID_NAME"]
+    cases = [{**named, "expect": {"reason_in": one}} for one in (right, wrong)]
+    (tmp_path / "attachments_name.json").write_text(json.dumps(cases))
+    (tmp_path / "redact_spawn.json").write_text(FILES["redact_spawn"].read_text())
+    (tmp_path / "images_partial.json").write_text(FILES["images_partial"].read_text())
+    targets = [f"--target={name}={stack.targets[name]}" for name in ("attachment-blob", "transcript")]
+    status, output, _ = await command("all", str(tmp_path), *targets, "--keys", str(stack.keys))
+    assert status == 1
+    names = [line for line in output if line.endswith(":")]
+    assert names == ["attachments_name:", "images_partial:", "redact_spawn:"]
+    assert output[1].startswith("X: came ")
+    assert output[2] == "1 passed, 1 failed"
+    assert output[4].endswith(": not replayed: no target of model-router was given")
+    assert output[-1].startswith("3 areas: ")
+
+
+async def test_command_makes_all_calls_with_the_given_token(stack: Stack) -> None:
+    area = "failover_classify"
+    run = new_run("conformance-token")
+    session = TokenMinter("session", stack.keys / "session.pem")
+    token = session.run_token(run.tenant_id, run.session_id, run.run_id, run.epoch, 600)
+    target = f"--target=model-router={stack.targets['model-router']}"
+    status, output, _ = await command(area, str(FILES[area]), target, "--token", token)
+    assert (status, output) == (0, [f"{len(json.loads(FILES[area].read_text()))} passed, 0 failed"])
+    status, output, _ = await command(area, str(FILES[area]), target, "--token", "nobody")
+    assert status == 1
+    assert "TOKEN_INVALID" in output[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--target=session=x:1",),
+        ("--token", "t"),
+        ("--target=nothing=x:1", "--token", "t"),
+        ("--target=session=x:1", "--token", "t", "--mesh", "m"),
+    ],
+)
+async def test_command_refuses_arguments_that_do_not_fit(arguments: tuple[str, ...]) -> None:
+    status, output, errors = await command("attachments_name", "cases.json", *arguments)
+    assert (status, output) == (2, [])
+    assert "--target" in errors[-1] or "no service" in errors[-1]

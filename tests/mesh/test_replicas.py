@@ -20,6 +20,7 @@ from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 from spawnmesh_devstack.demo_agents import TASK, profiles
 from spawnmesh_devstack.demo_evidence import attempts, leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
@@ -213,3 +214,35 @@ def events(stack: Stack, name: str) -> Iterator[dict[str, object]]:
     for line in (stack.data_dir / "logs" / f"{name}.log").read_text().splitlines():
         if line.startswith("{"):
             yield json.loads(line)
+
+
+async def test_spawns_and_runs_go_on_while_one_replica_of_each_service_hangs(pairs: Stack) -> None:
+    async def spawn(mesh: Mesh, number: int) -> str:
+        """Spawn, and repeat the request as a client would if it is refused meanwhile."""
+        files = [Attachment("a.txt", b"%d" % number)]
+
+        async def spawned() -> str:
+            try:
+                return (
+                    await mesh.spawn("Say something.", attachments=files, request_id=f"hung-{number}")
+                ).session_id
+            except MeshError as error:
+                if error.status is not Status.UNAVAILABLE:
+                    raise
+                return ""
+
+        return await eventually(spawned)
+
+    async with client_of(pairs, fresh_tenant()) as mesh:
+        await mesh.spawn("Say something.", wait_seconds=60)
+        hung = [pairs.processes[f"{name}-2"] for name in SERVICES]
+        for process in hung:
+            process.pause()
+        try:
+            sessions = await asyncio.gather(*(spawn(mesh, number) for number in range(8)))
+            for session_id in sessions:
+                ended = (await mesh.wait(session_id, 60)).session
+                assert ended.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, ended
+        finally:
+            for process in hung:
+                process.resume()

@@ -16,7 +16,7 @@ from spawnmesh.transcript.v1.entry_pb2 import EntryBody, Opaque
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
-from spawnmesh_devstack.conformance.mesh import new_run, open_mesh_access
+from spawnmesh_devstack.conformance.mesh import Deployment, new_run, open_mesh_access
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.waiting import eventually
@@ -86,7 +86,7 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
     ]
     message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=calls)
     opaque = Opaque(type="novel", entry_json=json.dumps({"type": "novel", "calls": blocks}))
-    async with open_mesh_access(stack.targets, stack.keys) as reached:
+    async with open_mesh_access(Deployment(stack.targets, stack.keys)) as reached:
         run, peer = new_run(tenant), reached.peers["transcript"]
         stub = TranscriptServiceStub(peer.channel)
         claim = pb.WriterClaim(run_id=run.run_id, epoch=run.epoch)

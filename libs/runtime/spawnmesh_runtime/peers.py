@@ -1,6 +1,5 @@
 """Calls to other services of the mesh, with trace, token, deadline and typed errors."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from typing import Any, TypeVar
 
 import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -18,12 +16,12 @@ from spawnmesh_runtime.impersonation import outgoing_token
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.method_paths import MethodPathChannel
-from spawnmesh_runtime.methods import repeatable_paths
+from spawnmesh_runtime.probed_calls import ProbedMessages, call_client_stream_probed, call_probed
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
-from spawnmesh_runtime.silence_probe import SilenceProbe, WaitingCall
+from spawnmesh_runtime.silence_probe import PeerSilent, SilenceProbe
 from spawnmesh_runtime.telemetry import traceparent_of
-from spawnmesh_runtime.wire_errors import error_from
+from spawnmesh_runtime.wire_errors import bare_refusal, error_from
 
 _MARGIN_SECONDS = 0.02  # Reserved to answer the incoming call after the outgoing call timed out.
 
@@ -63,13 +61,11 @@ class Peer:
         status = "CANCELLED"
         answer: R
         try:
-            if isinstance(request, AsyncIterator):
-                answer = await call_client_stream(method, request, timeout=timeout, metadata=metadata)
-            elif self.probe is None:
-                answer = await method(request, timeout=timeout, metadata=metadata)
-            else:
-                answer = await _call_probed(self.probe, method, request, timeout, metadata)
+            answer = await self._answer(method, request, timeout=timeout, metadata=metadata)
             status = "OK"
+        except PeerSilent:
+            status = "UNAVAILABLE"
+            raise bare_refusal(self.name, status) from None
         except grpc.aio.AioRpcError as error:
             status = error.code().name
             raise error_from(self.name, error) from None
@@ -87,28 +83,32 @@ class Peer:
         timeout = _shrunk(timeout_seconds)
         span = self._span(method)
         status = "CANCELLED"
-        waiting = WaitingCall()
         try:
             call = method(request, timeout=timeout, metadata=self._metadata(span))
+            messages = call if self.probe is None else ProbedMessages(self.probe, call)
             try:
-                if self.probe is not None:
-                    self.probe.waits(waiting)
-                async for message in call:
-                    if self.probe is not None:
-                        self.probe.answered(waiting)  # The reader may take its time.
+                async for message in messages:
                     yield message
-                    if self.probe is not None:
-                        self.probe.waits(waiting)
                 status = "OK"
+            except PeerSilent:
+                status = "UNAVAILABLE"
+                raise bare_refusal(self.name, status) from None
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
                 raise error_from(self.name, error) from None
             finally:
                 call.cancel()
         finally:
-            if self.probe is not None:
-                self.probe.answered(waiting)
             _end(span, status)
+
+    async def _answer(self, method: Any, request: Any, **options: Any) -> Any:
+        if isinstance(request, AsyncIterator):
+            if self.probe is None:
+                return await call_client_stream(method, request, **options)
+            return await call_client_stream_probed(self.probe, method, request, **options)
+        if self.probe is None:
+            return await method(request, **options)
+        return await call_probed(self.probe, method, request, **options)
 
     def _span(self, method: Any) -> Span:
         name = method.path.lstrip("/")
@@ -133,9 +133,9 @@ async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[P
     """Open a channel to `target` and close it at the end of the block.
 
     `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
-    channel connects at the first call. A call fails at once if no replica accepts connections; it
-    is repeated only if its contract allows it. So is a call to a replica that has stopped
-    answering.
+    channel connects at the first call. A call fails at once if no replica accepts connections, and
+    soon if none answers. A call that broke, or whose replica is silent, is repeated on another
+    replica if its contract allows it.
     """
     channel = RenewableChannel(target, process.tls, peer_options(process.settings))
     probe = SilenceProbe(name, channel)
@@ -144,31 +144,6 @@ async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[P
     finally:
         await probe.close()
         await channel.close(None)
-
-
-async def _call_probed(
-    probe: SilenceProbe,
-    method: "grpc.aio.UnaryUnaryMultiCallable[Q, R]",
-    request: Q,
-    timeout: float,
-    metadata: tuple[tuple[str, str], ...],
-) -> R:
-    """Make the call. If its replica turns out to be silent, make it again elsewhere."""
-    path: str = method.path  # type: ignore[attr-defined]  # A `Method`.
-    give_up = monotonic_seconds() + timeout
-    while True:
-        call = method(request, timeout=timeout, metadata=metadata)
-        waiting = WaitingCall(call.cancel if path in repeatable_paths() else None)
-        probe.waits(waiting)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            timeout = give_up - monotonic_seconds()
-            if not waiting.was_left or (task is not None and task.cancelling()) or timeout <= 0:
-                raise
-        finally:
-            probe.answered(waiting)
 
 
 def _shrunk(timeout_seconds: float) -> float:

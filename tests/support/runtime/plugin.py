@@ -22,6 +22,8 @@ class Plugin(pb_grpc.HookHandlerServiceServicer):
 
     behavior: Behavior = allow
     seen: list[Any] = field(default_factory=list)
+    observed: int = 0
+    """Number of calls of HandleObservedEvent."""
 
     async def HandleBeforeSpawn(self, request: Any, context: Any) -> Any:
         self.seen.append(request)
@@ -31,6 +33,7 @@ class Plugin(pb_grpc.HookHandlerServiceServicer):
         raise NotImplementedError
 
     async def HandleObservedEvent(self, request: Any, context: Any) -> Any:
+        self.observed += 1
         return await self.behavior(request, context)
 
 

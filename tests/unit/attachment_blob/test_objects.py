@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
+from aiohttp import ClientSession
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import S3Calls
 from spawnmesh_attachment_blob.clients.s3_puts import ObjectPuts
+from spawnmesh_attachment_blob.clients.s3_silence import S3Silence
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 
 
@@ -42,8 +44,10 @@ class SlowBuckets:
 
 async def test_an_object_that_arrives_after_a_cancellation_is_closed() -> None:
     buckets = SlowBuckets()
+    async with ClientSession() as session:
+        silence = S3Silence(session, "http://unused")
     with ThreadPoolExecutor(1) as threads:
-        objects = ObjectStore(cast(TenantBuckets, buckets), S3Calls(threads, cast(ObjectPuts, None)))
+        objects = ObjectStore(cast(TenantBuckets, buckets), S3Calls(threads, cast(ObjectPuts, None), silence))
 
         async def read() -> None:
             async with objects.open("acme", "key"):

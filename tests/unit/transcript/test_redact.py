@@ -75,6 +75,14 @@ def test_example_case(case: dict[str, Any], name_from: str) -> None:
         {"draft": json.dumps(json.dumps(_attachments()))[:-1]},
         {"draft": json.dumps(_attachments())[:-1].replace("attachments", r"\u0061ttachments")},
         {"draft": str(_attachments())},
+        {"attachments": [{"name": "a", "bytes": SECRET}]},
+        {"attachments": {"name": "a", "size": SECRET}},
+        {"attachments": [{"name": "a", "note": SECRET}]},
+        {"files": [{"name": "a", "content": SECRET}]},
+        {"files": {"a.txt": SECRET}},
+        {"file": SECRET, "task": "do it"},
+        {"content": SECRET},
+        [SECRET],
     ],
     ids=str,
 )
@@ -99,6 +107,9 @@ def test_content_is_nowhere_in_the_stored_block(arguments: Any, key: str) -> Non
         "SPAWN_SESSION",
         "\tspawn_session",
         "ſpawn_session",
+        "mcp__mesh__sessions_spawn",
+        "mesh.spawn_session",
+        "functions.mesh__Sessions_Spawn",
     ],
 )
 def test_both_tool_names_are_spawn_calls(name: str) -> None:
@@ -134,8 +145,8 @@ def test_every_occurrence_of_a_repeated_key_is_redacted() -> None:
 
 def test_everything_else_stays_byte_for_byte() -> None:
     block = (
-        '{ "type":"toolUse" ,"name":" sessions_spawn ","input":{"n":1.50e+2,"big":12345678901234567890,"e":"\\u00e9\\/",'
-        '"attachments":[ {"name":"a","tags":["x","y"],"size":3,"content" : "%s","note":"kept"} ],"task":"t" },"extra":{"a":[ ]} }'
+        '{ "type":"toolUse" ,"name":" sessions_spawn ","input":{"n":1.50e+2,"big":12345678901234567890,"label":"\\u00e9\\/",'
+        '"attachments":[ {"name":"a","tags":[ ],"size":3,"content" : "%s","type":"text"} ],"task":"t" },"extra":{"a":[ ]} }'
     )
     stored = redact_block("sessions_spawn", block % SECRET)
     marker = json.dumps(_marker(SECRET.encode()), separators=(",", ":"))
@@ -153,12 +164,11 @@ def test_a_string_around_the_arguments_stays_a_string() -> None:
     "arguments",
     [
         {"task": "read the attachments", "attachments": []},
-        {"task": "content", "content": "a prompt, not a file"},
+        {"task": "content", "runTimeoutSeconds": 60, "attachAs": {"mountPath": "in"}},
         {"attachments": None},
         {"attachments": [{"name": "a", "content": None}]},
         '{"task": "x"}',
         "",
-        "[1, 2]",
     ],
     ids=str,
 )
@@ -224,6 +234,15 @@ def test_a_marker_never_becomes_a_file(attachments: Any) -> None:
     assert refused.value.reason is Reason.ATTACHMENT_CONTENT_IS_MARKER
 
 
+@pytest.mark.parametrize("content", [[83, 69, 67], {"bytes": [83, 69, 67]}, int("7" * 40)], ids=str)
+def test_content_as_numbers_is_replaced(content: Any) -> None:
+    block = json.dumps({"input": {"task": "t", "timeout": 60, "file": content}})
+    stored = json.loads(redact_block("sessions_spawn", block))["input"]
+    assert (stored["task"], stored["timeout"]) == ("t", 60)
+    assert "$redacted" in json.dumps(stored["file"])
+    assert "83" not in json.dumps(stored["file"]).replace(_marker(b"[83, 69, 67]")["sha256"], "")
+
+
 def test_content_that_mentions_markers_is_not_a_marker() -> None:
     block = {
         "arguments": {"attachments": [{"content": 'see {"$redacted": 1}'}, {"content": '["$redacted"]'}]}
@@ -282,6 +301,7 @@ def test_content_is_removed_from_any_wrapping(junk: Any, wrappings: list[str], k
         {"a": {"tool": " Spawn_Session", "input": json.dumps(_attachments())}},
         [{"recipient_name": "functions.sessions_spawn", "parameters": _attachments()}],
         [{"function": "sessions_spawn", "arguments": json.dumps(_attachments())}],
+        [{"tool": "sessions_spawn", "task": "do it", "files": [{"content": SECRET}]}],
     ],
     ids=str,
 )

@@ -10,6 +10,7 @@ from spawnmesh_devstack.failures import StackError
 
 REMARKS = frozenset({"case", "why", "note", "when"})
 """Members of `given` that are remarks for people and have no effect."""
+_MEMBERS = {"id", "given", "expect", *REMARKS}
 
 
 class BadCase(Exception):
@@ -18,11 +19,14 @@ class BadCase(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. Its parts are unchecked JSON values."""
+    """One case. Its parts are unchecked JSON values. `unknown` are the members of the case that no
+    area knows.
+    """
 
     case_id: str
     given: Any
     expect: Any
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,12 @@ def read_cases(file: Path) -> list[Case]:
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         raise StackError(f"{file} holds no list of cases")
     return [
-        Case(str(item.get("id", f"#{place}")), item.get("given"), item.get("expect"))
+        Case(
+            str(item.get("id", f"#{place}")),
+            item.get("given"),
+            item.get("expect"),
+            tuple(sorted(set(item) - _MEMBERS)),
+        )
         for place, item in enumerate(listed, start=1)
     ]
 

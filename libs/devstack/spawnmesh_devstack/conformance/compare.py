@@ -11,7 +11,8 @@ _SHOWN_CHARS = 600
 
 def difference(expect: Any, came: Mapping[str, Any]) -> str:
     """Return an empty string if the outcome has every member of the expectation, also inside of
-    objects; otherwise both, as text. The outcome may have more members.
+    objects; otherwise both, as text. The outcome may have more members. A member `<name>_in` lists
+    the values of which `<name>` must have one.
 
     Raises BadCase for an empty expectation.
     """
@@ -32,9 +33,14 @@ def shown(value: Any) -> str:
 
 def _holds(expected: Any, came: Any) -> bool:
     if isinstance(expected, dict):
-        return isinstance(came, Mapping) and all(
-            key in came and _holds(expected[key], came[key]) for key in expected
-        )
+        return isinstance(came, Mapping) and all(_has(came, key, expected[key]) for key in expected)
     if isinstance(expected, list):
         return isinstance(came, list) and len(expected) == len(came) and all(map(_holds, expected, came))
     return type(expected) is type(came) and bool(expected == came)
+
+
+def _has(came: Mapping[str, Any], key: str, expected: Any) -> bool:
+    if key in came:
+        return _holds(expected, came[key])
+    name = key.removesuffix("_in")
+    return isinstance(expected, list) and name in came and any(_holds(one, came[name]) for one in expected)

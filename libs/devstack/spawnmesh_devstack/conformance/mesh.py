@@ -1,5 +1,7 @@
-"""Access to a running mesh with the key of the session service: as that service, and as runs for
-which it signs.
+"""Access to a running mesh.
+
+With its signing keys, calls are made as the session service, its runs and its clients; else with
+one token.
 """
 
 import json
@@ -17,6 +19,7 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import load_settings
 from spawnmesh_runtime.tokens import TokenMinter
 
+from spawnmesh_devstack.conformance.cases import BadCase
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import SERVICES
 
@@ -34,32 +37,61 @@ class RunOfReplay:
 
 
 @dataclass(frozen=True, slots=True)
+class Signers:
+    """The keys of a mesh: of its session service, and for its clients."""
+
+    session: TokenMinter
+    clients: TokenMinter
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where the services of a mesh are, by kebab id, and the keys or the token for calls."""
+
+    targets: Mapping[str, str]
+    keys: Path | None = None
+    token: str = ""
+
+
+class _Peers(dict[str, Peer]):
+    def __missing__(self, name: str) -> Peer:
+        raise BadCase(f"no target of {name} was given")
+
+
+@dataclass(frozen=True, slots=True)
 class MeshAccess:
-    """All services of a mesh, by kebab id. Make calls inside `as_session`, `as_run` or
-    `as_client`.
+    """The services of a mesh, by kebab id. Make calls inside `as_session`, `as_run` or
+    `as_client`. If there are no `signers`, all of them use `token`.
     """
 
     peers: Mapping[str, Peer]
-    minter: TokenMinter
-    clients: TokenMinter
+    signers: Signers | None
+    token: str = ""
 
     @contextmanager
     def as_session(self, tenant_id: str) -> Iterator[None]:
         """Make the calls in the block as the session service, for the tenant."""
-        with impersonate(tenant_id):
+        with impersonate(tenant_id) if self.signers else use_token(self.token):
             yield
 
     @contextmanager
     def as_run(self, run: RunOfReplay) -> Iterator[None]:
         """Make the calls in the block as the run."""
-        token = self.minter.run_token(run.tenant_id, run.session_id, run.run_id, run.epoch, _RUN_SECONDS)
+        token = self.token
+        if self.signers:
+            token = self.signers.session.run_token(
+                run.tenant_id, run.session_id, run.run_id, run.epoch, _RUN_SECONDS
+            )
         with use_token(token):
             yield
 
     @contextmanager
     def as_client(self, tenant_id: str) -> Iterator[None]:
         """Make the calls in the block as a client of the tenant."""
-        with use_token(self.clients.client_token(tenant_id, "conformance", _RUN_SECONDS)):
+        token = self.token
+        if self.signers:
+            token = self.signers.clients.client_token(tenant_id, "conformance", _RUN_SECONDS)
+        with use_token(token):
             yield
 
 
@@ -68,15 +100,13 @@ def new_run(tenant_id: str) -> RunOfReplay:
     return RunOfReplay(tenant_id, new_id(IdKind.SESSION), new_id(IdKind.RUN), epoch=1)
 
 
-def find_endpoints(data_dir: Path) -> tuple[Mapping[str, str], Path]:
-    """Return each service's target and the directory of keys, from the `mesh.json` of a running
-    mesh. Raises StackError.
-    """
+def find_deployment(data_dir: Path) -> Deployment:
+    """Return the mesh that runs on the directory, from its `mesh.json`. Raises StackError."""
     file = data_dir / "mesh.json"
     try:
         found = json.loads(file.read_bytes())
         targets = {name: str(found["targets"][name]) for name in SERVICES}
-        return targets, data_dir / found["keys"]
+        return Deployment(targets, data_dir / found["keys"])
     except OSError:
         raise StackError(f"no mesh is running on {data_dir}") from None
     except (ValueError, KeyError, TypeError):
@@ -84,22 +114,29 @@ def find_endpoints(data_dir: Path) -> tuple[Mapping[str, str], Path]:
 
 
 @asynccontextmanager
-async def open_mesh_access(targets: Mapping[str, str], keys: Path) -> AsyncIterator[MeshAccess]:
-    """Open channels to the targets for the block. Raises StackError if the needed keys are
-    missing.
-    """
-    settings = load_settings(ClientSettings)
+async def open_mesh_access(deployment: Deployment) -> AsyncIterator[MeshAccess]:
+    """Open channels to the services for the block. Raises StackError if the keys cannot be read."""
+    signers = None if deployment.keys is None else _signers_of(deployment.keys)
+    process = Process(
+        "conformance",
+        load_settings(ClientSettings),
+        signers.session if signers else None,
+        verifier=None,
+        tracer=trace.get_tracer("spawnmesh"),
+    )
+    async with AsyncExitStack() as exits:
+        peers = _Peers()
+        for name, target in deployment.targets.items():
+            peers[name] = await exits.enter_async_context(open_peer(process, name, target))
+        yield MeshAccess(peers, signers, deployment.token)
+
+
+def _signers_of(keys: Path) -> Signers:
     try:
-        minter = TokenMinter("session", keys / "session.pem")
-        clients = TokenMinter("client", keys / "client.pem")
+        return Signers(
+            TokenMinter("session", keys / "session.pem"), TokenMinter("client", keys / "client.pem")
+        )
     except (OSError, ValueError, TypeError):
         raise StackError(
             "the keys of that mesh cannot be read; the replay acts as its session service and its clients"
         ) from None
-    process = Process("conformance", settings, minter, verifier=None, tracer=trace.get_tracer("spawnmesh"))
-    async with AsyncExitStack() as exits:
-        peers = {
-            name: await exits.enter_async_context(open_peer(process, name, target))
-            for name, target in targets.items()
-        }
-        yield MeshAccess(peers, minter, clients)

@@ -1,18 +1,22 @@
-"""Replay a file of cases and report the result."""
+"""Replay files of cases and report the result."""
 
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_devstack.conformance.areas import AREAS
 from spawnmesh_devstack.conformance.cases import BadCase, Case, CaseResult, read_cases
-from spawnmesh_devstack.conformance.mesh import MeshAccess, find_endpoints, open_mesh_access
+from spawnmesh_devstack.conformance.mesh import Deployment, MeshAccess, open_mesh_access
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.stack import open_stack
+
+ALL = "all"
+"""In place of an area: every area that has a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +43,32 @@ class Replayed:
         return [*lines, f"{len(self.verdicts) - self.failed_count} passed, {self.failed_count} failed"]
 
 
-async def replay_file(
-    area: str, file: Path, *, mesh_dir: Path | None = None, report: Callable[[str], None]
-) -> Replayed:
-    """Replay the file through the mesh that runs on the directory; without a directory, through a
-    mesh that is started for it.
+async def replay_files(
+    area: str, place: Path, *, deployment: Deployment | None, report: Callable[[str], None]
+) -> dict[str, Replayed]:
+    """Replay the file of the area; for `all`, each `<area>.json` in the directory `place`.
 
-    Raises StackError for an unknown area, a file without cases, and a mesh that is not running.
+    Without a deployment, a mesh is started for it. Return what became of each area. Raises
+    StackError for an unknown area, a file without cases, and a mesh that is not running.
     """
-    if area not in AREAS:
-        raise StackError(f"there is no area {area!a}; there are {', '.join(sorted(AREAS))}")
-    cases = read_cases(file)
-    async with _mesh(mesh_dir, report) as mesh:
-        return await replay_cases(lambda case: AREAS[area](mesh, case), cases)
+    cases = {name: read_cases(file) for name, file in _files_of(area, place).items()}
+    replayed = {}
+    async with _mesh(deployment, report) as mesh:
+        for name, listed in cases.items():
+            replayed[name] = await replay_cases(partial(AREAS[name], mesh), listed)
+    return replayed
+
+
+def _files_of(area: str, place: Path) -> dict[str, Path]:
+    if area == ALL:
+        files = {file.stem: file for file in sorted(place.glob("*.json"))}
+        if not files:
+            raise StackError(f"{place} holds no <area>.json")
+    else:
+        files = {area: place}
+    if unknown := sorted(set(files) - set(AREAS)):
+        raise StackError(f"there is no area {unknown[0]!a}; there are {', '.join(sorted(AREAS))}")
+    return files
 
 
 async def replay_cases(replay: Callable[[Case], Awaitable[CaseResult]], cases: Sequence[Case]) -> Replayed:
@@ -62,21 +79,24 @@ async def replay_cases(replay: Callable[[Case], Awaitable[CaseResult]], cases: S
 
 
 @asynccontextmanager
-async def _mesh(mesh_dir: Path | None, report: Callable[[str], None]) -> AsyncIterator[MeshAccess]:
-    if mesh_dir is not None:
-        targets, keys = find_endpoints(mesh_dir)
-        async with open_mesh_access(targets, keys) as mesh:
+async def _mesh(deployment: Deployment | None, report: Callable[[str], None]) -> AsyncIterator[MeshAccess]:
+    if deployment is not None:
+        async with open_mesh_access(deployment) as mesh:
             yield mesh
         return
     with tempfile.TemporaryDirectory(prefix="spawnmesh-conformance-") as home:
         async with (
             open_stack(Path(home) / "mesh", report, runner_count=0) as stack,
-            open_mesh_access(stack.targets, stack.keys) as mesh,
+            open_mesh_access(Deployment(stack.targets, stack.keys)) as mesh,
         ):
             yield mesh
 
 
 async def _verdict(replay: Callable[[Case], Awaitable[CaseResult]], case: Case) -> CaseResult:
+    if case.unknown:
+        return CaseResult(
+            f"not replayed: the case has what the replay does not know: {_printable(', '.join(case.unknown))}"
+        )
     try:
         return await replay(case)
     except BadCase as error:

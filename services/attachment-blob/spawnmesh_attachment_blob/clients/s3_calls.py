@@ -12,6 +12,7 @@ from minio.credentials.credentials import Credentials
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_core.errors import MeshError, unavailable
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.clients.s3_puts import (
@@ -19,9 +20,11 @@ from spawnmesh_attachment_blob.clients.s3_puts import (
     ObjectPuts,
     Put,
     SignedPut,
+    base_url,
+    http_session,
     is_never_sent,
-    open_puts,
 )
+from spawnmesh_attachment_blob.clients.s3_silence import S3Silence, S3Silent, open_silence
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 P = ParamSpec("P")
@@ -85,11 +88,15 @@ def http_pool(settings: AttachmentBlobSettings) -> urllib3.PoolManager:
 
 
 class S3Calls:
-    """Runs calls in the executor's threads. Calls beyond the number of threads wait."""
+    """Runs calls in the executor's threads. Calls beyond the number of threads wait.
 
-    def __init__(self, executor: ThreadPoolExecutor, puts: ObjectPuts) -> None:
+    While S3 is silent, calls are refused at once.
+    """
+
+    def __init__(self, executor: ThreadPoolExecutor, puts: ObjectPuts, silence: S3Silence) -> None:
         self._executor = executor
         self._puts = puts
+        self._silence = silence
 
     def seconds_for(self, size_bytes: int) -> float:
         """Return the timeout for a transfer of this size, in either direction."""
@@ -102,9 +109,13 @@ class S3Calls:
         """
         try:
             return await shield_until_done(self._in_thread(lambda: function(*args, **kwargs)))
+        except S3Silent:
+            raise S3Failed(never_sent=True) from None
         except S3_FAILURES as error:
             code = str(getattr(error, "code", ""))
             log.warning("s3_call_failed", error=type(error).__name__, code=code)
+            if _is_timeout(error):
+                self._silence.timed_out()
             raise S3Failed(never_sent=_never_sent(error), code=code) from None
 
     def sign(self, put: Put, credentials: Credentials) -> SignedPut:
@@ -119,12 +130,20 @@ class S3Calls:
         """
         try:
             await self._puts.put(signed)
+        except S3Silent:
+            raise S3Failed(never_sent=True) from None
         except PUT_FAILURES as error:
             log.warning("s3_call_failed", error=type(error).__name__, code=getattr(error, "code", ""))
+            if isinstance(error, TimeoutError):
+                self._silence.timed_out()
             raise S3Failed(never_sent=is_never_sent(error)) from None
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        def checked() -> T:
+            self._silence.check()
+            return function()
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, checked)
 
 
 def _never_sent(error: BaseException) -> bool:
@@ -133,12 +152,20 @@ def _never_sent(error: BaseException) -> bool:
     )
 
 
+def _is_timeout(error: BaseException) -> bool:
+    reason = error.reason if isinstance(error, MaxRetryError) else error
+    return isinstance(reason, TimeoutError | HTTPTimeoutError)
+
+
 @asynccontextmanager
 async def open_s3_calls(settings: AttachmentBlobSettings) -> AsyncIterator[S3Calls]:
     """Open the threads and the HTTP session; close them when the block ends."""
     executor = ThreadPoolExecutor(settings.s3_max_threads, thread_name_prefix="s3")
     try:
-        async with open_puts(settings) as puts:
-            yield S3Calls(executor, puts)
+        async with (
+            http_session(settings) as session,
+            open_silence(session, base_url(settings)) as silence,
+        ):
+            yield S3Calls(executor, ObjectPuts(session, settings, silence), silence)
     finally:
         await asyncio.to_thread(executor.shutdown)

@@ -9,8 +9,6 @@ without a thread. A request can be signed before it is sent.
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -22,6 +20,7 @@ from minio.time import to_amz_date, utcnow
 from multidict import CIMultiDict
 from yarl import URL
 
+from spawnmesh_attachment_blob.clients.s3_silence import S3Silence
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 CREDENTIALS_REFUSED = (
@@ -82,20 +81,26 @@ class SignedPut:
 class ObjectPuts:
     """Sends at most `s3_max_threads` puts at a time; other puts wait."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: AttachmentBlobSettings) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, settings: AttachmentBlobSettings, silence: S3Silence
+    ) -> None:
         self._session = session
-        self._base = f"{'https' if settings.s3_secure else 'http'}://{settings.s3_endpoint}"
+        self._silence = silence
+        self._base = base_url(settings)
         self._host = settings.s3_endpoint
         self._region = settings.s3_region
         self._base_seconds = settings.s3_connect_timeout_seconds + settings.s3_read_timeout_seconds
         self._limiter = asyncio.Semaphore(settings.s3_max_threads)
 
     async def put(self, signed: SignedPut) -> None:
-        """Put the object. It is durable on return. Raises CredentialsRefused and PUT_FAILURES.
+        """Put the object. It is durable on return.
+
+        Raises CredentialsRefused, S3Silent and PUT_FAILURES.
 
         Retries once if no connection was established.
         """
         async with self._limiter:
+            self._silence.check()
             try:
                 await self._send(signed)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
@@ -151,16 +156,21 @@ class ObjectPuts:
         )
 
 
-@asynccontextmanager
-async def open_puts(settings: AttachmentBlobSettings) -> AsyncIterator[ObjectPuts]:
-    """Open an HTTP session that keeps connections alive; close it when the block ends."""
+def base_url(settings: AttachmentBlobSettings) -> str:
+    """Return the URL of the S3 server."""
+    return f"{'https' if settings.s3_secure else 'http'}://{settings.s3_endpoint}"
+
+
+def http_session(settings: AttachmentBlobSettings) -> aiohttp.ClientSession:
+    """Return a session for S3 that keeps connections alive."""
     timeout = aiohttp.ClientTimeout(
         total=None,
         sock_connect=settings.s3_connect_timeout_seconds,
         sock_read=settings.s3_read_timeout_seconds,
     )
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-    async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
-    ) as session:
-        yield ObjectPuts(session, settings)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        timeout=timeout,
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.redaction_marker import is_marker_content
 
 from spawnmesh_attachment_blob.domain import (
     AttachmentLimits,
@@ -15,7 +16,6 @@ from spawnmesh_attachment_blob.domain import (
 )
 from spawnmesh_attachment_blob.domain.errors import content_is_marker, items_refused
 from spawnmesh_attachment_blob.domain.items import StoredFile
-from spawnmesh_attachment_blob.domain.marker import is_redaction_marker
 
 # Validation of so many characters takes about as long as starting and joining a thread.
 _INLINE_CHARS = 64 * 1024
@@ -41,7 +41,7 @@ def _validate(
     except AttachmentRefused as refused:
         raise _error_of(items, refused) from None
     for index, file in enumerate(files):
-        if is_redaction_marker(file.data):
+        if is_marker_content(file.data):
             raise content_is_marker(index)
     return files
 
@@ -53,6 +53,6 @@ def _error_of(items: Sequence[InlineItem], refused: AttachmentRefused) -> MeshEr
     """
     index = refused.facts.get("index")
     is_not_base64 = refused.reason is AttachmentReason.INVALID_BASE64_OR_TOO_LARGE
-    if is_not_base64 and isinstance(index, int) and is_redaction_marker(items[index].content):
+    if is_not_base64 and isinstance(index, int) and is_marker_content(items[index].content):
         return content_is_marker(index)
     return items_refused(refused)

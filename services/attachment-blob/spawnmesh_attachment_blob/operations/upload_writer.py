@@ -10,13 +10,13 @@ from typing import NoReturn
 import structlog
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.redaction_marker import is_marker_content
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob.clients.multiparts import Multiparts, PartsLost
 from spawnmesh_attachment_blob.clients.objects import ObjectMissing, ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import S3Failed
 from spawnmesh_attachment_blob.domain.errors import content_is_marker
-from spawnmesh_attachment_blob.domain.marker import is_redaction_marker
 from spawnmesh_attachment_blob.domain.part_buffer import PartBuffer
 from spawnmesh_attachment_blob.domain.uploads import (
     PART_BYTES,
@@ -193,7 +193,7 @@ class UploadWriter:
             self._digest.update(self._filling.view)
         if self._digest.hexdigest() != spec.sha256:
             await self._discard(hash_differs(spec.upload_id))
-        if spec.size_bytes <= _MARKER_BYTES and is_redaction_marker(bytes(self._filling.view)):
+        if spec.size_bytes <= _MARKER_BYTES and is_marker_content(bytes(self._filling.view)):
             await self._discard(content_is_marker(0))
         return True
 

@@ -55,7 +55,8 @@ for update;
 -- delete it waits, and then sees the reference that this one adds. If a session is given, it finds
 -- only bytes that the session's runs can read in a set, or have in an upload that they finished.
 -- The ranges with `order by` leave the planner only the named index. Ids of sets sort before 'b'
--- in every collation; a session may have many payloads behind it. Uploads cost at most the
+-- in every collation; a session may have many payloads behind it. `coalesce` keeps set_files from
+-- being read by hash: many sets may have the same bytes. Uploads cost at most the
 -- tenant's quota, as in count_uploads. Index: blobs_pkey, sets_session_idx, set_files_pkey,
 -- uploads_sha256_idx.
 select b.sha256
@@ -71,7 +72,7 @@ where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
                 and (
                     select true from set_files f
                     where f.tenant_id = s.tenant_id and f.set_id between s.set_id and s.set_id
-                        and f.sha256 = %(sha256)s
+                        and coalesce(f.sha256, '') = %(sha256)s
                     order by f.set_id, f.position
                     limit 1
                 )

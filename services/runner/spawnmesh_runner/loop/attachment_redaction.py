@@ -1,9 +1,13 @@
 """Redaction of files in tool calls: for plugins, and for answers that repeat a redaction marker."""
 
+import json
 from collections.abc import Container, Iterator
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.json_text import NotJson
+from spawnmesh_core.spawn_calls import is_spawn_tool
+from spawnmesh_core.spawn_redaction import redact_arguments
 
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.loop.messages import map_calls
@@ -24,20 +28,15 @@ _FILE_ARGUMENTS = set(SpawnAttachment.model_fields) - {"content"}
 
 
 def redact_files(tool_name: str, arguments: object) -> object:
-    """Return the arguments with a marker in place of each file's content.
-
-    In a call that spawns, the marker also replaces every argument that the tool does not know: it
-    may be a file in an unexpected place.
+    """Return the arguments as the transcript keeps them: in a call that spawns, a marker replaces
+    everything that is or may be a file's content.
     """
-    if tool_name == SESSIONS_SPAWN.name:
-        return _known_of_call(arguments, _REDACTED)
-    if not isinstance(arguments, dict) or not isinstance(arguments.get(_FILES), list):
+    if not is_spawn_tool(tool_name):
         return arguments
-    files = [
-        {**one, "content": _REDACTED} if isinstance(one, dict) and "content" in one else one
-        for one in arguments[_FILES]
-    ]
-    return {**arguments, _FILES: files}
+    try:
+        return json.loads(redact_arguments(json.dumps(arguments)))
+    except NotJson:  # The transcript has refused such a call.
+        return _REDACTED
 
 
 def restore_files(rewritten: dict[str, Any], arguments: object, shown: object) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_postgres.database import Database
 
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_blob_service, refused, text
+from tests.support.captured_logs import captured_warnings
 from tests.support.waiting import eventually
 
 
@@ -89,17 +90,22 @@ async def test_calls_to_a_silent_S3_time_out_and_do_not_block_calls_that_need_on
         for process in own_s3.processes:
             process.pause()
         try:
-            stages = [
-                asyncio.ensure_future(tenant.stage(text("a", set_id), set_id=set_id)) for set_id in set_ids
-            ]
-
-            await eventually(partial(_has_open_transaction, service.database, tenant.tenant_id))
-            for _ in range(10):  # If each stage had a connection, these calls would wait for a stage.
-                assert await tenant.get(kept.set_id) == kept
-            assert not any(stage.done() for stage in stages)
-            for result in await asyncio.gather(*stages, return_exceptions=True):
+            with captured_warnings() as logged:
+                stages = [
+                    asyncio.ensure_future(tenant.stage(text("a", set_id), set_id=set_id))
+                    for set_id in set_ids
+                ]
+                await eventually(partial(_has_open_transaction, service.database, tenant.tenant_id))
+                for _ in range(10):  # If each stage had a connection, these calls would wait for a stage.
+                    assert await tenant.get(kept.set_id) == kept
+                assert not any(stage.done() for stage in stages)
+                results = await asyncio.gather(*stages, return_exceptions=True)
+            assert "s3_call_failed" in {line["event"] for line in logged}
+            for result in results:
                 assert isinstance(result, MeshError)
                 assert result.reason is Reason.DEPENDENCY_UNAVAILABLE
+            await eventually(lambda: refused_unsent(tenant))
+            assert all([await refused_unsent(tenant) for _ in range(20)])
         finally:
             for process in own_s3.processes:
                 process.resume()
@@ -108,7 +114,22 @@ async def test_calls_to_a_silent_S3_time_out_and_do_not_block_calls_that_need_on
 
         async def is_collected() -> bool:
             """The result of those puts is unknown. S3 may execute some of them later."""
-            await tenant.collect()
+            try:
+                await tenant.collect()
+            except MeshError:  # S3 has not answered yet.
+                return False
             return await tenant.left() == (1, 1, 1)
 
         await eventually(is_collected)
+
+
+async def refused_unsent(tenant: Tenant) -> bool:
+    """Return whether a set is refused without a call of S3."""
+    return "s3_call_failed" not in await refusal_events(tenant)
+
+
+async def refusal_events(tenant: Tenant) -> set[str]:
+    """Stage a set, which is refused, and return the names of the events logged meanwhile."""
+    with captured_warnings() as logged, refused(Reason.DEPENDENCY_UNAVAILABLE, dependency="S3"):
+        await tenant.stage(text("a", new_set_id()))
+    return {line["event"] for line in logged}

@@ -150,12 +150,14 @@ async def test_StageSet__tenant_not_prepared(blobs: BlobService) -> None:
         text("a", '{"\\u0024redacted": "attachment"}'),
         base64("a", b64encode(MARKER.encode()).decode()),
         base64("a", MARKER),
+        text("a", "\ufeff" + MARKER),
+        text("a", json.dumps([json.dumps(MARKER)])),
     ],
-    ids=["text", "padded", "escaped", "base64", "instead-of-base64"],
+    ids=["text", "padded", "escaped", "base64", "instead-of-base64", "byte-order-mark", "listed-text"],
 )
 async def test_StageSet__content_is_marker(tenant: Tenant, item: attachment_pb2.InlineAttachment) -> None:
     with refused(Reason.ATTACHMENT_CONTENT_IS_MARKER, index="1"):
-        await tenant.stage(text("ok", '{"$redacted": "something else"}'), item)
+        await tenant.stage(text("ok", '{"redacted": "attachment"}'), item)
 
     assert await tenant.left() == (0, 0, 0)
 

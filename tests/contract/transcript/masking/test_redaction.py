@@ -82,4 +82,31 @@ async def test_AppendEntries__a_marker_never_comes_back_as_content(session: Sess
     stored = (await session.entries(after_seq=1))[0].body.message.content[0].tool_call
     with refused(Reason.ATTACHMENT_CONTENT_IS_MARKER):
         await session.append([_said(call_block("c2", stored.block_json, "sessions_spawn"))], claim=claim)
+    marker = json.dumps(json.loads(stored.block_json)["input"]["attachments"][0]["content"])
+    for content in ("\ufeff" + marker, json.dumps([json.dumps(marker)]), [json.loads(marker)]):
+        spawn = {"name": "sessions_spawn", "input": {"attachments": [{"name": "a", "content": content}]}}
+        with refused(Reason.ATTACHMENT_CONTENT_IS_MARKER):
+            await session.append([_said(call_block("c2", json.dumps(spawn), "sessions_spawn"))], claim=claim)
     assert (await session.page()).head.seq == 2
+
+
+@pytest.mark.parametrize("name", ["sessions_spawn", "mcp__mesh__sessions_spawn"])
+@pytest.mark.parametrize(
+    "misnamed",
+    [
+        {"attachments": [{"name": "a", "bytes": "SECRET-7f3a"}]},
+        {"files": [{"name": "a", "content": "SECRET-7f3a"}]},
+        {"files": {"a.txt": "SECRET-7f3a"}},
+        {"note": "SECRET-7f3a"},
+    ],
+    ids=str,
+)
+async def test_AppendEntries__files_in_unexpected_places_are_not_stored(
+    session: Session, name: str, misnamed: dict[str, object]
+) -> None:
+    claim = await session.acquire(1)
+    block = json.dumps({"type": "toolUse", "name": name, "input": {"task": "kept", **misnamed}})
+    await session.append([_said(call_block("c", block, name))], claim=claim)
+    stored = (await session.entries(after_seq=1))[0].body.message.content[0].tool_call
+    assert "SECRET" not in stored.block_json
+    assert json.loads(stored.block_json)["input"]["task"] == "kept"

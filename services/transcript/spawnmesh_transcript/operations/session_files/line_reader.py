@@ -17,10 +17,10 @@ from spawnmesh_core.json_text import (
     require_few_nodes,
 )
 from spawnmesh_core.secrets import mask_document
+from spawnmesh_core.spawn_calls import may_hold_spawn_call
 
 from spawnmesh_transcript.domain.line_parts import parts_of
 from spawnmesh_transcript.domain.redact import redact_line
-from spawnmesh_transcript.domain.spawn_calls import may_hold_spawn_call
 from spawnmesh_transcript.operations.session_files.line_bodies import entry_of
 from spawnmesh_transcript.operations.session_files.line_writer import line_bytes
 from spawnmesh_transcript.operations.session_files.source_lines import restore_line

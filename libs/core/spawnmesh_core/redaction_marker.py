@@ -6,7 +6,7 @@ import re
 from base64 import b64decode
 
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.json_text import Node, NodeBudget, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_core.json_text import List, Node, NodeBudget, NotJson, Object, Scalar, String, parse_json
 from spawnmesh_core.reasons import Reason
 
 MARKER_KEY = "$redacted"
@@ -57,35 +57,55 @@ def content_bytes(text: str, *, is_base64: bool) -> bytes:
     return raw
 
 
+def is_marker_content(content: str | bytes) -> bool:
+    """Return whether a file's content is a marker, whatever its other members are.
+
+    It may be in a JSON string, or alone in a list, and a byte order mark may precede it.
+    """
+    if isinstance(content, str):
+        content = content.encode("utf-8", "surrogatepass")
+    # Most content is large and not JSON, so search first. A key may be written with escapes.
+    if b"redacted" not in content and b"\\u" not in content:
+        return False
+    text = content.decode("utf-8", "replace")
+    while True:
+        try:
+            node = parse_json(text.removeprefix("\ufeff"), NodeBudget(_MAX_MARKER_NODES))
+        except NotJson:
+            return False
+        while isinstance(node, List) and len(node.items) == 1:
+            [node] = node.items
+        if not isinstance(node, String):
+            return isinstance(node, Object) and is_marker_object(node)
+        text = node.value
+
+
+def is_marker_object(node: Object) -> bool:
+    """Return whether the object has the key of a marker.
+
+    It may stand for a content, for one attachment or for all of them.
+    """
+    return any(key == MARKER_KEY for key, _ in node.members)
+
+
 def refuse_marker(content: bytes) -> None:
-    """Raise ATTACHMENT_CONTENT_IS_MARKER for content that is a marker, as JSON or as a JSON string
-    of one.
+    """Raise ATTACHMENT_CONTENT_IS_MARKER for content that is a marker.
 
     A marker that passed as content would become a file, and the agent would read our placeholder
     as its input.
     """
-    if b"redacted" not in content and b"\\u" not in content:
-        return
-    text = content.decode("utf-8", "replace")
-    while True:
-        try:
-            node = parse_json(text, NodeBudget(_MAX_MARKER_NODES))
-        except NotJson:
-            return
-        if not isinstance(node, String):
-            break
-        text = node.value
-    if isinstance(node, Object):
-        refuse_marker_object(node)
+    if is_marker_content(content):
+        raise _content_is_marker()
 
 
 def refuse_marker_object(node: Object) -> None:
-    """Raise ATTACHMENT_CONTENT_IS_MARKER for an object that is a marker.
+    """Raise ATTACHMENT_CONTENT_IS_MARKER for an object that is a marker."""
+    if is_marker_object(node):
+        raise _content_is_marker()
 
-    It may stand for the content, for one attachment or for all of them.
-    """
-    if any(key == MARKER_KEY for key, _ in node.members):
-        raise MeshError(
-            Reason.ATTACHMENT_CONTENT_IS_MARKER,
-            "an attachment's content is a redaction marker; hand over the content itself",
-        )
+
+def _content_is_marker() -> MeshError:
+    return MeshError(
+        Reason.ATTACHMENT_CONTENT_IS_MARKER,
+        "an attachment's content is a redaction marker; hand over the content itself",
+    )

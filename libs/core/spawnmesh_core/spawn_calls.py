@@ -1,11 +1,13 @@
-"""Recognize calls of the spawn tool, whose attachments are redacted."""
+"""Recognize calls of the spawn tool, and the arguments that may be kept and shown."""
 
 import re
 
 from spawnmesh_core.json_text import Object, String
 
 SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
-_NAMESPACE = "functions."  # Models put it before a name when they make several calls at once.
+# Models put `functions.` before a name when they make several calls at once, and clients put the
+# name of an MCP server before those of its tools, as in `mcp__mesh__sessions_spawn`.
+_NAMESPACES = re.compile(r"__|[./:]")
 _PUNCTUATION = re.compile(r"[\W_]+")
 _NAME_KEYS = frozenset({"name", "tool", "toolname", "function", "functionname", "recipientname"})
 ARGUMENT_KEYS = frozenset(
@@ -22,6 +24,40 @@ ARGUMENT_KEYS = frozenset(
         "rawinput",
     }
 )
+ATTACHMENT_KEYS = frozenset({"attachments", "attachment", "inlineattachments"})
+CALL_TEXTS = frozenset(
+    {
+        "task",
+        "label",
+        "agentid",
+        "model",
+        "thinking",
+        "mode",
+        "context",
+        "cleanup",
+        "runtime",
+        "requestid",
+        "mountpath",
+    }
+)
+"""The arguments of a spawn whose texts are kept, as `plain_key` writes them."""
+FILE_TEXTS = frozenset(
+    {
+        "name",
+        "filename",
+        "path",
+        "encoding",
+        "mimetype",
+        "contenttype",
+        "type",
+        "sha256",
+        "uploadid",
+        "id",
+        "label",
+        "description",
+    }
+)
+"""The members of an attachment whose texts are kept. Every other text may be its content."""
 
 
 def may_hold_spawn_call(text: str) -> bool:
@@ -34,7 +70,7 @@ def may_hold_spawn_call(text: str) -> bool:
 
 def is_spawn_tool(name: str) -> bool:
     """Return whether a tool name is that of the spawn tool, without case and namespace."""
-    return name.strip().casefold().removeprefix(_NAMESPACE) in SPAWN_TOOLS
+    return _NAMESPACES.split(name.strip().casefold())[-1] in SPAWN_TOOLS
 
 
 def names_spawn_tool(block: Object) -> bool:
@@ -55,6 +91,12 @@ def names_spawn_tool(block: Object) -> bool:
                 ):
                     return True
     return False
+
+
+def has_arguments(block: Object) -> bool:
+    """Return whether the block has arguments, itself or in an object that it wraps."""
+    wrapped = (node for _, node in block.members if isinstance(node, Object))
+    return any(plain_key(key) in ARGUMENT_KEYS for one in (block, *wrapped) for key, _ in one.members)
 
 
 def plain_key(key: str) -> str:

@@ -1,0 +1,150 @@
+"""A replica that keeps its connections open and does not answer is left."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import impersonate, use_token
+from spawnmesh_runtime.peers import Peer
+
+from tests.support.links import Link, open_link, to_address
+from tests.support.runtime.plugin import allow, spawn_request
+from tests.support.waiting import eventually
+
+# A call that nobody leaves ends after it, with another reason.
+TIMEOUT_SECONDS = 40
+
+EVENT = pb.HandleObservedEventRequest(
+    event=ObservedEvent(event_key="e", session_id="ses_1", session_end=SessionEndEvent())
+)
+READ = blob_pb.ReadFileRequest(set_id="att_" + "0" * 26, name="a.txt")
+
+Open = Callable[..., Awaitable[Any]]
+
+
+async def behind_links(stack: AsyncExitStack, serve: Open, count: int) -> list[tuple[Any, Link]]:
+    """Start replicas, each behind a link that can be held."""
+    replicas = [await serve(answer) for _ in range(count)]
+    return [
+        (served, await stack.enter_async_context(open_link(to_address(served.target)))) for served in replicas
+    ]
+
+
+async def answer(request: Any, context: Any) -> Any:
+    if isinstance(request, pb.HandleBeforeSpawnRequest):
+        return await allow(request, context)
+    return pb.HandleObservedEventResponse()
+
+
+def at_both(replicas: list[tuple[Any, Link]]) -> str:
+    return "ipv4:" + ",".join(link.target for _, link in replicas)
+
+
+async def observe(peer: Peer) -> None:
+    """Make a call that may be repeated."""
+    with impersonate("acme"):
+        await peer.unary(
+            HookHandlerServiceStub(peer.channel).HandleObservedEvent,
+            EVENT,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+
+
+async def judge(peer: Peer) -> None:
+    """Make a call that may not be repeated."""
+    with impersonate("acme"):
+        await peer.unary(
+            HookHandlerServiceStub(peer.channel).HandleBeforeSpawn,
+            spawn_request(),
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+
+
+async def read(peer: Peer) -> None:
+    method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
+    async for _ in peer.stream(method, READ, timeout_seconds=TIMEOUT_SECONDS):
+        pass
+
+
+async def upload(peer: Peer) -> None:
+    method: Any = blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile
+    await peer.unary(method, no_messages(), timeout_seconds=TIMEOUT_SECONDS)
+
+
+async def no_messages() -> AsyncIterator[blob_pb.UploadFileRequest]:
+    for message in ():
+        yield message
+
+
+async def test_calls_that_may_be_repeated_are_answered_by_the_other_replica(
+    serve: Open, peer_of: Any
+) -> None:
+    async with AsyncExitStack() as stack:
+        replicas = await behind_links(stack, serve, 2)
+        peer = await stack.enter_async_context(peer_of(at_both(replicas)))
+
+        async def both_were_asked() -> bool:
+            await observe(peer)
+            return all(served.plugin.observed for served, _ in replicas)
+
+        await eventually(both_were_asked)
+        (hung, held), (other, _) = replicas
+        seen = hung.plugin.observed
+        held.hold()
+        judgements = [asyncio.create_task(judge(peer)) for _ in range(4)]
+        await asyncio.gather(*(observe(peer) for _ in range(6)))
+        assert hung.plugin.observed == seen
+        assert other.plugin.observed >= 6
+        results = await asyncio.gather(*judgements, return_exceptions=True)
+        assert {getattr(result, "reason", None) for result in results} == {
+            None,
+            Reason.DEPENDENCY_UNAVAILABLE,
+        }
+
+
+async def test_every_call_is_refused_when_no_replica_answers(serve: Open, peer_of: Any, keys: Any) -> None:
+    async with AsyncExitStack() as stack:
+        [(served, link)] = await behind_links(stack, serve, 1)
+        peer = await stack.enter_async_context(peer_of(link.target))
+        stack.enter_context(use_token(keys.minter("client").client_token("acme", "ann", 60)))
+        await observe(peer)
+        link.hold()
+        calls = (observe(peer), judge(peer), read(peer), upload(peer))
+        for refusal in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(refusal, MeshError)
+            assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
+            assert refusal.facts == {"dependency": "plugin"}
+        link.heal()
+        assert await eventually(lambda: answered(peer))
+        assert served.plugin.observed >= 2
+
+
+async def answered(peer: Peer) -> bool:
+    try:
+        await observe(peer)
+    except MeshError:
+        return False
+    return True
+
+
+async def test_a_call_that_takes_long_is_waited_for(serve: Open, peer_of: Any) -> None:
+    """The service answers the probe's health checks, so nothing is repeated or refused."""
+    asked: list[Any] = []
+
+    async def think(request: Any, context: Any) -> pb.HandleObservedEventResponse:
+        asked.append(request)
+        await asyncio.sleep(5)
+        return pb.HandleObservedEventResponse()
+
+    served = await serve(think)
+    async with peer_of(served.target) as peer:
+        await observe(peer)
+    assert len(asked) == 1
