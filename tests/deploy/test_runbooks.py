@@ -17,7 +17,7 @@ def commands(page: Path, tool: str) -> Iterator[str]:
     for code in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
         yield from (line.strip() for line in code.splitlines() if line.strip().startswith(tool))
     for code in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
-        # the page warns of this one
+        # The page warns of that one.
         if code.startswith(f"{tool} ") and code != "kubectl logs deployment/session":
             yield code
 
