@@ -44,6 +44,10 @@ VALUES = {
         for failure in vars(call_failures).values()
         if isinstance(failure, call_failures.CallFailure)
     },
+    ("spawnmesh.transcript.verified_transcripts", "spawnmesh_transcript_verification_outcome"): {
+        "intact",
+        "mismatch",
+    },
     ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
     ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
     ("rpc.server.call.duration", "rpc_method"): {"Check", "Watch"}

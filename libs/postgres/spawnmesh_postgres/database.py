@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -12,6 +12,7 @@ from psycopg import AsyncClientCursor, AsyncConnection
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyDown, DependencyFault, DependencyWatch
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
@@ -39,6 +40,9 @@ _ROLLBACK_SECONDS = 1.0
 
 # A server that answers makes a connection in milliseconds. The pool itself waits longer.
 _CONNECT_WAIT_SECONDS = 1.5
+
+# A server that answers does so in milliseconds.
+_CHECK_SECONDS = 2.0
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -118,7 +122,7 @@ class Database:
         finally:
             await self._release(connection)
 
-    async def _acquire(self) -> Connection:
+    async def _acquire(self, *, is_probe: bool = False) -> Connection:
         requested = perf_counter()
         # While none is in use, none will be returned: then a caller waits only for one to be made.
         wait_seconds = self._pool.timeout if self._in_use else min(self._pool.timeout, _CONNECT_WAIT_SECONDS)
@@ -127,7 +131,8 @@ class Database:
                 await connection.close()
                 await self._pool.putconn(connection)  # The pool replaces it.
         except PoolTimeout as error:
-            self._metrics.timed_out()
+            if not is_probe:
+                self._metrics.timed_out()
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
@@ -284,9 +289,30 @@ class Database:
             await connection.execute(_NOTIFY, {"channel": channel, "payloads": list(payloads)})
 
     async def check(self) -> None:
-        """Raise an error if no connection answers."""
-        async with self._connection() as connection:
-            await connection.execute("select 1")
+        """Raise DependencyDown if the server does not answer or accepts no writes.
+
+        While every connection is in use it returns at once: a probe takes none from a request.
+        """
+        if self.in_use >= self._pool.max_size:
+            return
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                is_read_only = await self._is_read_only()
+        except (psycopg.OperationalError, PoolTimeout):
+            raise DependencyDown(DependencyFault.UNREACHABLE) from None
+        if is_read_only:
+            raise DependencyDown(DependencyFault.READ_ONLY)
+
+    async def _is_read_only(self) -> bool:
+        connection = await self._acquire(is_probe=True)  # The metrics count requests that waited.
+        try:
+            row = await (await connection.execute("show transaction_read_only")).fetchone()
+            is_read_only = row == {"transaction_read_only": "on"}
+            if is_read_only:
+                await connection.close()  # As in `_connection`.
+            return is_read_only
+        finally:
+            await self._release(connection)
 
 
 async def _configure(connection: Connection) -> None:
@@ -303,6 +329,7 @@ async def open_database(
     statement_timeout_seconds: float = 30.0,
     pooled: bool = False,
     meter: Meter = _NO_METER,
+    dependencies: DependencyWatch | None = None,
 ) -> AsyncIterator[Database]:
     """Open the pool, with a timeout for each statement.
 
@@ -310,7 +337,7 @@ async def open_database(
     psycopg_pool.PoolTimeout. Opening does not wait for the server: a process starts while its
     database is down, and answers UNAVAILABLE, within two seconds, until it is up. `pooled` is for
     a DSN through a pooler in transaction mode: the pool keeps no state on connections, and the role
-    sets the timeouts.
+    sets the timeouts. The server is one of the `dependencies` during the block.
     """
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
@@ -339,8 +366,11 @@ async def open_database(
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)
     await pool.open(wait=False)
+    database = Database(pool, metrics)
+    watching = nullcontext() if dependencies is None else dependencies.watching(POSTGRESQL, database.check)
     try:
-        yield Database(pool, metrics)
+        with watching:
+            yield database
     finally:
         await pool.close(timeout=5.0)
 

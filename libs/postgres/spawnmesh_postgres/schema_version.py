@@ -118,7 +118,7 @@ async def schema_status(database: Database, *, package: str) -> SchemaStatus:
     except errors.UndefinedTable:
         rows = []
     except (psycopg.OperationalError, PoolTimeout):
-        return _unknown(known)
+        return unknown_schema(package)
     found = compare_schema(
         known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows}
     )
@@ -136,6 +136,11 @@ async def _status_by(dsn: str, known: tuple[MigrationFile, ...]) -> SchemaStatus
     except psycopg.OperationalError:
         return _unknown(known)
     return compare_schema(known, {row[0]: Applied(row[1], row[2]) for row in rows})
+
+
+def unknown_schema(package: str) -> SchemaStatus:
+    """Return the status of the package's schema if the database does not answer."""
+    return _unknown(migration_files(package))
 
 
 def _unknown(known: tuple[MigrationFile, ...]) -> SchemaStatus:

@@ -62,6 +62,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=process.metrics.meter,
+                dependencies=process.dependencies,
             )
         )
         listener_url = settings.database_direct_url or settings.database_url
@@ -114,7 +115,13 @@ async def open_service(
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_TenantHookServiceServicer_to_server(TenantHookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
-        add_deployment(server, shared.database, "hook", workers=["hook-worker"])
+        add_deployment(
+            server,
+            shared.database,
+            "hook",
+            workers=["hook-worker"],
+            dependencies=process.dependencies,
+        )
         yield server
 
 

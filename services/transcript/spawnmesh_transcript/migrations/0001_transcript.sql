@@ -54,6 +54,12 @@ create table tenants (
     -- Otherwise 0.
     purged_version           bigint      not null default 0,
     work_time                timestamptz, -- When a worker last claimed the tenant.
+    -- Where a worker continues to verify: in this transcript behind verified_seq, or behind this
+    -- transcript if verified_seq is 0.
+    verified_session_id      text        not null default '',
+    verified_incarnation     text        not null default '',
+    verified_seq             bigint      not null default 0,
+    verified_chain_hash      bytea       not null default ''::bytea,
     primary key (tenant_id)
 );
 
@@ -78,7 +84,7 @@ create table transcripts (
     incarnation            text        not null, -- New with each creation of the same session.
     forked_from_session_id text        not null, -- Empty if the transcript is no fork.
     parent_session_id      text        not null default '', -- A deleted row keeps it for its children.
-    -- The head: the newest entry, and the hash over the bodies of all entries.
+    -- The head: the newest entry, and its chain hash.
     seq                    bigint      not null default 0,
     chain_hash             bytea       not null default ''::bytea,
     newest_entry_id        text        not null default '',
@@ -128,7 +134,10 @@ create table entries (
     writer_service   text        not null,
     writer_client    text        not null,
     create_time      timestamptz not null,
-    chain_hash       bytea       not null, -- sha256(previous chain_hash || body as it was appended).
+    -- sha256 over the previous chain_hash, the ids, the writer, the time, and the body as it was
+    -- appended: see domain/chain.py. kind, role, calls, answers, is_synthetic, label and target_seq
+    -- follow from the body.
+    chain_hash       bytea       not null,
     body             bytea       not null,
     -- The bytes that the stored body lacks, because payloads of it are in the blob store only; 0
     -- for a complete body. chain_hash and token_count always belong to the complete body.
@@ -499,6 +508,7 @@ declare
     target_seq bigint;
     first_byte integer := p_first_byte;
     moment timestamptz := clock_timestamp();
+    parent_id text;
     body bytea;
 begin
     for number in 0 .. jsonb_array_length(p_entries) - 1 loop
@@ -527,15 +537,20 @@ begin
         body := substring(p_bodies from first_byte for item.body_size);
         first_byte := first_byte + item.body_size;
         head.seq := head.seq + 1;
-        head.chain_hash := sha256(head.chain_hash || body);
+        parent_id := coalesce(item.parent_entry_id, head.newest_entry_id);
+        head.chain_hash := sha256(
+            head.chain_hash || convert_to(concat_ws(
+                E'\n', item.entry_id, parent_id, p_run_id, p_epoch, p_service,
+                (extract(epoch from moment) * 1000000)::bigint, octet_length(p_client), p_client, ''
+            ), 'UTF8') || body
+        );
         insert into entries (
             tenant_id, session_id, seq, entry_id, parent_entry_id, kind, role, token_count, calls, answers,
             is_synthetic, label, target_seq, writer_run_id, writer_epoch, writer_service, writer_client,
             create_time, chain_hash, body, token_vocabulary
         ) values (
-            head.tenant_id, head.session_id, head.seq, item.entry_id,
-            coalesce(item.parent_entry_id, head.newest_entry_id), item.kind, coalesce(item.role, ''),
-            item.token_count, coalesce(item.calls, '{}'), coalesce(item.answers, ''),
+            head.tenant_id, head.session_id, head.seq, item.entry_id, parent_id, item.kind,
+            coalesce(item.role, ''), item.token_count, coalesce(item.calls, '{}'), coalesce(item.answers, ''),
             coalesce(item.is_synthetic, false), coalesce(item.label, ''), target_seq, p_run_id, p_epoch,
             p_service, p_client, moment, head.chain_hash, body, item.token_vocabulary
         );
@@ -726,9 +741,10 @@ begin
                 or call.role in ('USER', 'ASSISTANT', 'TOOL_RESULT', 'BASH_EXECUTION', 'CUSTOM')
             )
             and call.first_byte + call.body_size <= octet_length(p_bodies) + 1
-    ), head as (
-        select g.*, t.seq + 1 as seq, sha256(t.chain_hash || g.body) as chain_hash, t.newest_entry_id,
-            t.writer_run_id, t.writer_epoch
+    ), locked as (
+        select g.*, t.seq + 1 as seq, t.chain_hash as previous_hash,
+            coalesce(g.parent_entry_id, t.newest_entry_id) as parent_id, t.writer_run_id, t.writer_epoch,
+            clock_timestamp() as moment
         from given g
         cross join lateral (
             select *
@@ -738,6 +754,14 @@ begin
             limit 1
             for update skip locked
         ) as t
+    ), head as (
+        select l.*, sha256(
+            l.previous_hash || convert_to(concat_ws(
+                E'\n', l.entry_id, l.parent_id, l.run_id, l.epoch, l.service,
+                (extract(epoch from l.moment) * 1000000)::bigint, octet_length(l.client), l.client, ''
+            ), 'UTF8') || l.body
+        ) as chain_hash
+        from locked l
     ), kept as (
         insert into appends (
             tenant_id, session_id, idempotency_key, content_hash, first_seq, last_seq, writer_run_id,
@@ -754,10 +778,10 @@ begin
             is_synthetic, label, target_seq, writer_run_id, writer_epoch, writer_service, writer_client,
             create_time, chain_hash, body, token_vocabulary
         )
-        select p_tenant_id, h.session_id, h.seq, h.entry_id, coalesce(h.parent_entry_id, h.newest_entry_id),
+        select p_tenant_id, h.session_id, h.seq, h.entry_id, h.parent_id,
             h.kind, coalesce(h.role, ''), h.token_count, coalesce(h.calls, '{}'), coalesce(h.answers, ''),
             coalesce(h.is_synthetic, false), '', null, h.run_id, h.epoch, h.service, h.client,
-            clock_timestamp(), h.chain_hash, h.body, h.token_vocabulary
+            h.moment, h.chain_hash, h.body, h.token_vocabulary
         from head h
         join kept k on k.session_id = h.session_id
         returning session_id, seq, entry_id, chain_hash, token_count, octet_length(body) as body_size,
@@ -872,24 +896,35 @@ begin
 end
 $$;
 
--- Returns the head, and beside it the entries from p_from_seq to the head, in no particular
--- order: at most p_row_count, and at most p_max_bytes of complete bodies, but always the first.
+-- Returns the head, the chain hash of the entry before p_from_seq (null if there is none), and
+-- beside them the entries from p_from_seq to the head, in no particular order: at most
+-- p_row_count, and at most p_max_bytes of complete bodies, but always the first.
 -- One row without an entry if there are none; no row if there is no transcript. All rows are of
 -- one snapshot. Takes no lock. Cost: the returned entries. Indexes: the primary keys.
 create function scan_window(
     p_tenant_id text, p_session_id text, p_from_seq bigint, p_row_count integer, p_max_bytes bigint
 ) returns table (
     incarnation text, head_seq bigint, head_chain_hash bytea, head_run_id text, head_epoch bigint,
-    seq bigint, kind text, role text, writer_run_id text, writer_epoch bigint, writer_client text,
-    chain_hash bytea, body bytea, dropped_bytes integer
+    before_chain_hash bytea, seq bigint, entry_id text, parent_entry_id text, kind text, role text,
+    writer_run_id text, writer_epoch bigint, writer_service text, writer_client text,
+    create_time timestamptz, chain_hash bytea, body bytea, dropped_bytes integer
 ) language plpgsql stable set enable_sort = off as $$
 begin
     return query
     select
         t.incarnation, t.seq, t.chain_hash, t.writer_run_id, t.writer_epoch,
-        found.seq, found.kind, found.role, found.writer_run_id, found.writer_epoch, found.writer_client,
-        found.chain_hash, found.body, found.dropped_bytes
+        before.chain_hash, found.seq, found.entry_id, found.parent_entry_id, found.kind, found.role,
+        found.writer_run_id, found.writer_epoch, found.writer_service, found.writer_client,
+        found.create_time, found.chain_hash, found.body, found.dropped_bytes
     from transcripts t
+    left join lateral (
+        select e.chain_hash
+        from entries e
+        where e.tenant_id = p_tenant_id and e.session_id = p_session_id
+            and e.seq between p_from_seq - 1 and p_from_seq - 1
+        order by e.seq
+        limit 1
+    ) as before on true
     left join lateral (
         select * from (
             select page.*,

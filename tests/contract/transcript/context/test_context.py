@@ -178,6 +178,8 @@ async def test_statements_cost_what_they_read_and_not_the_length_of_the_transcri
         "read_newest_user_turn": key,
         "scan_entries": {**key, "after_seq": 500, "before_seq": 4003, "row_count": 100},
         "read_entries": {**key, "first_seqs": [3000, 3900], "last_seqs": [3040, 3950]},
+        "list_chain_entries": {**key, "first_seq": 3000, "page_size": 100, "max_bytes": 2**22},
+        "read_chain_hash": {**key, "seq": 3000},
         "read_newest_summary": key,
         "read_kept": {**key, "after_seq": 300},
         "scan_sources": {**key, "after_seq": 3000, "row_count": 100},

@@ -1,7 +1,6 @@
 """AppendEntries and ListEntries: all or nothing, dense, fenced and repeatable."""
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
+from tests.support.transcript.chains import check_chain
 from tests.support.transcript.fixtures import (
     Service,
     Session,
@@ -33,10 +33,10 @@ from tests.support.transcript.fixtures import (
 
 
 def _check_chain(entries: list[entry_pb2.Entry]) -> None:
-    chain, parent = b"", ""
+    check_chain(entries)
+    parent = ""
     for seq, entry in enumerate(entries, start=1):
-        chain = hashlib.sha256(chain + entry.body.SerializeToString(deterministic=True)).digest()
-        assert (entry.seq, entry.parent_entry_id, entry.chain_hash) == (seq, parent, chain.hex())
+        assert (entry.seq, entry.parent_entry_id) == (seq, parent)
         parent = entry.entry_id
 
 

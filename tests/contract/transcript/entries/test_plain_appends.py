@@ -29,7 +29,7 @@ from tests.support.transcript.fixtures import (
     assistant,
     waits_for,
 )
-from tests.support.transcript.stored_rows import check_totals, stored_rows
+from tests.support.transcript.stored_rows import check_chain_of, check_totals, stored_rows
 from tests.support.transcript.tables import Superuser
 
 
@@ -93,11 +93,26 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
         (longer,) = await append_store.append_entries(database, twin.tenant_id, [other], waits=True)
         assert plain.head is not None
         assert longer.head is not None
-        assert plain == replace(longer, head=replace(longer.head, incarnation=plain.head.incarnation)), seed
+        head = replace(
+            longer.head, incarnation=plain.head.incarnation, chain_hash=plain.head.chain_hash
+        )  # The hash covers the time.
+        assert plain == replace(longer, head=head), seed
         assert plain.head.incarnation != longer.head.incarnation
     mine, theirs = await stored_rows(superuser, session), await stored_rows(superuser, twin)
-    assert (mine[0][1:], *mine[1:]) == (theirs[0][1:], *theirs[1:]), seed
+    for entries, _, (transcript,) in (mine, theirs):
+        assert check_chain_of(entries[1:], previous=b"x") == transcript[1]
+    assert _without_hashes(mine) == _without_hashes(theirs), seed
     assert len(mine[0]) == len(mine[1]) + 1
+
+
+def _without_hashes(rows: list[list[Any]]) -> list[Any]:
+    """Return the rows without the header, times, and the hashes that cover times."""
+    entries, keys, (transcript,) = rows
+    return [
+        [(*row[:15], *row[16:19]) for row in entries[1:]],
+        keys,
+        (transcript[0], *transcript[2:]),
+    ]
 
 
 async def test_each_call_of_a_transaction_has_its_own_entry_or_none(

@@ -257,6 +257,11 @@ WORKS: dict[str, tuple[Work, int]] = {
         ),
         250,
     ),
+    "a page to verify": (
+        statement_work("list_chain_entries", first_seq=ROWS - 300, page_size=50, max_bytes=10_000),
+        60,
+    ),
+    "the hash before a page": (statement_work("read_chain_hash", seq=ROWS - 300), 3),
     "unpublished summaries": (published, 250),
     "counts": (statement_work("scan_counts", after_seq=ROWS - 200, row_count=64), 150),
     "stored payloads": (stored, 400),

@@ -112,6 +112,18 @@ async def test_SearchEntries__a_long_entry_is_indexed_behind_calls_that_are_cut_
     assert cut_off > 0
 
 
+async def test_SearchEntries__says_how_far_the_first_search_has_indexed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.append([user("word")] * 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "_INDEX_SECONDS", 0.0)
+        with refused(Reason.DEPENDENCY_UNAVAILABLE) as facts:
+            await search(session, words="word")
+    assert facts == {"dependency": "search index", "indexed_seq": "0", "head_seq": "4"}
+    assert await seqs(session, words="word") == [4, 3, 2]
+
+
 async def _seqs_in_time(session: Session, **asked: Any) -> list[int] | None:
     try:
         return await seqs(session, **asked)

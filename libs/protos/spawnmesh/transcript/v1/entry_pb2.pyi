@@ -155,8 +155,15 @@ class Entry(_message.Message):
     CompactionService, and 0 elsewhere.
     """
     chain_hash: _builtins.str
-    """SHA-256 over the chain hash of the previous entry and the stored body of this entry, in
-    lower-case hex.
+    """SHA-256 in lower-case hex over these bytes, one behind the other. It binds the entry to all
+    entries before it; `kind`, roles and calls are part of the body.
+    1. The 32 bytes of the previous entry's hash; nothing for the first entry.
+    2. Eight values, each followed by a line feed: entry_id, parent_entry_id, writer.run_id,
+       writer.epoch, writer.service, create_time in microseconds since 1970, the number of bytes of
+       writer.client, and writer.client.
+    3. `body` as the service stores it, in deterministic serialization: after the redaction, which
+       is why redaction breaks no chain. A context that shows a reference has the hash of the
+       complete body.
     """
     @_builtins.property
     def writer(self) -> Global___Writer:
