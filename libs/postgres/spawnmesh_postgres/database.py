@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncConnection
+from psycopg import AsyncClientCursor, AsyncCursor
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -18,9 +18,10 @@ from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
+from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
-Connection = AsyncConnection[DictRow]
+Connection = BoundedCancelConnection[DictRow]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
@@ -43,6 +44,11 @@ _CONNECT_WAIT_SECONDS = 1.5
 
 # A server that answers does so in milliseconds.
 _CHECK_SECONDS = 2.0
+RECONNECT_TIMEOUT_SECONDS = 1.0
+"""After this time a pool gives up a connection, and the next caller tries at once.
+
+The pauses between retries grow. With a longer time, a pool would find a promoted server late.
+"""
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -91,6 +97,16 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
+async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
+    connection.in_block = True
+    return await connection.execute(statements)
+
+
+async def _commit(connection: Connection) -> None:
+    connection.in_block = False
+    await connection.commit()
+
+
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 
@@ -136,6 +152,7 @@ class Database:
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
+        connection.in_block = False  # The transaction before may have been rolled back.
         self._in_use[connection] = (requested, perf_counter())
         self._metrics.acquired()
         return connection
@@ -156,12 +173,12 @@ class Database:
         begin = f"begin; {_scope(tenant_id)}".encode()
         async with self._connection() as connection:
             try:
-                await connection.execute(begin)
+                await _begin(connection, begin)
                 yield connection
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def adding(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -175,7 +192,7 @@ class Database:
         )  # Each sees what was committed before.
         async with self._connection() as connection:
             try:
-                cursor = await connection.execute(begin)
+                cursor = await _begin(connection, begin)
                 while cursor.nextset():
                     pass
                 if cursor.rowcount:
@@ -184,7 +201,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def transaction_with_statement(
@@ -200,6 +217,7 @@ class Database:
         begin = f"begin; {_scope(tenant_id)};"
         async with self._connection() as connection:
             cursor = AsyncClientCursor(connection, row_factory=dict_row)
+            connection.in_block = True
             try:
                 await cursor.execute(f"{begin} {statement}", parameters)
                 while cursor.nextset():
@@ -208,7 +226,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def pipelined(self, tenant_id: str, *, timeout_seconds: float = 60.0) -> AsyncIterator[Connection]:
@@ -315,10 +333,6 @@ class Database:
             await self._release(connection)
 
 
-async def _configure(connection: Connection) -> None:
-    await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
-
-
 @asynccontextmanager
 async def open_database(
     dsn: str,
@@ -342,7 +356,6 @@ async def open_database(
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
         "application_name": name,
-        "connect_timeout": 5,
     }
     if pooled:
         arguments["prepare_threshold"] = None
@@ -350,18 +363,26 @@ async def open_database(
         milliseconds = int(statement_timeout_seconds * 1000)
         arguments["options"] = (
             f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
+            # A statement whose client has closed the connection ends.
+            " -c client_connection_check_interval=1000"
         )
+    hosts = Hosts(dsn)
+
+    async def configure(connection: Connection) -> None:
+        hosts.prefer(connection)
+        await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
+
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        dsn,
-        connection_class=BoundedCancelConnection[DictRow],
+        hosts.dsn,
+        connection_class=Connection,
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,
         timeout=wait_seconds,
-        configure=_configure,
+        configure=configure,
         name=name,
         open=False,
-        reconnect_timeout=5.0,
+        reconnect_timeout=RECONNECT_TIMEOUT_SECONDS,
     )
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)

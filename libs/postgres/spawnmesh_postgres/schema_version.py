@@ -12,6 +12,7 @@ import structlog
 from psycopg import AsyncConnection, errors, sql
 from psycopg_pool import PoolTimeout
 
+from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.migration_files import CHECKSUMS, MigrationFile, migration_files
 
@@ -129,7 +130,7 @@ async def schema_status(database: Database, *, package: str) -> SchemaStatus:
 
 async def _status_by(dsn: str, known: tuple[MigrationFile, ...]) -> SchemaStatus:
     try:
-        async with await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=5) as connection:
+        async with await AsyncConnection.connect(with_timeouts(dsn), autocommit=True) as connection:
             rows = await (await connection.execute(_READ, prepare=False)).fetchall()
     except errors.UndefinedTable:
         rows = []

@@ -51,8 +51,8 @@ SEEDED_BUGS = (
         (
             Change(
                 f"{_SESSION}/operations/spawn_undo.py",
-                "if (session.gate_passed or passed_gate) and not is_published:",
-                'if failure.step != "provision" and (session.gate_passed or passed_gate) and not is_published:',
+                "if has_passed and (is_first or not session.gate_passed):",
+                'if failure.step != "provision" and has_passed and (is_first or not session.gate_passed):',
             ),
         ),
         ("tests/chaos/test_spawn_failures.py", "tests/contract/session/spawn/test_spawn_undone.py"),

@@ -32,7 +32,7 @@ OWNED_TYPES = frozenset(
 
 _TEXTS_OF_BLOCKS = {"text": ("text",), "thinking": ("thinking", "thinkingSignature", "signature")}
 _BASH_ROLES = ("bashExecution", "bash_execution")
-_CONTENT_ROLES = ("user", "assistant", "toolResult", "tool_result", "custom")
+_CONTENT_ROLES = ("user", "assistant", "toolResult", "tool_result", "custom", "hookMessage")
 
 
 @dataclass(frozen=True, slots=True)

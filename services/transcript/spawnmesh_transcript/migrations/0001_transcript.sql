@@ -183,6 +183,10 @@ create table imports (
     is_branched      boolean     not null default false, -- The file has other branches.
     -- Hash chain over the first byte_count bytes of the file. It refuses another file on resume.
     line_chain       bytea       not null default decode(repeat('00', 32), 'hex'),
+    dialect          text        not null default '', -- Of the file; empty before its first line.
+    memory           jsonb       not null default '{}', -- See domain/dialects/reading.py: FileMemory.
+    -- The newest compactions of the agent, oldest first.
+    compaction_ids   text[]      not null default '{}',
     update_time      timestamptz not null default now(),
     primary key (tenant_id, session_id),
     check (state in ('IMPORTING', 'COMPLETE', 'ABORTED'))
@@ -266,7 +270,8 @@ create table summaries (
     is_published        boolean not null default false, -- Observers have been notified.
     primary key (tenant_id, session_id, seq),
     check (first_source_seq <= last_source_seq and last_source_seq < seq),
-    check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT'))
+    -- IMPORTED: the agent whose session file was imported made it.
+    check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT', 'IMPORTED'))
 );
 
 -- Serves `list_unpublished_summaries`.

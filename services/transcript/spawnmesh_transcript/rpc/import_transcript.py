@@ -38,4 +38,5 @@ async def import_transcript(
         durable_bytes=progress.byte_count,
         line_count=progress.line_count,
         entry_count=progress.entry_count,
+        dialect=pb.SessionFileDialect.Value(f"SESSION_FILE_DIALECT_{progress.dialect or 'UNSPECIFIED'}"),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,19 +11,31 @@ from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.revision_pb2 import (
+    REVISION_CAP_FINAL_EFFECTS,
+    REVISION_CAP_IDEMPOTENCY_KEY,
+    REVISION_CAP_LAST_TURN,
+    REVISION_CAP_RUN,
+    CappedRevision,
+    RevisionCap,
+)
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1.session_pb2 import SESSION_EVENT_KIND_REVISION_CAPPED
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.serving import caller_at, client_tokens
+from tests.support.session.calls import fail
+from tests.support.session.crashing import Crash
 from tests.support.session.drafting import draft, entries_of
+from tests.support.session.finalizing import die, draft_of, finalize_beside, saga_with
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.terminal_paths import (
@@ -77,6 +90,31 @@ async def context(transcript: Peer, held: run_pb.ClaimedRun) -> str:
 
 async def inbox(stage: Stage, held: run_pb.ClaimedRun) -> str:
     return str(await stage.mesh.run(held, stage.mesh.runs.ListInbox, run_pb.ListInboxRequest()))
+
+
+async def events_of(stage: Stage, session_id: str) -> list[session_pb2.SessionEvent]:
+    """Return the events of a closed session."""
+    request = session_pb.WatchSessionRequest(session_id=session_id)
+    with use_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
+        answers = stage.mesh.peer.stream(stage.mesh.sessions.WatchSession, request, timeout_seconds=20)
+        return [answer.event async for answer in answers]
+
+
+async def check_tenant_sees_cap(
+    stage: Stage,
+    held: run_pb.ClaimedRun,
+    answer: run_pb.FinalizeRunResponse,
+    cap: "RevisionCap.ValueType",
+) -> None:
+    """Check that the answer, the run and an event before its end have the cap, once."""
+    expected = [CappedRevision(plugin="gate", cap=cap)]
+    assert list(answer.accepted.run.capped_revisions) == expected
+    assert list((await stage.mesh.get(held.session.session_id)).latest_run.capped_revisions) == expected
+    capped, ended = (await events_of(stage, held.session.session_id))[-3:-1]
+    assert (capped.kind, capped.run_id) == (SESSION_EVENT_KIND_REVISION_CAPPED, held.run.run_id)
+    name = RevisionCap.Name(cap).removeprefix("REVISION_CAP_")
+    assert capped.detail == f"delivered although a revision was requested by gate ({name})"
+    assert ended.run_state == session_pb2.RUN_STATE_SUCCEEDED
 
 
 async def asked_about_drafts(stage: Stage) -> list[str]:
@@ -145,7 +183,8 @@ async def test_FinalizeRun__past_the_cap_the_last_draft_is_the_answer_and_the_lo
     assert [answer.WhichOneof("outcome") for answer in answers] == ["revise", "revise", "revise", "accepted"]
     assert answers[-1].accepted.run.result_text == "draft 3"
     capped = [entry for entry in log if entry["event"] == "revision_capped"]
-    assert [(entry["run"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ("gate",))]
+    assert [(entry["run"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ["gate"])]
+    await check_tenant_sees_cap(stage, held, answers[-1], REVISION_CAP_RUN)
 
 
 async def test_FinalizeRun__nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: Stage) -> None:
@@ -153,7 +192,8 @@ async def test_FinalizeRun__nothing_is_sent_back_after_effects_that_cannot_be_un
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
         answer = await offer(stage, held, "sent the mail", has_final_effects=True)
     assert answer.accepted.run.result_text == "sent the mail"
-    assert await asked_about_drafts(stage) == ["revise"]
+    assert await asked_about_drafts(stage) == ["revise", "capped"]
+    await check_tenant_sees_cap(stage, held, answer, REVISION_CAP_FINAL_EFFECTS)
 
 
 async def test_FinalizeRun__the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_wanted(
@@ -167,9 +207,79 @@ async def test_FinalizeRun__the_draft_of_a_last_turn_is_the_answer_also_where_a_
             answer = await offer(stage, held, "draft 2", is_last_turn=True)
     assert answer.accepted.run.result_text == "draft 2"
     assert answer.accepted.run.revision_count == 1
-    assert await asked_about_drafts(stage) == ["revise", "revise"]
+    assert await asked_about_drafts(stage) == ["revise", "revise", "capped"]
+    await check_tenant_sees_cap(stage, held, answer, REVISION_CAP_LAST_TURN)
     capped = [(entry["run"], entry["plugins"]) for entry in log if entry["event"] == "revision_capped"]
     assert capped == [(held.run.run_id, ["gate"])]
+
+
+async def test_FinalizeRun__the_tenant_sees_that_the_attempts_for_an_objection_are_used_up(
+    stage: Stage,
+) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    keyed = FinalizeDecision(revise=Revise(reason="shorter, please", idempotency_key="length"))
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=keyed)):
+        assert (await offer(stage, held, "draft 1")).revise.number == 1
+        answer = await offer(stage, held, "draft 2")
+    assert answer.accepted.run.result_text == "draft 2"
+    await check_tenant_sees_cap(stage, held, answer, REVISION_CAP_IDEMPOTENCY_KEY)
+
+
+class DyingHooks:
+    """The hook client of a process that dies when it has the decision about a draft."""
+
+    def __init__(self, hooks: Any) -> None:
+        self.hooks = hooks
+
+    async def before_finalize(self, *arguments: Any) -> None:
+        await self.hooks.before_finalize(*arguments)
+        await die()
+
+
+async def crash_behind_gate(
+    stage: Stage, held: run_pb.ClaimedRun, request: run_pb.FinalizeRunRequest
+) -> None:
+    async with saga_with(stage.mesh, die) as saga:
+        dying: Any = DyingHooks(saga.hooks)
+        with impersonate(stage.mesh.tenant):
+            await replace(saga, hooks=dying).finalize(stage.mesh.tenant, draft_of(held, request))
+
+
+async def crash_behind_label(
+    stage: Stage, held: run_pb.ClaimedRun, request: run_pb.FinalizeRunRequest
+) -> None:
+    await finalize_beside(stage.mesh, held, request, die)
+
+
+@pytest.mark.parametrize("crash", [crash_behind_gate, crash_behind_label])
+async def test_FinalizeRun__a_crash_before_the_end_keeps_what_the_tenant_sees_of_a_cap(
+    stage: Stage, crash: Any
+) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    request = await draft(stage.transcript, held, "draft")
+    request.is_last_turn = True
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        with pytest.raises(Crash):
+            await crash(stage, held, request)
+    assert not (await stage.mesh.get(held.session.session_id)).latest_run.capped_revisions
+    async with plugged(stage.mesh, stage.peers, Plugin()):  # It would not object any more.
+        answers = [await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request) for _ in range(2)]
+    assert answers[0] == answers[1]
+    await check_tenant_sees_cap(stage, held, answers[0], REVISION_CAP_LAST_TURN)
+    assert await asked_about_drafts(stage) == ["revise", "capped"]
+
+
+async def test_FailRun__a_draft_that_is_not_delivered_has_no_cap(stage: Stage) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    request = await draft(stage.transcript, held, "draft")
+    request.is_last_turn = True
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        with pytest.raises(Crash):
+            await crash_behind_label(stage, held, request)
+    await fail(stage.mesh, held)
+    assert not (await stage.mesh.get(held.session.session_id)).latest_run.capped_revisions
+    kinds = [event.kind for event in await events_of(stage, held.session.session_id)]
+    assert SESSION_EVENT_KIND_REVISION_CAPPED not in kinds
 
 
 async def test_FinalizeRun__messages_come_before_the_draft_of_a_last_turn_too(stage: Stage) -> None:

@@ -34,7 +34,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "get_claimed": {},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
-    "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
+    "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0", "capped_revisions": "[]"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "end_run": {

@@ -97,7 +97,11 @@ async def test_SpawnSession__a_plugin_that_allowed_a_killed_spawn_gets_its_end(
         with pytest.raises(MeshError) as caught:
             await mesh.spawn(attachments=[attachment()])
     assert caught.value.reason is Reason.SPAWN_FAILED
-    assert await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
+    # The kill does not know what the plugin says, and the saga does.
+    assert sorted(await jobs_of(postgres, mesh.tenant)) == [
+        "session:finish_ended_run",
+        "session:publish_spawn_failure",
+    ]
     await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
 

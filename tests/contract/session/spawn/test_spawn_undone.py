@@ -147,7 +147,8 @@ async def test_SpawnSession__peer_down_is_unavailable_and_the_sweep_leaves_nothi
     assert error.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
     assert error.facts["step"] == {"transcript": "provision", "hook": "gate"}[peer]
     waiting_jobs = await jobs_of(postgres, mesh.tenant)
-    assert waiting_jobs == (["session:finish_ended_run"] if peer == "transcript" else [])
+    job = {"transcript": "finish_ended_run", "hook": "publish_spawn_failure"}[peer]
+    assert waiting_jobs == [f"session:{job}"]
     async with open_mesh(spawn_deadline_seconds=60) as healthy:
         await swept(healthy, postgres, mesh.tenant)
         assert await remains.of(mesh.tenant) == NOTHING

@@ -187,7 +187,7 @@ async def test_statements_cost_what_they_read_and_not_the_length_of_the_transcri
             **key,
             "after_seq": 3000,
             "last_source_seq": 4001,
-            "summary_seq": 4002,
+            "marked_before_seq": 4002,
             "page_size": 100,
             "max_bytes": 2**22,
         },

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tests.support.transcript import dialects
 from tests.support.transcript.commands import Command
 from tests.support.transcript.files import HEADER, file_of, message, values
 from tests.support.transcript.fixtures import Session, user
@@ -32,6 +33,20 @@ async def test_a_session_file_is_imported_and_exported(
     status, out, _ = await command(session, "search", session_id, "^f", "--regex")
     assert "found it" in out
     assert (await command(session, "search", session_id, "haystack"))[0] == 1
+
+
+async def test_a_file_of_a_coding_agent_is_imported_and_its_sub_agents_are_searched_on_request(
+    session: Session, tmp_path: Path, command: Command
+) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(dialects.file_of(dialects.CLAUDE))
+    status, out, _ = await command(session, "import", str(file))
+    assert (status, out.split()[-1]) == (0, "CLAUDE_CODE")
+    session_id = out.split()[0]
+    assert (await command(session, "search", session_id, "side"))[0] == 1
+    status, out, _ = await command(session, "search", session_id, "side", "--superseded")
+    assert status == 0
+    assert "side task" in out
 
 
 async def test_malformed_lines_are_reported_by_number(

@@ -231,6 +231,22 @@ WORKS: dict[str, tuple[Work, int]] = {
         statement_work("list_messages_off_branch", leaf_entry_id=f"ent_{ROWS - 1}"),
         ROWS + 10,
     ),
+    "the newest summary on a branch": (
+        statement_work(
+            "find_newest_on_branch", leaf_entry_id=f"ent_{ROWS - 1}", entry_ids=[f"ent_{ROWS - 9}"]
+        ),
+        ROWS + 10,
+    ),
+    "a summary of an import": (
+        statement_work(
+            "insert_imported_summary",
+            seq=ROWS - 1,
+            entry_id=f"ent_{ROWS - 1}",
+            last_source_seq=ROWS - 300,
+            token_count=1,
+        ),
+        2 * ROWS,
+    ),
     "an append": (plainly(1), 3),
     "appends that share a transaction": (plainly(16), 48),
     "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 10),
@@ -251,7 +267,7 @@ WORKS: dict[str, tuple[Work, int]] = {
             "list_sources",
             after_seq=ROWS - 300,
             last_source_seq=ROWS - 10,
-            summary_seq=ROWS,
+            marked_before_seq=ROWS,
             page_size=20,
             max_bytes=10_000,
         ),

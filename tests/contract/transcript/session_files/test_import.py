@@ -101,14 +101,18 @@ LINES: list[Any] = [
 ]
 
 
-async def test_ImportTranscript__an_export_has_the_same_values(service: Service) -> None:
+async def test_ImportTranscript__an_export_has_the_same_bytes(service: Service) -> None:
     fresh = service.session()
     data = file_of(*LINES)
     answer = await send(fresh, data)
     assert answer == pb.ImportTranscriptResponse(
-        state=pb.IMPORT_STATE_COMPLETE, durable_bytes=len(data), line_count=len(LINES), entry_count=len(LINES)
+        state=pb.IMPORT_STATE_COMPLETE,
+        durable_bytes=len(data),
+        line_count=len(LINES),
+        entry_count=len(LINES),
+        dialect=pb.SESSION_FILE_DIALECT_PI,
     )
-    assert values(await exported(fresh)) == values(data)
+    assert await exported(fresh) == data
     kinds = [entry.body.WhichOneof("kind") for entry in await fresh.entries()]
     assert kinds[:13] == [
         "header",
@@ -151,7 +155,9 @@ async def test_ImportTranscript__known_lines_become_typed_entries(service: Servi
     assert (entries[10].body.compaction.token_count_before, entries[10].body.compaction.summary) == (9, "s")
     assert entries[2].parent_entry_id == entries[1].entry_id
     assert IMAGE not in entries[4].body.source.line, "kept once"
-    context = await fresh.context()
+    uncompacted = service.session()
+    await send(uncompacted, file_of(*LINES[:7]))
+    context = await uncompacted.context()
     assert [entry.body.message.role for entry in context.entries][:3] == [
         content_pb.ROLE_USER,
         content_pb.ROLE_ASSISTANT,
@@ -171,8 +177,14 @@ async def test_ImportTranscript__chunks_may_be_cut_anywhere(service: Service, ch
 async def test_ImportTranscript__carriage_returns_blank_lines_and_a_byte_order_mark(service: Service) -> None:
     fresh = service.session()
     data = file_of(*LINES[:3])
-    await send(fresh, b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n\n"))
-    assert values(await exported(fresh)) == values(data)
+    unusual = b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n\n")
+    await send(fresh, unusual)
+    assert await exported(fresh) == unusual
+    assert [entry.body.WhichOneof("kind") for entry in await fresh.entries()][:3] == [
+        "header",
+        "opaque",
+        "message",
+    ]
 
 
 async def test_ImportTranscript__resumes_at_the_stored_position(service: Service) -> None:

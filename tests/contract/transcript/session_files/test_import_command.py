@@ -89,7 +89,7 @@ async def test_a_killed_import_is_resumed_only_with_the_same_file(
     assert await send(begun, b"", finish=False) == before
     for _ in range(2):  # The answer to the first command counts as lost for the second.
         code, out, err = await command(begun, "import", str(file), "--session-id", begun.session_id)
-        assert (code, out, err) == (0, f"{begun.session_id}  3000 entries\n", "")
+        assert (code, out, err) == (0, f"{begun.session_id}  3000 entries  PI\n", "")
         await refused_file(other)
         await refused_file(short)
     assert values(await exported(begun)) == values(file.read_bytes())

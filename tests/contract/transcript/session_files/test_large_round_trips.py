@@ -150,11 +150,12 @@ def _unknown(size: int) -> bytes:
 
 TAKEN = {
     "its entry as large as may be": _unknown(MAX_IMPORTED_BYTES - 512),
-    "control characters as they are": _line("\x01" * (4 * MIB - 8192)),
+    "control characters as they are": _line("\x01" * (7 * MIB)),
+    "escapes that an export writes in another way": _line("\\u00e9" * (MIB * 3)),
 }
 NOT_TAKEN = {
     "its entry larger than may be": _unknown(MAX_IMPORTED_BYTES + 512),
-    "more control characters as they are": _line("\x01" * (4 * MIB)),
+    "more control characters as they are": _line("\x01" * (8 * MIB)),
 }
 
 

@@ -20,11 +20,11 @@ from spawnmesh_transcript.domain.refusals import (
 )
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.import_abort import abort_import
-from spawnmesh_transcript.operations.session_files.batch_reader import SessionFile
 from spawnmesh_transcript.operations.session_files.import_prefix import ImportPrefix
 from spawnmesh_transcript.operations.session_files.line_reader import MAX_LINE_BYTES
 from spawnmesh_transcript.operations.session_files.line_storage import FileImport, Importer, store_lines
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES
+from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store

@@ -1,7 +1,7 @@
 """Write a transcript as a session file, piece by piece."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
@@ -12,9 +12,14 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryFilter, PagePosition, StoredEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.entry_pages import read_page, read_stored_page
-from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_SERVICE
-from spawnmesh_transcript.operations.session_files.line_writer import line_bytes, line_of, referred_id
-from spawnmesh_transcript.operations.session_files.source_lines import restore_line
+from spawnmesh_transcript.operations.session_files.file_writer import (
+    Exported,
+    exported_id,
+    has_id,
+    is_import_mark,
+    write_lines,
+)
+from spawnmesh_transcript.operations.session_files.line_writer import referred_id
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import planner
@@ -42,7 +47,7 @@ async def export_pieces(
     The last piece is empty. Raises NOT_FOUND, also for another incarnation than the given one, and
     what `rehydrate_entries` raises.
     """
-    newest_id = await _exported_id_at(database, key, after_seq)
+    before = await _exported_at(database, key, after_seq)
     head_seq = -1
     while head_seq < 0 or after_seq < head_seq:
         page = await read_page(database, blobs, key, PagePosition(after_seq), _ALL, page_size=_PAGE_SIZE)
@@ -54,9 +59,9 @@ async def export_pieces(
         bodies = [entry_pb.EntryBody.FromString(entry.body) for entry in entries]
         ids = await _exported_ids(database, key, entries, bodies)
         if sum(len(entry.body) for entry in entries) > _INLINE_BYTES:
-            lines, newest_id = await asyncio.to_thread(_write_lines, entries, bodies, ids, newest_id)
+            lines, before = await asyncio.to_thread(write_lines, entries, bodies, ids, before)
         else:
-            lines, newest_id = _write_lines(entries, bodies, ids, newest_id)
+            lines, before = write_lines(entries, bodies, ids, before)
         pending = bytearray()
         sent_seq = after_seq
         for entry, data in zip(entries, lines, strict=True):
@@ -75,32 +80,6 @@ async def export_pieces(
     yield FilePiece(b"", after_seq, incarnation)
 
 
-def _write_lines(
-    entries: Sequence[StoredEntry],
-    bodies: Sequence[entry_pb.EntryBody],
-    ids: Mapping[str, str],
-    newest_id: str,
-) -> tuple[list[bytes], str]:
-    """Return each entry's line with its line feed, and the newest id in the file after them.
-
-    `newest_id` is the id of the entry before the page. An entry that is not in the file has an
-    empty line.
-    """
-    lines: list[bytes] = []
-    for entry, body in zip(entries, bodies, strict=True):
-        if _is_import_mark(entry, body):
-            lines.append(b"")
-            continue
-        line = (
-            restore_line(body)
-            if body.HasField("source")
-            else line_of(entry.entry_id, entry.create_time, body, newest_id, ids)
-        )
-        newest_id = _exported_id(entry, body)
-        lines.append(line_bytes(line) + b"\n")
-    return lines, newest_id
-
-
 async def _exported_ids(
     database: Database, key: Key, entries: Sequence[StoredEntry], bodies: Sequence[entry_pb.EntryBody]
 ) -> dict[str, str]:
@@ -111,7 +90,7 @@ async def _exported_ids(
     """
     referred = {referred_id(body) for body in bodies if not body.HasField("source")} - {""}
     ids = {
-        entry.entry_id: _exported_id(entry, body)
+        entry.entry_id: exported_id(entry, body)
         for entry, body in zip(entries, bodies, strict=True)
         if entry.entry_id in referred
     }
@@ -120,33 +99,24 @@ async def _exported_ids(
         for entry_id in referred - ids.keys():  # One at a time: a body may be large.
             seqs = await import_store.find_entry_seqs(connection, key, [entry_id])
             for entry in await entry_store.read_entries(connection, key, seqs.values()):
-                ids[entry_id] = _exported_id(entry, entry_pb.EntryBody.FromString(entry.body))
+                ids[entry_id] = exported_id(entry, entry_pb.EntryBody.FromString(entry.body))
     return ids
 
 
-async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
-    """Return the id in the file of its newest entry up to a seq, empty before the first one."""
+async def _exported_at(database: Database, key: Key, seq: int) -> Exported:
+    """Return what the file has up to a seq."""
     before = seq + 1
+    is_unterminated = False
     while before > 1:
         page = await read_stored_page(
             database, key, PagePosition(before, is_backwards=True), _ALL, page_size=20
         )
         for entry in reversed(page.entries):
             body = entry_pb.EntryBody.FromString(entry.body)
-            if not _is_import_mark(entry, body):
-                return _exported_id(entry, body)
+            is_unterminated = is_unterminated or body.source.is_unterminated
+            if has_id(body) and not is_import_mark(entry, body):
+                return Exported(exported_id(entry, body), is_unterminated)
         if not page.entries:
-            return ""
+            break
         before = page.entries[0].seq
-    return ""
-
-
-def _exported_id(entry: StoredEntry, body: entry_pb.EntryBody) -> str:
-    if body.HasField("header"):
-        return ""  # The first entry after a header has no parent.
-    return body.source.id if body.HasField("source") else entry.entry_id
-
-
-def _is_import_mark(entry: StoredEntry, body: entry_pb.EntryBody) -> bool:
-    """Return whether an import wrote this label. The file says the same by its branches."""
-    return body.HasField("label") and not body.HasField("source") and entry.writer_service == IMPORT_SERVICE
+    return Exported(is_unterminated=is_unterminated)

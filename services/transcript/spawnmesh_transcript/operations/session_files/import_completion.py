@@ -10,9 +10,12 @@ from spawnmesh_postgres.database import Connection
 
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
 from spawnmesh_transcript.domain.refusals import import_offset_differs, transcript_deleted
+from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
-from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_SERVICE, SessionFile
+from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_SERVICE
+from spawnmesh_transcript.operations.session_files.session_file import SessionFile
+from spawnmesh_transcript.operations.session_files.summary_in_force import put_summary_in_force
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -22,18 +25,19 @@ _MARKS_AT_ONCE = 500
 
 
 async def complete_import(
-    connection: Connection, key: Key, file: SessionFile, progress: ImportProgress
+    connection: Connection, key: Key, file: SessionFile, progress: ImportProgress, vocabulary: Vocabulary
 ) -> ImportProgress:
     """Mark other branches and publish the transcript.
 
     Needs `keep_index_order` and `import_store.lock_import`.
     """
+    leaf_entry_id = progress.leaf_entry_id
     if progress.is_branched:
-        leaf_entry_id = progress.leaf_entry_id
         if not await import_store.find_entry_seqs(connection, key, [leaf_entry_id]):
             # An unknown leaf would leave nothing to read.
             leaf_entry_id = file.entry_id(progress.newest_source_id)
         await _mark_other_branches(connection, key, leaf_entry_id)
+    await put_summary_in_force(connection, key, progress, leaf_entry_id, vocabulary)
     if not await import_store.complete_import(connection, key, progress):
         raise await lost_import(connection, key)
     return replace(progress, state="COMPLETE")

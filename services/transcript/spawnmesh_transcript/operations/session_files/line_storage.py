@@ -1,5 +1,6 @@
 """Store complete lines of a session file, in one transaction with the progress of its import."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,14 +15,16 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.import_abort import abort_import
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.session_files.batch_reader import (
+    DUPLICATE,
     IMPORT_SERVICE,
     MAX_MALFORMED,
-    SessionFile,
     read_lines,
     without_lost_labels,
 )
 from spawnmesh_transcript.operations.session_files.import_completion import complete_import, lost_import
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
+from spawnmesh_transcript.operations.session_files.repeated_lines import find_repeated
+from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store
@@ -29,8 +32,6 @@ from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.imports import ImportProgress
-
-_DUPLICATE = "has the id of an earlier entry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,12 @@ async def store_lines(
     import is complete.
     """
     importer, key = file_import.importer, file_import.key
-    reached, entries = await importer.threads.run_in_thread(
-        key.tenant_id, partial(_read, file_import.file, data, progress)
-    )
+    read = partial(_read, file_import.file, data, progress)
+    reached, entries = await importer.threads.run_in_thread(key.tenant_id, read)
+    if repeated := await find_repeated(importer.database, key, reached, entries):
+        reached, entries = await importer.threads.run_in_thread(
+            key.tenant_id, partial(read, known_entry_ids=repeated)
+        )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     new = [entry for _, entry in entries]
@@ -78,7 +82,7 @@ async def store_lines(
         if not await import_store.lock_import(connection, key, progress.incarnation):
             raise await lost_import(connection, key)
         known = await import_store.find_entry_seqs(connection, key, [entry.entry_id for entry in new])
-        duplicates = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
+        duplicates = tuple((number, DUPLICATE) for number, entry in entries if entry.entry_id in known)
         reached = replace(reached, malformed=tuple(sorted((*reached.malformed, *duplicates))))
         if not await import_store.advance_import(connection, key, progress, reached):
             raise await lost_import(connection, key)
@@ -90,19 +94,23 @@ async def store_lines(
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
-            reached = await complete_import(connection, key, file_import.file, reached)
-    if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
+            reached = await complete_import(
+                connection, key, file_import.file, reached, file_import.policy.token_vocabulary
+            )
+    if len(reached.malformed) >= (1 if is_last or not reached.dialect else MAX_MALFORMED):
         await abort_import(importer.database, key, progress.incarnation)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
     return reached
 
 
 def _read(
-    file: SessionFile, data: bytes, progress: ImportProgress
+    file: SessionFile, data: bytes, progress: ImportProgress, known_entry_ids: Collection[str] = ()
 ) -> tuple[ImportProgress, list[tuple[int, NewEntry]]]:
     """Return the progress after the bytes, and their entries with the numbers of their lines."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    reached, entries = read_lines(file, lines, progress)
+    reached, entries = read_lines(
+        file, lines, progress, known_entry_ids=known_entry_ids, is_terminated=data.endswith(b"\n")
+    )
     chain = LineChain(progress.line_chain)
     chain.update(data)
     return replace(reached, byte_count=progress.byte_count + len(data), line_chain=chain.value), entries
