@@ -67,6 +67,7 @@ async def open_service(
         metrics = RouterMetrics(process.metrics.meter)
         # One connection stays free for the cooldowns and for requests that change a tenant.
         bulkhead = DatabaseBulkhead(database, max(settings.database_max_connections - 1, 1))
+        stack.push_async_callback(bulkhead.finish)
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)
         cooldowns = CooldownCache(database, cooldown_changes, metrics)

@@ -156,7 +156,7 @@ async def test_DispatchBeforeSpawn__plugin_takes_longer_than_its_timeout(
     assert await tenant.log() == [("slow", "failed"), ("below", "allow")]
     failed = (await tenant.deliveries())[-1]
     assert failed.error == "no answer within 0.6 s"
-    assert 0.1 < failed.latency.ToMicroseconds() / 1e6 < 5
+    assert failed.latency.ToMilliseconds() >= 500
     await tenant.register("slow", slow.endpoint, SPAWN, priority=1, timeout=timeout)
     with refused(Reason.PLUGIN_FAILED):
         await tenant.spawn()

@@ -23,13 +23,13 @@ GOOD, BAD = "a.txt", "../evil"
 """Names of files: one with which it is spawned, and one for which it is undone."""
 
 BY_A_CLIENT = steps_of(SPAWNED_BY_A_CLIENT[:1])
-"""Where a spawn by a client can be cut off and one by a run cannot."""
+"""Steps of a spawn by a client that a spawn by a run does not have."""
 
 EACH_STEP = [(GOOD, step) for step in steps_of(SPAWNED)] + [(BAD, step) for step in steps_of(UNDONE[3:])]
 EACH_STATE = [(GOOD, step) for step in states_of(SPAWNED)] + [(BAD, step) for step in states_of(UNDONE[3:])]
 
 TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_INVALID_NAME}
-"""Why a spawn that was cut off may be refused."""
+"""Reasons with which a spawn that was cut off may be refused."""
 
 
 @dataclass

@@ -17,6 +17,17 @@
 --   4. A statement that does not search by the primary key gives the tenant as `(select …)`, for
 --      which the planner expects a tenant of average size.
 --   5. `offset 0` keeps a lookup from being joined with the query around it.
+--
+-- Contents
+--   Tables
+--     tenants, agents, sessions, runs, work_queue, inbox_messages, session_events, tenant_deletions
+--   Row-level security
+--   Functions of requests: one round trip for each step
+--     enter_tenant, find_session, begin_spawn, pass_gate, queue_run, activate_session,
+--     take_claimable_runs, list_inbox, begin_finalizing, decide_run
+--   Functions of the worker: passes over all tenants
+--     take_overdue, take_lost_runs, prune_events, prune_messages, forget_deleted_sessions,
+--     delete_runs
 
 -- ------------------------------------------------------------------------------------------
 -- Tables
@@ -302,7 +313,7 @@ create policy every_tenant on tenant_deletions for select
     using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- ------------------------------------------------------------------------------------------
--- Functions: one round trip for what requests wait for
+-- Functions of requests: one round trip for each step
 -- ------------------------------------------------------------------------------------------
 
 -- Enters the tenant: no deletion of the tenant begins until the transaction ends. Waits for a
@@ -637,7 +648,7 @@ end
 $$;
 
 -- ------------------------------------------------------------------------------------------
--- Functions: the worker's passes over all tenants
+-- Functions of the worker: passes over all tenants
 -- ------------------------------------------------------------------------------------------
 
 -- Takes at most p_limit due entries of the kind, which is not RUN, in the scope of every tenant. Of

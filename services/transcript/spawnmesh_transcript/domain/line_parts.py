@@ -9,7 +9,7 @@ from spawnmesh_core.json_text import List, Node, Object, String
 
 CALL_TYPES = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
 CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
-"""Where a call's block may have its id; the first one that is not empty counts."""
+"""Fields of a call's block that may have its id; the first one that is not empty counts."""
 
 MIRROR_TYPE = "spawnmesh.mirror"
 """The custom type of mirrors in session files; their data has the message."""

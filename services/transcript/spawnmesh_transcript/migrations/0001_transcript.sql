@@ -2,9 +2,40 @@
 --
 -- Each key begins with tenant_id. Row-level security shows a transaction only the rows of the
 -- tenant in `spawnmesh.tenant`, which the transaction sets first.
+--
+-- Contents
+--   Tables of tenants
+--     tenants
+--   Tables of transcripts
+--     transcripts, entries, appends, imports
+--   Tables of the stub tier
+--     payloads, stubs
+--   Tables of compaction
+--     summaries
+--   Tables of search
+--     search_progress, search_pieces
+--   Tables of activities
+--     activity_heads, activities
+--   Row-level security
+--   Functions of tenants
+--     tenant_is_purging, enter_tenant
+--   Functions of appends
+--     entry_input, append_input, find_target, find_appended, write_entries, append_entries,
+--     append_plain
+--   Functions of creation, writer claims and prompt windows
+--     begin_transcript, acquire_writer, release_writer, scan_window
+--   Functions of token counts
+--     recount_entries
+--   Functions of deletion in pages
+--     delete_rows_at
+--   Functions of activities
+--     lock_activities, record_activities, delete_activities
+--   Functions of the stub tier
+--     find_payloads, lock_payloads, lock_for_payload_move, record_payloads, drop_inline_payloads,
+--     restore_inline_payloads
 
 -- -------------------------------------------------------------------------------------------------
--- Tenants
+-- Tables of tenants
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each prepared tenant: its settings, and whether it is being purged.
@@ -33,7 +64,7 @@ create table tenants (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Transcripts
+-- Tables of transcripts
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each transcript: its head, its writer and its totals. The lock of this row orders all
@@ -165,7 +196,7 @@ create table imports (
 create index imports_stale_idx on imports (tenant_id, update_time) where state <> 'COMPLETE';
 
 -- -------------------------------------------------------------------------------------------------
--- Stub tier
+-- Tables of the stub tier
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each text or image that is a file in the blob store. The row is written before the
@@ -213,7 +244,7 @@ create table stubs (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Compaction
+-- Tables of compaction
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each compaction; seq is the seq of its entry. The row with the highest seq is in
@@ -247,7 +278,7 @@ create table summaries (
 create index summaries_unpublished_idx on summaries (tenant_id) where not is_published;
 
 -- -------------------------------------------------------------------------------------------------
--- Search
+-- Tables of search
 -- -------------------------------------------------------------------------------------------------
 
 -- How far each transcript is indexed. The first search of a transcript creates its index, and each
@@ -270,7 +301,7 @@ create table search_pieces (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Activities
+-- Tables of activities
 -- -------------------------------------------------------------------------------------------------
 
 -- The newest position of each tenant's activities. It never decreases, also when activities expire.
@@ -367,7 +398,7 @@ create policy every_tenant on tenants for select using (current_setting('spawnme
 -- tenant, it estimates one row and may otherwise choose any index that begins with tenant_id.
 
 -- -------------------------------------------------------------------------------------------------
--- Tenants
+-- Functions of tenants
 -- -------------------------------------------------------------------------------------------------
 
 -- Returns true while the tenant is being purged. Index: tenants primary key.
@@ -385,7 +416,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Entries
+-- Functions of appends
 -- -------------------------------------------------------------------------------------------------
 
 -- One entry to write. Empty values may be missing in the JSON: an entry without parent_entry_id has
@@ -785,7 +816,7 @@ $$;
 -- counts, deletion and activities. What is said above the functions for appends holds here as well.
 
 -- -------------------------------------------------------------------------------------------------
--- Creation, writer claim, prompt window
+-- Functions of creation, writer claims and prompt windows
 -- -------------------------------------------------------------------------------------------------
 
 -- Inserts a transcript that is no fork, with its first entries, and returns its head.
@@ -920,7 +951,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Token counts
+-- Functions of token counts
 -- -------------------------------------------------------------------------------------------------
 
 -- Stores the token counts of messages, notes, summaries and their stubs by another vocabulary,
@@ -1001,7 +1032,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Deletion in pages
+-- Functions of deletion in pages
 -- -------------------------------------------------------------------------------------------------
 
 -- Deletes the rows at these places, and returns a row for each. The caller has found them in the
@@ -1014,7 +1045,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Activities
+-- Functions of activities
 -- -------------------------------------------------------------------------------------------------
 
 -- Keeps every other transaction from recording or deleting activities of the tenant until commit.
@@ -1091,6 +1122,10 @@ $$;
 
 -- Functions that move payloads between the entries and the blob store. Each moves entry by entry,
 -- and skips what another transaction moved first.
+
+-- -------------------------------------------------------------------------------------------------
+-- Functions of the stub tier
+-- -------------------------------------------------------------------------------------------------
 
 -- Returns the payloads of an entry. Index: payloads_session_idx.
 create function find_payloads(p_tenant_id text, p_session_id text, p_seq bigint)

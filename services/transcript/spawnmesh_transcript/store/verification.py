@@ -37,8 +37,8 @@ async def read_chain_hash(connection: Connection, key: Key, seq: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedUpTo:
-    """Where a worker continues: behind the fence in the session's transcript, or, without a fence,
-    at the transcript behind the session.
+    """The position from which a worker continues: behind the fence in the session's transcript, or,
+    without a fence, at the transcript behind the session.
     """
 
     session_id: str = ""
