@@ -54,7 +54,7 @@ class ReferencePage:
 
     @property
     def path(self) -> str:
-        """Where the page lies below the root of the site's sources."""
+        """Return the path of the page below the root of the site's sources."""
         return f"reference/api/{self._file.name.removeprefix('spawnmesh/').removesuffix('.proto')}.md"
 
     def render(self) -> str:

@@ -1,6 +1,7 @@
-"""`python -m tests.bench [--area AREA] [--out FILE]`: a table for people, and a JSON line for each metric in the file.
+"""`python -m tests.bench [--area AREA] [--out FILE]` prints a table, and writes a JSON line for
+each metric into the file.
 
-The exit code is 1 when something costs more than it may.
+The exit code is 1 if something costs more than its bound allows.
 """
 
 import argparse
@@ -21,13 +22,13 @@ _NOT_AREAS = ("__main__", "harness", "floors", "one_row")
 
 
 def areas() -> list[str]:
-    """By name: the modules of this package that measure something."""
+    """Return the names of the modules of this package that measure something."""
     found = (module.name for module in iter_modules([str(Path(__file__).parent)]))
     return sorted(name for name in found if name not in _NOT_AREAS)
 
 
 async def measure(names: list[str]) -> list[Metric]:
-    """Runs the areas one after the other on one mesh, whose data are gone afterwards."""
+    """Measure the areas one after the other on one mesh, and delete its data afterward."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-bench-", ignore_cleanup_errors=True) as folder:
         async with AsyncExitStack() as exits:
             bench = Bench(Path(folder) / "data", _tell, exits)
@@ -38,10 +39,10 @@ async def measure(names: list[str]) -> list[Metric]:
 
 
 def show(metrics: list[Metric]) -> None:
-    """A table on standard output."""
+    """Print a table on standard output."""
     table = Table(box=None, pad_edge=False)
-    for column in ("what", "p50 or value", "p95", "floor", "ratio", "bound", "samples"):
-        table.add_column(column, justify="left" if column == "what" else "right", no_wrap=True)
+    for column in ("metric", "p50 or value", "p95", "floor", "ratio", "bound", "samples"):
+        table.add_column(column, justify="left" if column == "metric" else "right", no_wrap=True)
     for one in metrics:
         table.add_row(
             one.name,
@@ -56,10 +57,10 @@ def show(metrics: list[Metric]) -> None:
 
 
 def main() -> None:
-    """Measures one area or all of them."""
+    """Measure one area, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("--area", choices=areas(), help="measure this one alone")
-    parser.add_argument("--out", type=Path, help="write a JSON line for each metric there")
+    parser.add_argument("--area", choices=areas(), help="measure only this area")
+    parser.add_argument("--out", type=Path, help="write a JSON line for each metric into this file")
     given = parser.parse_args()
     metrics = run_process(measure([given.area] if given.area else areas()))
     show(metrics)
@@ -67,7 +68,7 @@ def main() -> None:
         given.out.write_text("".join(metric.line() + "\n" for metric in metrics))
     over = [metric.name for metric in metrics if metric.is_over]
     if over:
-        sys.exit(f"over the bound: {', '.join(over)}")
+        sys.exit(f"over their bounds: {', '.join(over)}")
 
 
 def _tell(line: str) -> None:

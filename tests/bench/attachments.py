@@ -1,5 +1,7 @@
-"""What it costs to hand over files, against raw puts of as many bytes into the same S3 and an RPC that commits one row, and what a large upload
-takes in memory."""
+"""The cost of handing over files, and the memory that a large upload takes.
+
+The floors are raw puts of as many bytes into the same S3, and an RPC that commits one row.
+"""
 
 import asyncio
 import hashlib
@@ -38,7 +40,8 @@ TENANT = "bench-attachments"
 ROUNDS = 150
 WARM_UP = 20
 THREE_FILES_BOUND = (
-    1.4  # Over the puts and a row; 1.6 over the puts alone is less than the floor leaves room for.
+    # The bound over the puts and a row. A bound of 1.6 over the puts alone is below that floor.
+    1.4
 )
 LARGE_MIB = 1024
 CHUNK = 1 * MIB
@@ -46,7 +49,7 @@ MEMORY_BOUND_MIB = 200.0
 
 
 async def run(bench: Bench) -> None:
-    """Stages beside raw puts, then sends a gibibyte."""
+    """Compare staged sets with raw puts, then upload one gibibyte."""
     stack = await bench.stack()
     async with (
         _blobs(stack, stack.targets["attachment-blob"]) as blobs,
@@ -60,7 +63,7 @@ async def run(bench: Bench) -> None:
 
 
 class Blobs:
-    """The service, as the session service and a client of one tenant call it."""
+    """The attachment-blob service, called by the session service and by a client of one tenant."""
 
     def __init__(self, peer: Peer, client_token: str) -> None:
         self._peer = peer
@@ -68,7 +71,7 @@ class Blobs:
         self._client_token = client_token
 
     async def prepare(self) -> None:
-        """The tenant may hand over files of any size."""
+        """Let the tenant hand over files of any size."""
         limits = pb.AttachmentLimits(
             enabled=True, max_file_count=50, max_file_bytes=LARGE_MIB * MIB, max_total_bytes=LARGE_MIB * MIB
         )
@@ -77,7 +80,7 @@ class Blobs:
             await self._peer.unary(self._stub.PrepareTenant, request, timeout_seconds=30)
 
     async def stage(self, files: Sequence[bytes]) -> None:
-        """One new set of these files."""
+        """Stage a new set of these files."""
         items = [
             attachment_pb2.InlineAttachment(
                 name=f"{number}.bin",
@@ -93,9 +96,9 @@ class Blobs:
             await self._peer.unary(self._stub.StageSet, request, timeout_seconds=30)
 
     async def upload(self, messages: AsyncIterator[pb.UploadFileRequest]) -> upload_pb2.Upload:
-        """One stream."""
+        """Upload a file in one stream."""
         with use_token(self._client_token):
-            # A call of a stream is made like one of a message, which the type of `unary` does not tell.
+            # `unary` also makes a call with a stream of requests; its type does not say so.
             answer: pb.UploadFileResponse = await self._peer.unary(
                 cast(Any, self._stub.UploadFile), messages, timeout_seconds=600
             )
@@ -103,7 +106,10 @@ class Blobs:
 
 
 class RawPuts:
-    """The client library alone, one thread for each put: into the tenant's own bucket, with credentials for it alone, as the service puts."""
+    """Puts objects with the client library alone, one thread for each put.
+
+    As in the service, the bucket and the credentials are those of the tenant.
+    """
 
     def __init__(self, client: Minio, bucket: str, threads: ThreadPoolExecutor) -> None:
         self._client = client
@@ -111,7 +117,7 @@ class RawPuts:
         self._threads = threads
 
     async def slowest(self, files: Sequence[bytes]) -> float:
-        """Seconds of the slowest of these puts, done side by side."""
+        """Put the files concurrently and return the seconds of the slowest put."""
         loop = asyncio.get_running_loop()
         return max(
             await asyncio.gather(*(loop.run_in_executor(self._threads, self._put, data) for data in files))
@@ -126,13 +132,15 @@ class RawPuts:
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Raw puts, and StageSet where it commits one row and puts nothing."""
+    """Raw puts, and a StageSet that commits one row and puts nothing."""
 
     raw: RawPuts
     one_row: Blobs
 
     async def puts_and_one_row(self, files: Sequence[bytes]) -> float:
-        """Seconds of the slowest put and of the call, one behind the other: rows are committed once the bytes are there."""
+        """Return the seconds of the slowest put plus those of the call: rows are committed after
+        the bytes are stored.
+        """
         slowest = await self.raw.slowest(files)
         began = perf_counter()
         await self.one_row.stage(files)
@@ -149,7 +157,7 @@ async def _blobs(stack: Stack, target: str) -> AsyncIterator[Blobs]:
 
 @contextmanager
 def raw_puts(stack: Stack, tenant_id: str) -> Iterator[RawPuts]:
-    """For a tenant that was made ready."""
+    """Open the raw puts of a prepared tenant."""
     s3 = stack.s3.endpoint
     bucket = f"spawnmesh-{tenant_id}"
     resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
@@ -188,7 +196,10 @@ async def _stage_latency(bench: Bench, blobs: Blobs, floors: Floors) -> None:
 async def _beside_floors(
     bench: Bench, blobs: Blobs, floors: Floors, name: str, files: tuple[int, int], bound: float | None
 ) -> None:
-    """Each round stages files that nobody has, and puts others like them. The rounds begin with each in turn, so none is always first."""
+    """Stage new files in each round, and put others of the same sizes.
+
+    Each round begins with another of the works.
+    """
     count, size = files
 
     def fresh_files() -> list[bytes]:

@@ -1,10 +1,17 @@
-"""What a model gets to read of a long transcript, with references in place of large results and without, and what assembling it costs.
+"""The context of a long transcript, with and without references in place of large results, and the
+cost of assembling it.
 
-The transcripts are made of turns of a tool-heavy mix: results of tools have about 53 % of the tokens, most of them under a thousand, with a
-long tail to 50,000. As in a session that first talks and then works, the first half of each two thousand messages has fewer large results than
-the second; how much of what is read the results have is told beside how many items it is, since that decides what references can save. Two
-thousand messages are appended through the service, blobs and all; longer transcripts have them again and again, copied in the database, since
-what is old is not read. Both ways are measured on the same transcript, turn by turn.
+The transcripts consist of turns of a tool-heavy mix. Results of tools have about 53 % of the
+tokens, most of them fewer than a thousand, with a long tail to 50,000. As in a session that first
+talks and then works, the first half of each two thousand messages has fewer large results than the
+second.
+
+The share of the results in what is read decides what references can save. It is therefore reported
+beside the number of items.
+
+Two thousand messages are appended through the service, with their blobs. Longer transcripts repeat
+them: they are copied in the database, since old entries are not read. Both ways are measured on the
+same transcript, turn by turn.
 """
 
 import json
@@ -46,9 +53,10 @@ TURNS = 60
 TURNS_LENGTH = 6_804
 LATENCY_BOUND_MS = 30.0
 GROWTH_BOUND = 1.3
-ITEMS_BOUND = 0.5  # Without references, by with them: at least twice as many.
+ITEMS_BOUND = 0.5  # Items without references by items with them: at least twice as many with them.
 
-_PHASE = 970  # Turns, which are two thousand messages; a large result each so many turns of its first half, and of its second.
+_PHASE = 970  # Turns in two thousand messages.
+# Every so many turns there is a large result: in the first half of a phase, and in the second.
 _TALK, _WORK = 31, 17
 _WORDS = SAID.split()
 _COPIED = ("entries", "stubs", "payloads")
@@ -56,7 +64,7 @@ _COPIED = ("entries", "stubs", "payloads")
 
 @dataclass
 class Conversation:
-    """One session's transcript, to which turns of the mix are appended."""
+    """The transcript of one session, to which turns of the mix are appended."""
 
     peer: Peer
     minter: TokenMinter
@@ -75,7 +83,7 @@ class Conversation:
         return self.minter.run_token(TENANT, self.session_id, self.run_id, 1, 3600)
 
     async def begin(self) -> None:
-        """With its header, and this writer."""
+        """Create the transcript and acquire its writer."""
         with impersonate(TENANT):
             await self.peer.unary(
                 self.stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=self.session_id)
@@ -85,7 +93,7 @@ class Conversation:
             await self.peer.unary(self.stub.AcquireWriter, request)
 
     async def append(self, bodies: Sequence[entry_pb2.EntryBody]) -> None:
-        """All in one call."""
+        """Append all bodies in one call."""
         request = pb.AppendEntriesRequest(
             session_id=self.session_id, claim=self.claim, idempotency_key=new_id(IdKind.ENTRY), entries=bodies
         )
@@ -93,7 +101,7 @@ class Conversation:
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
     async def assemble(self) -> tuple[pb.AssembleContextResponse, float]:
-        """The context, and the seconds it took."""
+        """Return the context, and the seconds that the call took."""
         request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=BUDGET)
         with use_token(self.token()):
             began = perf_counter()
@@ -103,7 +111,7 @@ class Conversation:
 
 @dataclass
 class Tier:
-    """The tenant's setting."""
+    """The setting of the tenant that turns references on and off."""
 
     peer: Peer
     version: int = 0
@@ -117,7 +125,7 @@ class Tier:
 
 
 async def run(bench: Bench) -> None:
-    """Latency at each length, then turn by turn."""
+    """Measure the latency at each length, then turn by turn."""
     stack = await bench.stack()
     async with _opened(stack) as (first, tier):
         mix = _mix()
@@ -148,8 +156,11 @@ async def _opened(stack: Stack) -> AsyncIterator[tuple[Conversation, Tier]]:
 
 
 def _mix() -> Iterator[list[entry_pb2.EntryBody]]:
-    """Turns for ever, the same in every run. The sizes of large results go through their whole range again and again, so that no stretch of a
-    transcript is much unlike another."""
+    """Yield turns without end, the same ones in every run.
+
+    The sizes of large results run through their range again and again, so that all stretches of a
+    transcript are alike.
+    """
     drawn = random.Random(258)
     number = large = 0
     while True:
@@ -185,7 +196,7 @@ def _message(role: "content_pb.Role.ValueType", text: str) -> entry_pb2.EntryBod
 
 
 def _text(drawn: random.Random, token_count: int) -> str:
-    """About so many tokens: plain words are one each."""
+    """Return words of about so many tokens: a plain word is one token."""
     return " ".join(drawn.choices(_WORDS, k=token_count))
 
 
@@ -200,7 +211,10 @@ async def _grow(conversation: Conversation, mix: Iterator[list[entry_pb2.EntryBo
 
 
 async def _longer(stack: Stack, source: Conversation, length: int) -> Conversation:
-    """A transcript that ends as the source does, and has its messages before that until there are so many."""
+    """Return a transcript of this length that ends as the source does.
+
+    The messages of the source are repeated before its end.
+    """
     if length == APPENDED:
         return source
     longer = Conversation(source.peer, source.minter)
@@ -217,7 +231,7 @@ async def _longer(stack: Stack, source: Conversation, length: int) -> Conversati
         assert row is not None
         messages = row[0] - 1
         copies = -(-length // messages)
-        skipped = copies * messages - length  # Of the first copy.
+        skipped = copies * messages - length  # Skipped messages of the first copy.
         for copy in range(copies):
             shift = {**key, "shift": copy * messages - skipped, "copy": f"{copy:03d}"}
             for table in _COPIED:
@@ -234,7 +248,9 @@ async def _longer(stack: Stack, source: Conversation, length: int) -> Conversati
 
 
 async def _copying(link: psycopg.AsyncConnection[tuple[object, ...]], table: str) -> sql.Composed:
-    """The statement that copies the source's rows, but for the header, with other seqs and ids."""
+    """Return the statement that copies the rows of the source except its header, with new seqs and
+    ids.
+    """
     cursor = await link.execute(sql.SQL("select * from {} limit 0").format(sql.Identifier(table)))
     names = [column.name for column in cursor.description or ()]
     changed = {
@@ -266,7 +282,7 @@ async def _told_share(bench: Bench, stack: Stack, conversation: Conversation) ->
 
 
 async def _latency(bench: Bench, conversations: dict[int, Conversation], tier: Tier) -> None:
-    """With references and without, at every length in turn."""
+    """Compare contexts with and without references at each length."""
     for is_on in (False, True):
         await tier.turn(is_on=is_on)
         name = "on" if is_on else "off"
@@ -310,7 +326,9 @@ async def _latency(bench: Bench, conversations: dict[int, Conversation], tier: T
 async def _turns(
     bench: Bench, conversation: Conversation, tier: Tier, mix: Iterator[list[entry_pb2.EntryBody]]
 ) -> None:
-    """How many items there are, and which share of a context's bytes begins the next one, as a conversation goes on."""
+    """Record the number of items as a conversation goes on, and the share of the bytes of a context
+    with which the next one begins.
+    """
     items: dict[bool, list[int]] = {False: [], True: []}
     kept: dict[bool, list[float]] = {False: [], True: []}
     shares: dict[bool, list[float]] = {False: [], True: []}
@@ -340,7 +358,7 @@ async def _turns(
 
 
 def _tool_share(context: pb.AssembleContextResponse) -> float:
-    """Of the tokens, as they are stored, of what was read."""
+    """Return the share of tool results in the stored tokens of what was read."""
     full = {stubbed.seq: stubbed.full_token_count for stubbed in context.stubbed}
     counts = [(entry.body.message.role, full.get(entry.seq, entry.token_count)) for entry in context.entries]
     return sum(count for role, count in counts if role == content_pb.ROLE_TOOL_RESULT) / sum(

@@ -1,4 +1,5 @@
-"""The least that a call can cost: a process that answers one RPC with one committed row, and another one with nothing at all.
+"""The least that a call can cost: a process that answers one RPC with one committed row, and
+another one with nothing.
 
 `python -m tests.bench.floors <dsn>` prints its port and serves until its input ends.
 """
@@ -21,14 +22,18 @@ _INSERT = "insert into public.bench_floor (data) values (%s)"
 
 
 async def prepare_table(dsn: str) -> None:
-    """The table that floors write their rows into."""
+    """Create the table into which floors write their rows."""
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute(_TABLE)
 
 
 @asynccontextmanager
 async def commit_server(dsn: str) -> AsyncIterator[str]:
-    """A process of its own that answers COMMIT by committing the request as one row, and ECHO with the request; gives its `host:port`."""
+    """Start a process that commits the request of COMMIT as one row and returns the request of
+    ECHO.
+
+    Yields its `host:port`.
+    """
     await prepare_table(dsn)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -49,7 +54,7 @@ async def commit_server(dsn: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def commit_floor(dsn: str) -> AsyncIterator["grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"]:
-    """What commits its request as one row, called over a bare channel."""
+    """Open a bare channel to a call that commits its request as one row."""
     async with commit_server(dsn) as target, grpc.aio.insecure_channel(target) as channel:
         yield channel.unary_unary(COMMIT, bytes, bytes)
 
@@ -57,7 +62,7 @@ async def commit_floor(dsn: str) -> AsyncIterator["grpc.aio.UnaryUnaryMultiCalla
 if TYPE_CHECKING:
     _Handler = grpc.GenericRpcHandler[bytes, bytes]
 else:
-    _Handler = grpc.GenericRpcHandler  # Generic for type checkers only.
+    _Handler = grpc.GenericRpcHandler  # It is generic for type checkers only.
 
 
 class _Floor(_Handler):

@@ -1,8 +1,10 @@
-"""What every area measures with: fixed data, warm-up, and floors taken in the same run, turn by turn with what stands on them.
+"""The tools of every area: fixed data, a warm-up, and floors that are measured in turn with the
+work that they are for.
 
-Machines are noisy and differ, so what counts is a ratio: a piece of work against the least that it could cost, at the same pace. An area is a
-module of this package with `async def run(bench: Bench) -> None`; it asks for the mesh, compares, and records metrics under names that begin
-with the area's.
+Machines differ and are noisy, so ratios count: a piece of work against the least that it could
+cost, at the same pace. An area is a module of this package with `async def run(bench: Bench) ->
+None`. It asks for the mesh, compares, and records metrics whose names begin with the name of the
+area.
 """
 
 import hashlib
@@ -18,20 +20,24 @@ from time import perf_counter
 from spawnmesh_devstack.stack import Stack, open_stack
 
 AS_DEPLOYED = {"OTEL_BSP_SCHEDULE_DELAY": "5000"}
-"""Spans are sent as often as the SDK does unasked, and not ten times a second for somebody who waits for a trace on this machine."""
+"""Send spans at the default interval of the SDK. A mesh on a developer's machine sends them ten
+times a second.
+"""
 
 Work = Callable[[], Awaitable[float | None]]
-"""One turn of a piece of work: gives the seconds that count, or None for all the time it took."""
+"""One turn of a piece of work. It returns the seconds that count, or None to count all the time
+that it took.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Seconds of each turn, in order."""
+    """The seconds of each turn, in order."""
 
     seconds: Sequence[float]
 
     def percentile(self, percent: int) -> float:
-        """Between the two samples next to it, where it falls between two."""
+        """Return the percentile, interpolated between the two nearest samples."""
         if len(self.seconds) == 1:
             return self.seconds[0]
         return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
@@ -47,7 +53,11 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One line of the output. `ratio` is value by floor; `bound` is the highest that the ratio may be or, without a floor, the value."""
+    """One line of the output.
+
+    `ratio` is the value divided by the floor. `bound` is the highest allowed ratio or, without a
+    floor, the highest allowed value.
+    """
 
     name: str
     value: float
@@ -60,12 +70,12 @@ class Metric:
 
     @property
     def is_over(self) -> bool:
-        """Whether it costs more than it may."""
+        """Return whether the cost is above its bound."""
         measured = self.value if self.ratio is None else self.ratio
         return self.bound is not None and measured > self.bound
 
     def line(self) -> str:
-        """As programs read it."""
+        """Return the metric as a line of JSON."""
         told = {
             name: value
             for name, value in asdict(self).items()
@@ -78,7 +88,9 @@ class Metric:
 
 @dataclass(slots=True)
 class Bench:
-    """What an area is given. The mesh is started when the first area asks for it, and serves all of them."""
+    """The context of an area. The mesh starts when the first area asks for it, and serves all
+    areas.
+    """
 
     data_dir: Path
     report: Callable[[str], None]
@@ -88,7 +100,7 @@ class Bench:
     _blocks: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def stack(self) -> Stack:
-        """A mesh of real processes with the scripted model."""
+        """Return a mesh of real processes with the scripted model."""
         if self._stack is None:
             self._stack = await self.exits.enter_async_context(
                 open_stack(self.data_dir, self.report, environment=AS_DEPLOYED)
@@ -96,15 +108,18 @@ class Bench:
         return self._stack
 
     def fresh_bytes(self, size: int) -> bytes:
-        """Bytes that nothing compresses and nobody had before; the same ones, in the same order, in every run."""
+        """Return new bytes that cannot be compressed: in every run the same ones, in the same
+        order.
+        """
         return hashlib.shake_128(f"block {next(self._blocks)}".encode()).digest(size)
 
     async def compare(
         self, works: Mapping[str, Work], *, rounds: int, warm_up: int = 5
     ) -> dict[str, Samples]:
-        """Does all of them in turn, `rounds` times, after as many rounds of `warm_up` that do not count.
+        """Do all works in turn, `rounds` times, after `warm_up` rounds that do not count.
 
-        Each round begins with another one, so that none is always the one that finds the disk rested.
+        Each round begins with another of the works, so that the disk is not always idle before the
+        same one.
         """
         seconds: dict[str, list[float]] = {name: [] for name in works}
         names = list(works)
@@ -121,7 +136,9 @@ class Bench:
     def latency(
         self, name: str, samples: Samples, floor: Samples | float | None = None, bound: float | None = None
     ) -> None:
-        """Records a p50 in milliseconds, with its ratio to the p50 of the floor (or to that many seconds)."""
+        """Record a p50 in milliseconds, with its ratio to the p50 of the floor or to so many
+        seconds.
+        """
         least = floor.p50 if isinstance(floor, Samples) else floor
         self.record(
             Metric(
@@ -137,5 +154,5 @@ class Bench:
         )
 
     def record(self, metric: Metric) -> None:
-        """Keeps it for the output."""
+        """Keep the metric for the output."""
         self.metrics.append(metric)

@@ -1,7 +1,9 @@
-"""What the hooks add to a finalize: nobody to ask, one plugin, five of them; and a plugin that is dead.
+"""The cost of hooks for a finalize: without a plugin, with one, with five, and with one that does
+not answer.
 
-Dispatch without a plugin is set against an RPC to the same service that does nothing; with plugins, against the calls of them alone, one after
-the other and each with a one-row commit for its delivery.
+A dispatch without a plugin is compared with an RPC to the same service that does nothing. A
+dispatch with plugins is compared with the calls of the plugins alone, one after the other, each
+with a one-row commit for its delivery.
 """
 
 import uuid
@@ -41,12 +43,14 @@ _ROW = b"x" * 200
 
 @hook("before_agent_finalize")
 def judge(event: BeforeAgentFinalizeEvent) -> Any:
-    """No objection."""
+    """Return no objection."""
     return go_on()
 
 
 async def run(bench: Bench) -> None:
-    """Measures tenants with none, one and five plugins side by side, and then a dead one."""
+    """Measure tenants with no, one and five plugins in turn, and then a plugin that does not
+    answer.
+    """
     stack = await bench.stack()
     async with AsyncExitStack() as exits:
         peer = await exits.enter_async_context(_peer(stack, "session", stack.targets["hook"]))
@@ -84,7 +88,7 @@ async def run(bench: Bench) -> None:
 
 
 def _record_added(bench: Bench, dispatch: Samples, rpc: Samples) -> None:
-    """What the service itself does with a dispatch that concerns nobody, beyond being called at all."""
+    """Record the cost of a dispatch without a plugin beyond the cost of an RPC."""
     added = (dispatch.p50 - rpc.p50) * 1e3
     count = len(dispatch.seconds)
     bench.record(
@@ -146,7 +150,7 @@ async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
 
 @asynccontextmanager
 async def _peer(stack: Stack, service: str, target: str) -> AsyncIterator[Peer]:
-    """A connection that calls in the name of a service of the mesh."""
+    """Open a connection that calls in the name of a service of the mesh."""
     minter = TokenMinter(service, stack.keys / f"{service}.pem")
     process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
     async with open_peer(process, service, target) as peer:
@@ -155,7 +159,7 @@ async def _peer(stack: Stack, service: str, target: str) -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def _plugin(stack: Stack) -> AsyncIterator[str]:
-    """A plugin in this process; where it listens."""
+    """Serve a plugin in this process, and yield its endpoint."""
     settings = ProcessSettings(jwks_file=stack.keys / "jwks.json", log_level="error")
     async with start_process("plugin", settings) as process:
         target = f"127.0.0.1:{free_ports(1)[0]}"

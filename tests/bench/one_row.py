@@ -1,8 +1,11 @@
 """An RPC of the mesh that commits one row and does nothing else.
 
-It has the contracts of AppendEntries and of StageSet, and everything that each RPC of a service has: the caller's token and policy, the rules of
-the request, the record of the call, a connection of the pool, the tenant's scope. `python -m tests.bench.one_row <dsn> <jwks file>` tells its
-port on standard error and serves until SIGTERM.
+It has the contracts of AppendEntries and of StageSet, and everything that each RPC of a service
+has: the token and the policy of the caller, the rules of the request, the log record of the call, a
+connection of the pool, the scope of the tenant.
+
+`python -m tests.bench.one_row <dsn> <jwks file>` prints its port on standard error and serves until
+SIGTERM.
 """
 
 import asyncio
@@ -38,7 +41,11 @@ _INSERT = f"insert into public.bench_floor (data) select %(data)b where {SCOPE} 
 
 @asynccontextmanager
 async def one_row_server(stack: Stack) -> AsyncIterator[str]:
-    """A process of its own that commits AppendEntries' one entry, and the id of StageSet's set, as one row; gives its `host:port`."""
+    """Start the process that commits the one entry of AppendEntries, and the set id of StageSet, as
+    one row.
+
+    Yields its `host:port`.
+    """
     await prepare_table(stack.superuser_dsn)
     arguments = ("-m", "tests.bench.one_row", stack.superuser_dsn, str(stack.keys / "jwks.json"))
     process = await asyncio.create_subprocess_exec(
@@ -58,7 +65,7 @@ class _OneEntry(TranscriptServiceServicer):
         self._database = database
 
     async def AppendEntries(self, request: pb.AppendEntriesRequest, context: Any) -> pb.AppendEntriesResponse:
-        """One entry."""
+        """Commit the one entry."""
         [entry] = request.entries
         await self._database.call(current_caller().tenant_id, _INSERT, {"data": entry.SerializeToString()})
         return pb.AppendEntriesResponse()
@@ -69,7 +76,7 @@ class _OneSet(AttachmentBlobServiceServicer):
         self._database = database
 
     async def StageSet(self, request: blob_pb.StageSetRequest, context: Any) -> blob_pb.StageSetResponse:
-        """Its files go nowhere."""
+        """Commit the id of the set. Its files are not stored."""
         await self._database.call(current_caller().tenant_id, _INSERT, {"data": request.set_id.encode()})
         return blob_pb.StageSetResponse()
 

@@ -1,6 +1,8 @@
-"""What the router adds to a model call: the same call by the same SDK, directly and through it, to a provider that answers at once.
+"""The cost that the router adds to a model call.
 
-As the direct call is not traced, the routed ones are not either; what tracing adds is measured beside them.
+The same SDK makes the same call directly and through the router, to a provider that answers at
+once. The direct call is not traced, so the routed calls are not traced either. The cost of tracing
+is measured separately.
 """
 
 import asyncio
@@ -38,12 +40,14 @@ CALLS = 600
 SPREADS = 40
 PROVIDER = "loopback"
 _SETTLE_SECONDS = 0.03
-"""What a call left to be done in the background, which begins 10 ms later, is no part of the next one."""
+"""A pause after each call. Background work of a call begins 10 ms later and must not count for the
+next call.
+"""
 UPSTREAM = Path(__file__).parents[1] / "support" / "model_router" / "upstream.py"
 
 
 async def run(bench: Bench) -> None:
-    """Compares call by call, then under load, and times how cooldowns spread."""
+    """Compare single calls, then calls under load, and measure how fast cooldowns spread."""
     stack = await bench.stack()
     upstream, *ports = free_ports(3)
     config = stack.data_dir / "bench-router.json"
@@ -78,7 +82,7 @@ class Caller:
         self._token = token
 
     async def generate(self, model: str, *fallbacks: str) -> str:
-        """A whole answer; gives the model's name without the provider's."""
+        """Return the complete answer, which is the name of the model without its provider."""
         request = pb.GenerateRequest(
             model=f"{PROVIDER}/{model}",
             fallbacks=pb.Fallbacks(models=[f"{PROVIDER}/{one}" for one in fallbacks]),
@@ -91,7 +95,7 @@ class Caller:
         return answered.partition("/")[2]
 
     async def clear(self, model: str) -> None:
-        """Ends the model's rest."""
+        """End the cooldown of the model."""
         request = pb.ClearCooldownRequest(
             scope=routing_pb2.COOLDOWN_SCOPE_MODEL, target=f"{PROVIDER}/{model}"
         )
@@ -99,7 +103,7 @@ class Caller:
             await self._peer.unary(self._stub.ClearCooldown, request, timeout_seconds=30)
 
     async def sees_cooling(self, model: str) -> bool:
-        """Whether this replica would leave the model alone."""
+        """Return whether this replica skips the model because of its cooldown."""
         request = pb.GenerateRequest(
             model=f"{PROVIDER}/{model}", fallbacks=pb.Fallbacks(), messages=[_MESSAGE]
         )
@@ -119,12 +123,13 @@ async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller, tra
 
     async def settled(before: Awaitable[object], work: Callable[[], Awaitable[object]]) -> float:
         await asyncio.sleep(_SETTLE_SECONDS)
-        await before  # The first one after a pause pays for that.
+        await before  # The first call after a pause is slower than the others.
         return await _seconds(work())
 
     async def after_refusal() -> float:
         took = await settled(caller.generate("instant"), lambda: caller.generate("limited", "instant"))
-        await caller.clear("limited")  # Else it is cooling in the next round.
+        # Otherwise the candidate is still in cooldown in the next round.
+        await caller.clear("limited")
         return took
 
     async def direct(model: str) -> None:
@@ -141,7 +146,7 @@ async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller, tra
         ("first is cooling", at_once, while_cooling, 1.5),
         ("100 chunks", partial(direct, "hundred"), lambda: _seconds(caller.generate("hundred")), 5.0),
     )
-    # One after the other: five kinds of call in turn would keep nobody's caches warm.
+    # Each kind in a row: with five kinds in turn, the caches would be cold for each.
     for name, floor, routed, bound in pairs:
         works: dict[str, Work] = {"direct": floor, "routed": routed}
         taken = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
@@ -154,7 +159,7 @@ async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller, tra
 
 
 def _record_added(bench: Bench, name: str, taken: Samples, floor: Samples, bound: float | None) -> None:
-    """What is added to the floor's median and to its 99th percentile."""
+    """Record what is added to the median and to the 99th percentile of the floor."""
     for percent, most in ((50, bound), (99, None)):
         added = (taken.percentile(percent) - floor.percentile(percent)) * 1e3
         metric = Metric(
@@ -186,7 +191,7 @@ async def _rate(call: Callable[[], Awaitable[Any]], many: int) -> float:
 
 
 async def _spread(bench: Bench, first: Caller, second: Caller) -> None:
-    """From the answer that a cooldown began with to the other replica's knowing of it."""
+    """Measure the time from the answer that starts a cooldown until the other replica knows of it."""
     seconds = []
     for _ in range(SPREADS):
         await first.clear("limited")
@@ -218,7 +223,7 @@ async def _seconds(call: Awaitable[Any]) -> float:
 
 
 async def _direct(client: openai.AsyncOpenAI, model: str) -> float:
-    """The call that the router makes, by the same SDK."""
+    """Make the call that the router makes, with the same SDK."""
     began = perf_counter()
     stream = await client.chat.completions.create(
         model=model,
@@ -255,7 +260,7 @@ def _config(upstream: int) -> dict[str, Any]:
 
 
 def _router(stack: Stack, name: str, port: int, config: Path) -> Member:
-    """A replica beside the mesh's own, with its database and tracing to its sink."""
+    """Describe a replica beside the replica of the mesh, with its database and its trace sink."""
     env = {
         **process_variables("model-router", port, stack.keys, stack.otlp_endpoint),
         **AS_DEPLOYED,
@@ -274,7 +279,7 @@ def _plain(stack: Stack) -> dict[str, str]:
 
 @asynccontextmanager
 async def _callers(stack: Stack, ports: list[int], sampler: Sampler) -> AsyncIterator[tuple[Caller, Caller]]:
-    """Clients whose calls are recorded at the router, or are not: this side sends no spans."""
+    """Open clients whose calls the router records, or does not record. The clients send no spans."""
     tracer = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("bench")
     process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=tracer)
     token, operator = stack.client_token(TENANT), stack.admin_token()

@@ -1,11 +1,16 @@
-"""What it costs to spawn a session, and how soon its answer is seen, beside the least that the hops of a spawn can cost.
+"""The cost of spawning a session, and the time until its answer is seen, against the least that the
+hops of a spawn can cost.
 
-A spawn is a call to session, one to hook, and two to transcript, of which all but hook's commit a row; with files there are two to
-attachment-blob besides, the first of which puts them. The floor of each is a call that commits one row, or echoes, at a bare server, by the same
-client; and raw puts side by side. The floors are taken in turn with the spawns, each in a row as the spawn's hops are. What session commits
-in between, and what its plugins and limits are asked, the spawn pays for.
+A spawn makes one call to session, one to hook and two to transcript. All but the call to hook
+commit a row. With files there are two calls to attachment-blob, and the first one puts the files.
+The floor of each call is made by the same client at a bare server, which commits one row or echoes;
+puts are made concurrently. Floors and spawns take turns, and the calls of a floor follow each other
+as the hops of the spawn do.
 
-A run whose runner is killed is timed from the kill until another runner holds it, in leases.
+The commits of session in between, its plugins and its limits are the cost of the spawn above its
+floor.
+
+A run whose runner is killed is timed from the kill until another runner claims it, in leases.
 """
 
 import asyncio
@@ -50,7 +55,9 @@ Floor = Callable[[str], Awaitable[float]]
 
 
 async def run(bench: Bench) -> None:
-    """Spawns beside their floors with nobody to claim them, then whole runs on an idle mesh."""
+    """Compare spawns with their floors while no runner claims them, then time complete runs on an
+    idle mesh.
+    """
     stack = await bench.stack()
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
@@ -67,7 +74,9 @@ async def run(bench: Bench) -> None:
 
 @asynccontextmanager
 async def _floors(stack: Stack) -> AsyncIterator[Floor]:
-    """Calls a bare server as clients call the mesh; gives how long that took."""
+    """Open a function that calls a bare server as clients call the mesh, and returns the seconds of
+    the call.
+    """
     process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
     token, message = (
         stack.client_token(TENANT),
@@ -89,7 +98,7 @@ async def _floors(stack: Stack) -> AsyncIterator[Floor]:
 
 
 async def _spawns(bench: Bench, mesh: Mesh, floor: Floor, puts: RawPuts, runner: ChildProcess) -> None:
-    runner.pause()  # Else it would work on what was spawned while the next one is.
+    runner.pause()  # Otherwise the runner would work during the next spawn.
     try:
         works: dict[str, Work] = {
             "floor": lambda: _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
@@ -116,7 +125,9 @@ async def _hops(floor: Floor, paths: tuple[str, ...]) -> float:
 
 
 async def _spawn(mesh: Mesh, files: list[bytes]) -> float:
-    """Seconds of the spawn alone; its session is killed, so that nothing waits for a runner."""
+    """Return the seconds of the spawn alone. The session is killed, so that no run waits for a
+    runner.
+    """
     attachments = [Attachment(f"{number}.bin", data) for number, data in enumerate(files)]
     began = perf_counter()
     session = await mesh.spawn(TASK, attachments=attachments)
@@ -126,7 +137,9 @@ async def _spawn(mesh: Mesh, files: list[bytes]) -> float:
 
 
 async def _seen(bench: Bench, mesh: Mesh) -> None:
-    """From the call that spawns to the answer of the call that waits, one at a time, the mesh idle before each."""
+    """Measure from the call that spawns to the answer of the call that waits, one session at a
+    time.
+    """
     seconds = []
     for number in range(-5, IDLE_ROUNDS):
         await asyncio.sleep(IDLE_PAUSE_SECONDS)
@@ -145,7 +158,10 @@ async def _seen(bench: Bench, mesh: Mesh) -> None:
 
 
 async def _taken_over(bench: Bench, stack: Stack, mesh: Mesh) -> None:
-    """The model is silent until then, so that the run is still being worked on when its runner is killed."""
+    """Kill the runner of a run, and measure the time until another runner claims the run.
+
+    The model is silent until then, so that the run is not finished when its runner is killed.
+    """
     model, seconds = stack.processes["scripted-model"], []
     holder, other = "runner", (await stack.start_runner()).name
     await stack.processes[other].stop(5.0)

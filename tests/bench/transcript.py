@@ -1,9 +1,16 @@
-"""What it costs to append to a transcript and to close a prompt window, beside an RPC that commits one row; and what it takes on disk.
+"""The cost of an append and of closing a prompt window, against an RPC that commits one row; and
+the space that transcripts take on disk.
 
-There are two floors, called as the service is, by the same client with the same token: a row of the same bytes, as many connections, the same
-database with the same durability. One is an RPC of this mesh, which pays what each RPC of it does: checks of the token and of the request,
-the record of the call, the pool, the scope. Bounds are over that one: what the append pays for itself is redaction, token counts, the claim, the
-key, the chain, row-level security. The other is answered by a bare server, and has no bound. Tracing has a price and a bound of its own.
+There are two floors. The same client calls them with the same token as it calls the service: a row
+of the same bytes, as many connections, the same database with the same durability.
+
+- One floor is an RPC of the mesh. It pays what each RPC pays: the checks of the token and of the
+  request, the log record, the pool, the scope of the tenant. Bounds are over this floor. Above it,
+  an append pays for redaction, token counts, the claim, the key, the hash chain and row-level
+  security.
+- The other floor is answered by a bare server. It has no bound.
+
+Tracing has a cost and a bound of its own.
 """
 
 import asyncio
@@ -45,15 +52,16 @@ WARM_UP = 50
 RATE_SECONDS = 2.0
 RATE_TURNS = 3
 TRACING_SECONDS = 1.0
-TRACING_TURNS = 15  # Many short ones: a turn's rate differs by a sixth from the next one's, which is what tracing may cost.
+# Many short turns: the rates of two turns differ by a sixth, which is as much as tracing may cost.
+TRACING_TURNS = 15
 HISTORIES = (100, 10_000, 200_000)
 WINDOWS = (0, 1, 10, 100)
 APPEND_BOUND = 1.5
-RATE_BOUND = 2.0  # The floor's rate by ours: at least half of it.
+RATE_BOUND = 2.0  # The rate of the floor by the rate of appends: at least half of it.
 FLAT_BOUND = 1.3
 WRITERS_BOUND_PER_SECOND = 500.0
 STORED_BOUND = 2.5
-TRACING_BOUND = 1 / 0.85  # At most 15 % of the rate.
+TRACING_BOUND = 1 / 0.85  # Tracing takes at most 15 % of the rate.
 SAID = (
     "the session keeps what was said and done so that another worker can go on from there when this one is lost a tool reads or writes"
     " files and its result comes back to the model which asks for more or answers the user in plain words about what it found and why "
@@ -62,7 +70,7 @@ SAID = (
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One session's, with the claim that is its writer's."""
+    """The transcript of one session, with the claim of its writer."""
 
     peer: Peer
     stub: "TranscriptServiceAsyncStub"
@@ -71,7 +79,7 @@ class Transcript:
     token: str
 
     async def append(self, *bodies: entry_pb2.EntryBody) -> None:
-        """In one call."""
+        """Append all bodies in one call."""
         request = pb.AppendEntriesRequest(
             session_id=self.session_id, claim=self.claim, idempotency_key=uuid.uuid4().hex, entries=bodies
         )
@@ -79,19 +87,19 @@ class Transcript:
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
     async def grow(self, count: int) -> None:
-        """By so many small entries."""
+        """Append so many small entries."""
         small = answer("word")
         for start in range(0, count, 250):
             await self.append(*[small] * min(250, count - start))
 
     async def open_window(self) -> pb.Fence:
-        """The fence at the head."""
+        """Return the fence at the head."""
         request = pb.OpenWindowRequest(session_id=self.session_id, claim=self.claim)
         with use_token(self.token):
             return (await self.peer.unary(self.stub.OpenWindow, request)).fence
 
     async def close_window(self, fence: pb.Fence) -> None:
-        """From the fence to the head."""
+        """Close the window that begins at the fence."""
         request = pb.CloseWindowRequest(session_id=self.session_id, claim=self.claim, fence=fence)
         with use_token(self.token):
             await self.peer.unary(self.stub.CloseWindow, request)
@@ -101,11 +109,11 @@ Begin = Callable[[], Awaitable[Transcript]]
 
 
 async def run(bench: Bench) -> None:
-    """Appends beside commits, then windows, then what is stored."""
+    """Compare appends with commits, then measure prompt windows, then the space on disk."""
     stack = await bench.stack()
     async with (
-        _transcripts(stack, ALWAYS_OFF) as begin,
-        _transcripts(stack, ALWAYS_ON) as begin_traced,
+        transcripts(stack, ALWAYS_OFF) as begin,
+        transcripts(stack, ALWAYS_ON) as begin_traced,
         _floors(stack, begin) as floors,
     ):
         kib = answer(spoken(KIB))
@@ -119,25 +127,27 @@ async def run(bench: Bench) -> None:
 
 
 def answer(text: str) -> entry_pb2.EntryBody:
-    """A model's."""
+    """Build an answer of a model."""
     block = content_pb.ContentBlock(text=content_pb.Text(text=text))
     return entry_pb2.EntryBody(message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[block]))
 
 
 def spoken(size: int) -> str:
-    """Plain words, as most of what is said."""
+    """Return plain words of this size, as most messages have."""
     return (SAID * (1 + size // len(SAID)))[:size]
 
 
 def text_of(size: int, turn: int = 0) -> str:
-    """Numbers, others for each turn: hardly anything compresses them."""
+    """Return numbers that differ for each turn and can hardly be compressed."""
     words = (f"{(number * 7919 + turn * 104_729) % 99_991:x}" for number in range(size // 4))
     return " ".join(words)[:size]
 
 
 @asynccontextmanager
-async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
-    """Transcripts of callers whose traces are recorded, or are not, at the service: this side sends no spans."""
+async def transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
+    """Open transcripts for callers whose traces the service records, or does not record. This
+    process sends no spans.
+    """
     minter = TokenMinter("session", stack.keys / "session.pem")
     tracer = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("bench")
     process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=tracer)
@@ -160,7 +170,9 @@ async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Commit a body as one row, called as the appends are: an RPC of the mesh, and one that a bare server answers."""
+    """Commit a body as one row, in the way of an append: by an RPC of the mesh, and at a bare
+    server.
+    """
 
     rpc: Callable[[entry_pb2.EntryBody], Awaitable[None]]
     bare: Callable[[entry_pb2.EntryBody], Awaitable[None]]
@@ -202,7 +214,10 @@ async def _append_latency(bench: Bench, begin: Begin, floors: Floors, kib: entry
 async def _append_rate(
     bench: Bench, begin: Begin, floors: Floors, kib: entry_pb2.EntryBody, count: int
 ) -> None:
-    """Each session writes one entry after the other; the floors and they take turns, so that the machine's moods meet all."""
+    """Measure sessions that each append one entry after the other.
+
+    The floors take turns with them, so that a change of the machine's speed affects all.
+    """
     works: dict[str, list[Callable[[], Awaitable[None]]]] = {
         "bare": [partial(floors.bare, kib)] * count,
         "rpc": [partial(floors.rpc, kib)] * count,
@@ -215,7 +230,7 @@ async def _append_rate(
     bench.record(Metric(f"{name}.rate", rate, "1/s", rpc, rate / rpc, samples))
     bound = (
         RATE_BOUND if count == 16 else None
-    )  # The price of an entry, since a bound is the most that a ratio may be.
+    )  # The cost of an entry, since a bound is the highest allowed ratio.
     bench.record(Metric(f"{name}.price", 1e3 / rate, "ms", 1e3 / rpc, rpc / rate, samples, bound=bound))
     bench.record(Metric(f"{name}.price.over_bare_server", 1e3 / rate, "ms", 1e3 / bare, bare / rate, samples))
 
@@ -225,7 +240,7 @@ def _appending(transcript: Transcript, body: entry_pb2.EntryBody) -> Callable[[]
 
 
 async def _rate(works: Sequence[Callable[[], Awaitable[None]]], seconds: float = RATE_SECONDS) -> float:
-    """How many are done a second, each of them again and again."""
+    """Repeat each work for so many seconds and return how many were done in a second."""
     done = 0
     began = perf_counter()
 
@@ -240,7 +255,7 @@ async def _rate(works: Sequence[Callable[[], Awaitable[None]]], seconds: float =
 
 
 async def _tracing(bench: Bench, begin: Begin, begin_traced: Begin, kib: entry_pb2.EntryBody) -> None:
-    """The same appends with every one traced, and with none."""
+    """Compare the same appends, all traced and none traced."""
     untraced = [_appending(await begin(), kib) for _ in range(16)]
     traced = [_appending(await begin_traced(), kib) for _ in range(16)]
     turns = [
@@ -273,7 +288,7 @@ async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -
 
 
 async def _histories(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:
-    """The longest one serves the windows as well."""
+    """Measure appends to transcripts of each length. The longest one is also used for the windows."""
     transcripts = {length: await begin() for length in HISTORIES}
     for length, transcript in transcripts.items():
         bench.report(f"  a history of {length} entries")
@@ -308,7 +323,10 @@ async def _windows(bench: Bench, short: Transcript, long: Transcript) -> None:
 
 
 async def _stored(bench: Bench, begin: Begin, superuser_dsn: str) -> None:
-    """Transcripts of 200 turns each: a question, a call with its result, an answer. Several, since tables grow by whole pages."""
+    """Measure the space of transcripts of 200 turns: a question, a call with its result, an answer.
+
+    There are several transcripts, since tables grow by whole pages.
+    """
     before = await _disk_bytes(superuser_dsn)
     logical = 0
     transcripts = 8
@@ -346,7 +364,7 @@ def _turn(number: int) -> list[entry_pb2.EntryBody]:
 
 
 async def _disk_bytes(superuser_dsn: str) -> int:
-    """What the schema takes with its indexes, once what is dead in it has been given back."""
+    """Return the bytes of the schema with its indexes, after a vacuum."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as connection:
         listed = await connection.execute("select tablename from pg_tables where schemaname = 'transcript'")
         for (table,) in await listed.fetchall():

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 
 import pytest
 from spawnmesh_core.errors import MeshError
@@ -15,6 +16,7 @@ from tests.support.chaos.spawning import open_spawning
 from tests.support.chaos.steps import SPAWNED, steps_of
 from tests.support.chaos.victim import Victim, open_victim
 from tests.support.session.harness import Mesh
+from tests.support.waiting import eventually
 
 DEADLINE_SECONDS = 1.5
 HALF_DONE = [step for step in steps_of(SPAWNED) if step.endswith((": commit", ": answered"))]
@@ -41,6 +43,12 @@ async def hasty(
         yield replica
 
 
+async def _database_time(recovery: RecoveryChecks) -> datetime:
+    [row] = await recovery.rows("select clock_timestamp() as now")
+    now: datetime = row["now"]
+    return now
+
+
 @pytest.mark.parametrize(
     ("step", "undone"),
     [(step, "by nobody") for step in HALF_DONE] + [(step, "by others") for step in ALSO_BY_OTHERS],
@@ -53,9 +61,14 @@ async def test_SpawnSession__stopped_until_its_time_is_over(
     with hasty.planned(step, Fault.PAUSE) as failpoints:
         call = asyncio.create_task(spawning.call_victim())
         await hasty.stopped(pid)
+        end_time = await _database_time(recovery) + timedelta(seconds=DEADLINE_SECONDS)
         if undone == "by others":
             await spawning.sweep()
-        await asyncio.sleep(DEADLINE_SECONDS)
+
+        async def is_over() -> bool:
+            return await _database_time(recovery) > end_time
+
+        await eventually(is_over)
         hasty.resume(pid)
         heard = await call
         reached = failpoints.steps()

@@ -1,4 +1,4 @@
-"""Schemas of every service for the tests of what the chart renders."""
+"""Schemas of all services, for the tests of the rendered chart."""
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn

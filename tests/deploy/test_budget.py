@@ -1,4 +1,6 @@
-"""Pools are as large as PostgreSQL and the number of pods allow, and what cannot fit is refused."""
+"""The pools use the connections that PostgreSQL and the number of pods allow. Values that do not
+fit are refused.
+"""
 
 import asyncio
 import re
@@ -16,7 +18,7 @@ from tests.support.deploy.rendering import VALUE_SETS, Object, helm, objects, of
 
 
 def pools(*values: str) -> dict[str, int]:
-    """The size of each workload's pool."""
+    """Return the pool size of each workload."""
     found = {}
     for name, deployment in of_kind("Deployment", *values).items():
         for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]:
@@ -26,10 +28,11 @@ def pools(*values: str) -> dict[str, int]:
 
 
 def most_pods(name: str, *values: str) -> int:
-    """How many pods there are at the worst moment while all of a workload are replaced.
+    """Return the highest number of pods while a deployment replaces all pods of a workload.
 
-    Each new one is ready at once, and each old one takes all of its time to go. A deployment makes the next pod as soon as it has asked one
-    to go, and does not count those that are going.
+    Each new pod is ready at once, and each old pod uses its complete grace period. The deployment
+    creates the next pod as soon as it has told an old one to stop, and does not count pods that are
+    stopping.
     """
     spec = of_kind("Deployment", *values)[name]["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -58,7 +61,7 @@ def test_they_fit_however_long_pods_take_to_go(tmp_path: Path, ttl_seconds: int,
 
 
 def taken(sizes: dict[str, int], *values: str) -> int:
-    """The connections of all pods at the worst moment of all workloads."""
+    """Return the connections of all pods if each workload has its highest number of pods."""
     return sum(most_pods(name, *values) * (size + LISTENING.get(name, 0)) for name, size in sizes.items())
 
 

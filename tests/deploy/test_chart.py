@@ -1,4 +1,4 @@
-"""What the chart renders is what Kubernetes takes, and the same each time."""
+"""Kubernetes accepts the rendered chart, and two renderings are equal."""
 
 import re
 import subprocess
@@ -12,7 +12,8 @@ import yaml
 from tests.support.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind, text_of
 
 OLDEST, NEWEST = "1.29", "1.37"
-# Kinds of other projects, whose schemas Kubernetes does not have: all fields of theirs that the chart may use, by the projects' references.
+# Kinds of other projects, for which Kubernetes has no schemas: the fields that the chart may use,
+# from the reference of each project.
 FOREIGN = {
     "ServiceMonitor": {
         *("selector.matchLabels", "endpoints.port", "endpoints.interval"),
@@ -28,7 +29,7 @@ OPEN = {
     "selector.matchLabels",
     "groups.rules.labels",
     "groups.rules.annotations",
-}  # Whose members have any name.
+}  # The members of these have free names.
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -39,7 +40,7 @@ def test_helm_lint_finds_nothing(values: str) -> None:
 
 @pytest.fixture(scope="module")
 def _schemas_read_once() -> Iterator[None]:
-    """Keep the schemas that were read: the library parses megabytes anew for each object."""
+    """Keep the schemas in memory: the library parses megabytes again for each object."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             kubernetes_validate.utils, "schema_contents", cache(kubernetes_validate.utils.schema_contents)
@@ -67,7 +68,7 @@ def test_objects_of_other_projects_have_fields_that_there_are() -> None:
 
 
 def _fields(value: object, path: str = "") -> Iterator[str]:
-    """Where values stand, by the names that lead there."""
+    """Yield the path of each value: the names of the fields that lead to it."""
     if isinstance(value, dict) and path not in OPEN:
         for name, inner in value.items():
             yield from _fields(inner, f"{path}.{name}".lstrip("."))
@@ -130,7 +131,7 @@ def test_selectors_have_nothing_that_an_upgrade_changes(values: str) -> None:
 def test_every_service_finds_the_pods_of_one_workload(values: str) -> None:
     workloads = {**of_kind("Deployment", values), **of_kind("StatefulSet", values)}
     for name, service in of_kind("Service", values).items():
-        if name == "metrics":  # which is for all of them
+        if name == "metrics":  # it serves all workloads
             continue
         labels = workloads[name]["spec"]["template"]["metadata"]["labels"]
         assert service["spec"]["selector"].items() <= labels.items()
@@ -146,7 +147,7 @@ def test_no_secret_stands_in_a_configmap_or_a_variable(values: str) -> None:
             assert values == "trial"
             continue
         for text in _texts(one.get("data" if one["kind"] == "ConfigMap" else "spec", {})):
-            # Files and keys may be named for what they hold.
+            # The names of files and keys may be words for secrets.
             assert not secret.search(text) or re.fullmatch(r"[\w./-]+", text), text
 
 

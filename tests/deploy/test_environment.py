@@ -1,4 +1,4 @@
-"""Processes read what the chart gives them: each starts with exactly its rendered variables and files."""
+"""Each process starts with exactly its rendered variables and files."""
 
 import asyncio
 import importlib
@@ -98,7 +98,7 @@ def smallest_pools(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-# The runner has none, and the jobs that the doctor leaves keep the connections of session-worker.
+# The runner has no connections. Jobs that the doctor leaves keep connections of session-worker.
 UNCOUNTED = ("runner", "session-worker")
 
 
@@ -139,7 +139,7 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
     counted = dict.fromkeys(migrated, 0)
 
     async def start_together(exits: AsyncExitStack, names: list[str]) -> None:
-        """Start workloads in no order, as Kubernetes does, and wait until they are at rest."""
+        """Start workloads in a random order, as Kubernetes does, and wait until they are at rest."""
         for name in names:
             env = places[name].environment(name, smallest_pools)
             assert not any("postgresql://" in value for value in env.values())

@@ -1,4 +1,4 @@
-"""The how-to explains every value, and names what is there."""
+"""The how-to explains every value, and all files and values that it names exist."""
 
 import re
 import shlex
@@ -15,7 +15,9 @@ VALUES = yaml.safe_load((ROOT / "deploy" / "helm" / "spawnmesh" / "values.yaml")
 
 
 def explained() -> set[str]:
-    """The values in the first column; `.tag` goes on from the name before it."""
+    """Return the values in the first column. A name that begins with `.` continues the name before
+    it.
+    """
     found = set()
     for line in HOWTO.splitlines():
         if line.startswith("| `"):
@@ -57,7 +59,7 @@ def test_files_that_are_named_are_there() -> None:
 
 
 def blocks(language: str) -> list[str]:
-    """What stands in fences of the language."""
+    """Return the content of each code fence of the language."""
     return re.findall(rf"```{language}\n(.*?)```", HOWTO, re.DOTALL)
 
 
@@ -65,7 +67,11 @@ INSTALLS = [line for block in blocks("sh") for line in block.splitlines() if lin
 
 
 def values_of(install: str, tmp_path: Path) -> list[str]:
-    """The values files of a `helm install`; values.yaml is what the page says to write, and each --set a file more."""
+    """Return the values files of a `helm install`.
+
+    values.yaml is the file that the page tells the reader to write. Each --set becomes one more
+    file.
+    """
     words = shlex.split(install)
     files = []
     for option, value in pairwise(words):
@@ -87,7 +93,7 @@ def values_of(install: str, tmp_path: Path) -> list[str]:
 
 
 def secrets_of(pod: Object) -> set[str]:
-    """The secrets that a pod does not start without."""
+    """Return the secrets without which the pod does not start."""
     found = set()
     for volume in pod["volumes"]:
         if "secret" in volume:

@@ -1,4 +1,4 @@
-"""The image: how it is made is linted, and what it is made of is made here as well and started."""
+"""The image: its Dockerfile is linted, and its contents are installed here and started."""
 
 import asyncio
 import importlib.util
@@ -25,7 +25,7 @@ INSTALL = DOCKER / "install.py"
 
 
 def closure(name: str) -> set[str]:
-    """What the image of a deployable has of this repository."""
+    """Return the packages of this repository that the image of a deployable contains."""
     spec = importlib.util.spec_from_file_location("install", INSTALL)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,6 @@
-"""MCP servers of runners: what the chart takes is what a runner reads, where it reads it, and where it may then send to."""
+"""MCP servers of runners: the runner reads the servers that the chart accepts, at the rendered
+path, and may send to their addresses.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,7 @@ def with_mcp(tmp_path: Path, mcp: dict[str, Any]) -> str:
 
 
 def runner(*values: str) -> tuple[Object, dict[str, str], dict[str, str]]:
-    """The runner's pod, what its process is told, and where what is mounted."""
+    """Return the pod of the runner, the variables of its process, and its mounted paths by volume."""
     pod = of_kind("Deployment", *values)["runner"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     told = {one["name"].removeprefix("RUNNER_"): one.get("value", "") for one in container["env"]}

@@ -1,4 +1,4 @@
-"""Alert rules and dashboards: of metrics that the services have, with a page for whoever is woken."""
+"""Alert rules and dashboards use metrics that the services have, and each alert has a runbook."""
 
 import json
 import re
@@ -21,9 +21,9 @@ from spawnmesh_session.store.work_queue import BACKLOG_KINDS as CLEANUP_KINDS
 from tests.support.deploy.instruments import series
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind
 
-# What Prometheus and the ServiceMonitor add to every series.
+# Labels that Prometheus and the ServiceMonitor add to every series.
 ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
-# What labels may say whose values the source takes from a set that it has somewhere else.
+# Values of labels that the source does not state literally, but takes from a set.
 VALUES = {
     ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {
         state.lower() for state in TERMINAL_RUN_STATES
@@ -43,6 +43,10 @@ VALUES = {
         failure.decision
         for failure in vars(call_failures).values()
         if isinstance(failure, call_failures.CallFailure)
+    },
+    ("spawnmesh.transcript.verified_transcripts", "spawnmesh_transcript_verification_outcome"): {
+        "intact",
+        "mismatch",
     },
     ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
     ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
@@ -75,7 +79,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def selectors(expression: Any) -> Iterator[Any]:
-    """Every selector of series in the expression."""
+    """Yield every selector of series in the expression."""
     if isinstance(expression, promql.VectorSelector):
         yield expression
         return
@@ -88,7 +92,7 @@ def selectors(expression: Any) -> Iterator[Any]:
 
 
 def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
-    """The labels of each `by`, and the series that it groups."""
+    """Yield the labels of each `by`, and the series that it groups."""
     if isinstance(expression, promql.AggregateExpr) and expression.modifier is not None:
         yield set(expression.modifier.labels), [selector.name for selector in selectors(expression.expr)]
     for part in ("lhs", "rhs", "expr", "param"):
@@ -100,12 +104,12 @@ def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
 
 
 def labels_of(name: str) -> set[str]:
-    """The labels of the instrument that the series is of."""
+    """Return the labels of the instrument to which the series belongs."""
     return set() if name == "up" else set(series()[name].labels)
 
 
 def values_of(name: str, label: str) -> Set[str] | None:
-    """All that the label can say; None where that is not known beforehand."""
+    """Return all values that the label can have, or None if they are not known in advance."""
     if label == "component":
         return set(of_kind("Deployment", "production"))
     if name == "up":
@@ -167,7 +171,7 @@ def test_alert_has_a_page_and_says_how_bad_it_is(rule: dict[str, Any]) -> None:
 
 
 def test_calls_that_wait_on_purpose_are_not_taken_for_slow() -> None:
-    """A stream of what happens ends when its caller's time is over, and so does a wait."""
+    """A stream of events, and a call that waits, may last until the deadline of the caller."""
     (rule,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshCallsAreTooSlow"]
     (left_out,) = re.findall(r'rpc_method!~"(.*?)"', rule["expr"])
     (panel,) = [

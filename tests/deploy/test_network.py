@@ -1,4 +1,7 @@
-"""The network lets through what the mesh does, and nothing else. What it does is seen in a trace by tests/mesh/test_replicas.py."""
+"""The network policies allow the calls of the mesh, and no others.
+
+tests/mesh/test_replicas.py compares the allowed calls with those of a trace.
+"""
 
 import importlib
 import json

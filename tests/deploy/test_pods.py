@@ -1,4 +1,4 @@
-"""Every pod of the chart, those of jobs and hooks included, is one that the restricted pod-security profile admits."""
+"""The restricted pod-security profile admits every pod of the chart, also those of jobs and hooks."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.deploy.rendering import ROOT, VALUE_SETS, Object, containers, objects, of_kind, pods
 
-HELM_WAITS_SECONDS = 300  # For a hook, unless --timeout says something else.
+HELM_WAITS_SECONDS = 300  # The time for a hook, unless --timeout gives another one.
 
 ALLOWED_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 
@@ -44,7 +44,7 @@ def test_every_mode_of_a_service_has_its_pods() -> None:
 
 
 def test_every_worker_leaves_signs_and_its_service_looks_for_them() -> None:
-    """So that `spawnmesh doctor` misses it."""
+    """`spawnmesh doctor` then reports a worker that is missing."""
     for name, one in of_kind("Deployment", "minimal").items():
         package, mode = one["spec"]["template"]["spec"]["containers"][0]["args"]
         if mode == "worker":
@@ -126,7 +126,7 @@ def test_pod_of_a_workload_with_a_grace_of_its_own_is_given_that(tmp_path: Path)
 
 
 def pause_of(pod: Object) -> float:
-    """How long a pod goes on before its process is told to stop."""
+    """Return the seconds for which a pod continues before its process is told to stop."""
     if "lifecycle" not in pod["containers"][0]:
         return 0.0
     command, seconds = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]

@@ -1,4 +1,4 @@
-"""The steps of the how-to, as they stand on the page, on real files and a secret that is a directory."""
+"""The commands of the how-to rotate a key, on real files and with a directory for the secret."""
 
 import json
 import os
@@ -31,7 +31,9 @@ esac
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Path:
-    """Where the secret's content is, as it was after each change of it, by number."""
+    """Return the directory with the content of the secret after each change, by the number of the
+    change.
+    """
     commands, published = tmp_path / "bin", tmp_path / "published"
     commands.mkdir()
     published.mkdir()

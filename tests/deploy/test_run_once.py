@@ -1,6 +1,6 @@
-"""Pods that run to completion do so with what the chart gives them: migrations, and the storage check.
+"""Pods that run once, migrations and the storage check, succeed with the rendered environment.
 
-The other pod of `helm test` is tested in test_environment.py, beside the processes that it checks.
+The other pod of `helm test` is tested in test_environment.py, with the processes that it checks.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Commands on the pages for whoever is woken reach what they mean."""
+"""The commands of the runbooks name existing objects, and the links lead to existing pages."""
 
 import re
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
 
 
 def commands(page: Path, tool: str) -> Iterator[str]:
-    """Lines of the page's code, in fences or in the text, that call the tool."""
+    """Yield the commands of the page that call the tool, from code fences and from the text."""
     text = page.read_text()
     for code in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
         yield from (line.strip() for line in code.splitlines() if line.strip().startswith(tool))
     for code in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
-        if code.startswith(f"{tool} ") and code != "kubectl logs deployment/session":  # which is warned of
+        # The page warns of that one.
+        if code.startswith(f"{tool} ") and code != "kubectl logs deployment/session":
             yield code
 
 

@@ -1,4 +1,6 @@
-"""The SQL on the page about scale does what the page says, as far as that shows without a cluster of servers."""
+"""The SQL of the page about scale has the described effect, as far as one PostgreSQL server can
+show it.
+"""
 
 import re
 from uuid import uuid4
@@ -14,7 +16,8 @@ from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 from tests.support.deploy.rendering import ROOT
 
 SCALE = (ROOT / "docs/architecture/scale.md").read_text()
-# As Citus has it: a foreign key leads to a table that is distributed already, or to the table itself.
+# Checks what Citus checks: a foreign key refers to a table that is distributed already, or to its
+# own table.
 DISTRIBUTE = """
 create table distributed (id regclass primary key);
 create function create_distributed_table(name regclass, key text, colocate_with text) returns void language plpgsql as $$

@@ -1,4 +1,4 @@
-"""The settings that the chart takes for a workload are those that its process reads, less what the chart itself decides."""
+"""The chart accepts the settings that a process reads, except those that the chart itself sets."""
 
 import importlib
 import json
@@ -18,12 +18,12 @@ from tests.support.deploy.rendering import CI, ROOT, helm, of_kind, pods
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
-# Secrets, which are files, and what is the same for the whole mesh.
+# Secrets, which are files, and settings that are the same for the whole mesh.
 NOT_TO_BE_SET = re.compile(SCHEMA["$defs"]["settings"]["propertyNames"]["not"]["pattern"])
 
 
 def read_by(service: str) -> set[str]:
-    """The variables of the service's process, without their prefix."""
+    """Return the variables that the process of the service reads, without their prefix."""
     package = f"spawnmesh_{service.replace('-', '_')}"
     pascal = "".join(part.capitalize() for part in service.split("-"))
     model = getattr(importlib.import_module(f"{package}.settings"), f"{pascal}Settings")

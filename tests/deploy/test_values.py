@@ -1,4 +1,4 @@
-"""Wrong values are refused, in words that name what is wrong."""
+"""Helm refuses wrong values, with a message that names the value."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""What must hold for whatever comes in; each target raises AssertionError where it does not, and anything else for a crash."""
+"""The invariants for any input.
+
+Each target raises AssertionError if an invariant does not hold, and another error for a crash.
+"""
 
 import base64
 import binascii
@@ -14,11 +17,13 @@ MAX_BYTES = 64
 _ASCII_WHITESPACE = " \t\n\r\v\f"
 
 Target = Callable[[str], bool]
-"""Whether the input was accepted."""
+"""A function that checks one input and returns whether the input was accepted."""
 
 
 def judge_name(name: str) -> bool:
-    """An accepted name is one plain component on every system, the same after a round trip, and no other spelling of it is another file."""
+    """Check that an accepted name is one plain component on every system, that a round trip does
+    not change it, and that no other spelling of it names another file.
+    """
     if name_problem(name) is not None:
         return False
     encoded = name.encode("utf-8")
@@ -51,7 +56,9 @@ def judge_name(name: str) -> bool:
 
 
 def judge_base64(text: str) -> bool:
-    """Accepted is what the standard library reads strictly and spells again in the same way, and nothing else."""
+    """Check that text is accepted if and only if the standard library decodes it strictly and
+    encodes it to the same text.
+    """
     expected = _read_strictly(text)
     data = None
     with suppress(Base64Refused):

@@ -102,6 +102,17 @@ async def test_case_with_unknown_fields_fails_with_that_reason(
     ]
 
 
+async def test_reason_may_be_any_of_a_list(stack: Stack, tmp_path: Path) -> None:
+    limited = {"given": {"status": 429}}
+    assert await lines_of(
+        stack,
+        tmp_path,
+        "failover_classify",
+        {**limited, "expect": {"reason_in": ["BILLING", "RATE_LIMIT"]}},
+        {**limited, "expect": {"reason_in": ["BILLING", "AUTH"]}},
+    ) == ['case-1: came "RATE_LIMIT", expected one of ["BILLING", "AUTH"]', "1 passed, 1 failed"]
+
+
 async def test_attachments_are_judged_by_the_limits_of_their_case(stack: Stack, tmp_path: Path) -> None:
     assert await lines_of(
         stack,

@@ -1,4 +1,4 @@
-"""What the code under test logs in this process."""
+"""Capture the log records of the code under test in this process."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager

@@ -69,7 +69,7 @@ def test_each_rpc_has_contract_tests_of_its_name() -> None:
     named = {
         (service, found)
         for service in SERVICES
-        for file in (ROOT / "tests/contract" / service).glob("test_*.py")
+        for file in (ROOT / "tests/contract" / service).rglob("test_*.py")
         for found in re.findall(r"def test_([A-Z]\w*?)__", file.read_text())
     }
     missing = [f"{service}: {rpc}" for service, rpc in rpcs() if (service, rpc) not in named]
@@ -132,6 +132,18 @@ def test_schema_begins_with_one_file_and_migrations_are_numbered(service: str) -
     assert [file[:5] for file in files] == [f"{number:04}_" for number in range(1, len(files) + 1)]
 
 
+@pytest.mark.parametrize("service", ["session", "transcript"])
+def test_contents_of_a_large_schema_list_its_sections_and_objects(service: str) -> None:
+    text = (package_of(service) / "migrations" / f"0001_{service}.sql").read_text()
+    head, *parts = re.split(r"^-- -{60,}\n-- (.+)\n-- -{60,}\n", text, flags=re.MULTILINE)
+    listed = re.sub(r",?\n--     ", ", ", head.partition("-- Contents\n")[2]).strip()
+    expected = []
+    for section, body in zip(parts[::2], parts[1::2], strict=True):
+        objects = re.findall(r"^create (?:table|type|function) (\w+)", body, re.MULTILINE)
+        expected.append("--   " + ", ".join([section, *objects]))
+    assert listed.splitlines() == expected
+
+
 def docstrings(tree: ast.Module) -> list[str]:
     """Return the strings that stand alone: docstrings, and those below an attribute."""
     return [
@@ -148,7 +160,7 @@ def comments_of(source: str) -> list[str]:
     return [token.string for token in tokens if token.type == tokenize.COMMENT]
 
 
-_RIDDLE = re.compile(r"^(What|Who|Whoever|Whatever|How|Whether)\b")
+_RIDDLE = re.compile(r"^(What|Who|Whoever|Whatever|How|Whether|Where)\b")
 _PRIVATE_WORDS = re.compile(
     r"\b(tellers?|untold|bur(y|ied)|whereabouts|afterwards|nobody|somebody|whoever|look_at|enrol)\b",
     re.IGNORECASE,
@@ -157,7 +169,9 @@ _PRIVATE_WORDS = re.compile(
 
 def test_prose_is_plain() -> None:
     guilty = []
-    for file in product_files():
+    written = [*ROOT.glob("tests/bench/*.py"), *ROOT.glob("tests/fuzz/*.py")]
+    written += [*ROOT.glob("tests/deploy/*.py"), *ROOT.glob("tests/support/deploy/*.py")]
+    for file in (*product_files(), *written):
         source = file.read_text()
         texts = docstrings(parsed(file))
         comments = comments_of(source) if _PRIVATE_WORDS.search(source) else []

@@ -90,16 +90,20 @@ async def search_entries(
 ) -> AsyncIterator[search_rpc.SearchHit]:
     """Yield up to `limit` hits. Pages are fetched as needed.
 
-    The first search of a long transcript waits until it is indexed.
+    The first search of a long transcript waits until it is indexed, as long as that advances.
     """
     stub = SearchServiceStub(peer.channel)
     retry = RetryPolicy(_RETRY_SECONDS)
     found = 0
+    indexed_seq = -1
     while True:
         retry.begin_attempt()
         try:
             page = await peer.unary(stub.SearchEntries, request, timeout_seconds=_SEARCH_SECONDS)
         except MeshError as error:
+            if (reached := int(error.facts.get("indexed_seq", -1))) > indexed_seq:
+                indexed_seq = reached
+                retry.record_answer()
             await retry.wait_before_next(error)
             continue
         retry.record_answer()

@@ -36,7 +36,7 @@ class Readiness(Enum):
     GRPC = "the standard gRPC health check answers SERVING"
     TCP = "the port takes connections"
     JOBS = "it is registered as a worker of the job queue"
-    STARTED = "it runs: nobody waits for what it does"
+    STARTED = "it runs: no other process waits for its work"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _SETTINGS = {
 }
 _START_SECONDS = 30.0  # after a crash the server replays its log first
 _STOP_SECONDS = 10.0
-_INITDB_SECONDS = 60.0
+_PROGRAM_SECONDS = 60.0
 
 
 class Postgres:
@@ -108,6 +108,15 @@ class Postgres:
         if self._process is not None:
             await self._process.stop(_STOP_SECONDS)
 
+    async def run_program(self, name: str, *arguments: str) -> None:
+        """Run a program of the wheel to its end, as the account of the server. Raises StartFailed
+        if it fails.
+        """
+        self._user = _account(self._report)
+        program = self._run(name, str(_program(name)), *arguments)
+        await until_ready(program, lambda: _ended_well(program), _PROGRAM_SECONDS)
+        await program.stop()
+
     async def __aenter__(self) -> Self:
         try:
             await self.start()
@@ -157,9 +166,7 @@ class Postgres:
             options = ("-U", "postgres", "--auth-local=trust", "--auth-host=reject", "--encoding=UTF8")
             locale = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
             fresh = nursery / "data"
-            initdb = self._run("initdb", str(_program("initdb")), "-D", str(fresh), *options, *locale)
-            await until_ready(initdb, lambda: _ended_well(initdb), _INITDB_SECONDS)
-            await initdb.stop()
+            await self.run_program("initdb", "-D", str(fresh), *options, *locale)
             # complete or absent, also if this process is killed in between
             fresh.rename(self._data_dir)
         finally:

@@ -64,6 +64,11 @@ class ChildProcess:
         self._log_start = log_start
 
     @property
+    def log_file(self) -> Path:
+        """The file to which its output is appended."""
+        return self._command.log_file
+
+    @property
     def returncode(self) -> int | None:
         """None while it runs; -N after a death by signal N."""
         return self._child.poll()

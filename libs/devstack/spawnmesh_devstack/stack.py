@@ -139,6 +139,14 @@ class Stack:
         self.write_down()
         return process
 
+    async def restart_storage(self, part: Postgres | S3Server) -> None:
+        """Stop PostgreSQL or S3, if it still runs, and start it again on the same data and
+        address.
+        """
+        await part.stop()
+        await part.start()
+        self.write_down()
+
     def write_down(self) -> None:
         """Write the addresses of everything for other programs."""
         traces = self.traces_file

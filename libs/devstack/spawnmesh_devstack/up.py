@@ -16,11 +16,11 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import Choice, choose
+from spawnmesh_devstack.restarts import restart_ended
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.thinking import open_thinking_stack
 
 TENANT = "demo"
-_LOOK_SECONDS = 1.0
 _USUAL_DATA = Path(".data")
 
 
@@ -67,21 +67,7 @@ async def _stay_up(
         except MeshError as error:
             raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
         _show(console, stack, data, choice)
-        await _watch(console, stack)
-
-
-async def _watch(console: Console, stack: Stack) -> None:
-    """Report each process that ends by itself while the mesh is up."""
-    ended: set[int] = set()
-    while True:
-        for process in stack.processes.values():
-            if process.returncode is not None and process.pid not in ended:
-                ended.add(process.pid)
-                log = stack.data_dir / "logs" / f"{process.name}.log"
-                console.print(
-                    f"{process.name} ended with status {process.returncode}; its log is {log}", style="red"
-                )
-        await asyncio.sleep(_LOOK_SECONDS)
+        await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
 
 
 def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
@@ -98,4 +84,4 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     console.print(
         Text(f"{where}spawnmesh spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True
     )
-    console.print("\nCtrl-C stops the mesh.")
+    console.print("\nCtrl-C stops the mesh. A process that ends by itself is started again.")

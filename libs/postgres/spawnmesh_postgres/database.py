@@ -2,24 +2,26 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncConnection
+from psycopg import AsyncClientCursor, AsyncCursor
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyDown, DependencyFault, DependencyWatch
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
+from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
-Connection = AsyncConnection[DictRow]
+Connection = BoundedCancelConnection[DictRow]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
@@ -39,6 +41,14 @@ _ROLLBACK_SECONDS = 1.0
 
 # A server that answers makes a connection in milliseconds. The pool itself waits longer.
 _CONNECT_WAIT_SECONDS = 1.5
+
+# A server that answers does so in milliseconds.
+_CHECK_SECONDS = 2.0
+RECONNECT_TIMEOUT_SECONDS = 1.0
+"""After this time a pool gives up a connection, and the next caller tries at once.
+
+The pauses between retries grow. With a longer time, a pool would find a promoted server late.
+"""
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -87,6 +97,16 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
+async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
+    connection.in_block = True
+    return await connection.execute(statements)
+
+
+async def _commit(connection: Connection) -> None:
+    connection.in_block = False
+    await connection.commit()
+
+
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 
@@ -118,7 +138,7 @@ class Database:
         finally:
             await self._release(connection)
 
-    async def _acquire(self) -> Connection:
+    async def _acquire(self, *, is_probe: bool = False) -> Connection:
         requested = perf_counter()
         # While none is in use, none will be returned: then a caller waits only for one to be made.
         wait_seconds = self._pool.timeout if self._in_use else min(self._pool.timeout, _CONNECT_WAIT_SECONDS)
@@ -127,10 +147,12 @@ class Database:
                 await connection.close()
                 await self._pool.putconn(connection)  # The pool replaces it.
         except PoolTimeout as error:
-            self._metrics.timed_out()
+            if not is_probe:
+                self._metrics.timed_out()
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
+        connection.in_block = False  # The transaction before may have been rolled back.
         self._in_use[connection] = (requested, perf_counter())
         self._metrics.acquired()
         return connection
@@ -151,12 +173,12 @@ class Database:
         begin = f"begin; {_scope(tenant_id)}".encode()
         async with self._connection() as connection:
             try:
-                await connection.execute(begin)
+                await _begin(connection, begin)
                 yield connection
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def adding(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -170,7 +192,7 @@ class Database:
         )  # Each sees what was committed before.
         async with self._connection() as connection:
             try:
-                cursor = await connection.execute(begin)
+                cursor = await _begin(connection, begin)
                 while cursor.nextset():
                     pass
                 if cursor.rowcount:
@@ -179,7 +201,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def transaction_with_statement(
@@ -195,6 +217,7 @@ class Database:
         begin = f"begin; {_scope(tenant_id)};"
         async with self._connection() as connection:
             cursor = AsyncClientCursor(connection, row_factory=dict_row)
+            connection.in_block = True
             try:
                 await cursor.execute(f"{begin} {statement}", parameters)
                 while cursor.nextset():
@@ -203,7 +226,7 @@ class Database:
             except BaseException:
                 await _roll_back(connection)
                 raise
-            await connection.commit()
+            await _commit(connection)
 
     @asynccontextmanager
     async def pipelined(self, tenant_id: str, *, timeout_seconds: float = 60.0) -> AsyncIterator[Connection]:
@@ -284,13 +307,30 @@ class Database:
             await connection.execute(_NOTIFY, {"channel": channel, "payloads": list(payloads)})
 
     async def check(self) -> None:
-        """Raise an error if no connection answers."""
-        async with self._connection() as connection:
-            await connection.execute("select 1")
+        """Raise DependencyDown if the server does not answer or accepts no writes.
 
+        While every connection is in use it returns at once: a probe takes none from a request.
+        """
+        if self.in_use >= self._pool.max_size:
+            return
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                is_read_only = await self._is_read_only()
+        except (psycopg.OperationalError, PoolTimeout):
+            raise DependencyDown(DependencyFault.UNREACHABLE) from None
+        if is_read_only:
+            raise DependencyDown(DependencyFault.READ_ONLY)
 
-async def _configure(connection: Connection) -> None:
-    await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
+    async def _is_read_only(self) -> bool:
+        connection = await self._acquire(is_probe=True)  # The metrics count requests that waited.
+        try:
+            row = await (await connection.execute("show transaction_read_only")).fetchone()
+            is_read_only = row == {"transaction_read_only": "on"}
+            if is_read_only:
+                await connection.close()  # As in `_connection`.
+            return is_read_only
+        finally:
+            await self._release(connection)
 
 
 @asynccontextmanager
@@ -303,6 +343,7 @@ async def open_database(
     statement_timeout_seconds: float = 30.0,
     pooled: bool = False,
     meter: Meter = _NO_METER,
+    dependencies: DependencyWatch | None = None,
 ) -> AsyncIterator[Database]:
     """Open the pool, with a timeout for each statement.
 
@@ -310,12 +351,11 @@ async def open_database(
     psycopg_pool.PoolTimeout. Opening does not wait for the server: a process starts while its
     database is down, and answers UNAVAILABLE, within two seconds, until it is up. `pooled` is for
     a DSN through a pooler in transaction mode: the pool keeps no state on connections, and the role
-    sets the timeouts.
+    sets the timeouts. The server is one of the `dependencies` during the block.
     """
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
         "application_name": name,
-        "connect_timeout": 5,
     }
     if pooled:
         arguments["prepare_threshold"] = None
@@ -323,24 +363,35 @@ async def open_database(
         milliseconds = int(statement_timeout_seconds * 1000)
         arguments["options"] = (
             f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
+            # A statement whose client has closed the connection ends.
+            " -c client_connection_check_interval=1000"
         )
+    hosts = Hosts(dsn)
+
+    async def configure(connection: Connection) -> None:
+        hosts.prefer(connection)
+        await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
+
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        dsn,
-        connection_class=BoundedCancelConnection[DictRow],
+        hosts.dsn,
+        connection_class=Connection,
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,
         timeout=wait_seconds,
-        configure=_configure,
+        configure=configure,
         name=name,
         open=False,
-        reconnect_timeout=5.0,
+        reconnect_timeout=RECONNECT_TIMEOUT_SECONDS,
     )
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)
     await pool.open(wait=False)
+    database = Database(pool, metrics)
+    watching = nullcontext() if dependencies is None else dependencies.watching(POSTGRESQL, database.check)
     try:
-        yield Database(pool, metrics)
+        with watching:
+            yield database
     finally:
         await pool.close(timeout=5.0)
 

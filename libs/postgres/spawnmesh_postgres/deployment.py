@@ -1,7 +1,8 @@
-"""DeploymentService of every service with a database: its release, schema and workers."""
+"""DeploymentService of every service with a database: release, dependencies, schema, workers."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -13,9 +14,22 @@ from spawnmesh.deployment.v1.deployment_service_pb2_grpc import (
     DeploymentServiceServicer,
     add_DeploymentServiceServicer_to_server,
 )
+from spawnmesh_core.dependency_watch import (
+    POSTGRESQL,
+    DependencyDown,
+    DependencyFault,
+    DependencyStatus,
+    DependencyWatch,
+)
 
 from spawnmesh_postgres.database import Database
-from spawnmesh_postgres.schema_version import SchemaStatus, schema_status, wait_for_schema
+from spawnmesh_postgres.schema_version import (
+    SchemaState,
+    SchemaStatus,
+    schema_status,
+    unknown_schema,
+    wait_for_schema,
+)
 from spawnmesh_postgres.worker_heartbeats import WorkerPresence, list_workers
 
 Context = aio.ServicerContext[Any, Any]
@@ -31,15 +45,22 @@ class DeploymentServicer(DeploymentServiceServicer):
         service: str,
         schema: Callable[[], Awaitable[SchemaStatus]],
         workers: Callable[[], Awaitable[Sequence[WorkerPresence]]],
+        dependencies: DependencyWatch,
     ) -> None:
         self._service = service
         self._schema = schema
         self._workers = workers
+        self._dependencies = dependencies
 
     async def DescribeReplica(
         self, request: pb.DescribeReplicaRequest, context: Context
     ) -> pb.DescribeReplicaResponse:
-        schema = await self._schema()
+        dependencies = await self._dependencies.look()
+        if _is_silent(POSTGRESQL, dependencies):
+            # Reading would only take seconds more.
+            schema = unknown_schema(_package_of(self._service))
+        else:
+            schema = await self._schema()
         workers = [] if schema.objection else await self._workers()
         return pb.DescribeReplicaResponse(
             replica=pb.Replica(
@@ -47,11 +68,20 @@ class DeploymentServicer(DeploymentServiceServicer):
                 version=version(f"spawnmesh-{self._service}"),
                 schema=_rendered_schema(schema),
                 workers=map(_rendered_worker, workers),
+                host_name=socket.gethostname(),
+                dependencies=map(_rendered_dependency, dependencies),
             )
         )
 
 
-def add_deployment(server: aio.Server, database: Database, service: str, workers: Sequence[str] = ()) -> None:
+def add_deployment(
+    server: aio.Server,
+    database: Database,
+    service: str,
+    workers: Sequence[str] = (),
+    *,
+    dependencies: DependencyWatch,
+) -> None:
     """Add the DeploymentService of a service, given by kebab id.
 
     `workers` are its expected workers.
@@ -64,28 +94,47 @@ def add_deployment(server: aio.Server, database: Database, service: str, workers
         try:
             return await list_workers(database, workers)
         except (psycopg.Error, PoolTimeout):
-            return [WorkerPresence(name, 0, None) for name in workers]
+            return []
 
-    add_DeploymentServiceServicer_to_server(DeploymentServicer(service, schema, present), server)
+    servicer = DeploymentServicer(service, schema, present, dependencies)
+    add_DeploymentServiceServicer_to_server(servicer, server)
 
 
-async def await_schema(service: str, dsn: str, serve_not_ready: ServeNotReady) -> None:
+async def await_schema(
+    service: str, dsn: str, serve_not_ready: ServeNotReady, dependencies: DependencyWatch
+) -> None:
     """Wait until the service can run on the schema.
 
-    DescribeReplica reports the cause while it waits.
+    DescribeReplica reports the cause while it waits. The database is a dependency meanwhile.
     """
 
-    def meanwhile(found: Callable[[], SchemaStatus]) -> AbstractAsyncContextManager[object]:
+    @asynccontextmanager
+    async def meanwhile(found: Callable[[], SchemaStatus]) -> AsyncIterator[None]:
         async def schema() -> SchemaStatus:
             return found()
 
         async def no_workers() -> Sequence[WorkerPresence]:
             return ()
 
-        servicer = DeploymentServicer(service, schema, no_workers)
-        return serve_not_ready(lambda server: add_DeploymentServiceServicer_to_server(servicer, server))
+        async def check() -> None:
+            if found().state is SchemaState.UNKNOWN:
+                raise DependencyDown(DependencyFault.UNREACHABLE)
+
+        servicer = DeploymentServicer(service, schema, no_workers, dependencies)
+        with dependencies.watching(POSTGRESQL, check):
+            async with serve_not_ready(
+                lambda server: add_DeploymentServiceServicer_to_server(servicer, server)
+            ):
+                yield
 
     await wait_for_schema(dsn, package=_package_of(service), meanwhile=meanwhile)
+
+
+def _is_silent(name: str, dependencies: Sequence[DependencyStatus]) -> bool:
+    return any(
+        one.name == name and one.is_up is False and one.last_fault is not DependencyFault.READ_ONLY
+        for one in dependencies
+    )
 
 
 def _package_of(service: str) -> str:
@@ -105,4 +154,18 @@ def _rendered_worker(worker: WorkerPresence) -> pb.Worker:
     rendered = pb.Worker(name=worker.name, process_count=worker.process_count)
     if worker.last_seen_time is not None:
         rendered.last_seen_time.FromDatetime(worker.last_seen_time)
+    return rendered
+
+
+def _rendered_dependency(dependency: DependencyStatus) -> pb.Dependency:
+    states = {
+        None: pb.DEPENDENCY_STATE_UNSPECIFIED,
+        True: pb.DEPENDENCY_STATE_UP,
+        False: pb.DEPENDENCY_STATE_DOWN,
+    }
+    rendered = pb.Dependency(name=dependency.name, state=states[dependency.is_up])
+    rendered.since_time.FromDatetime(dependency.since_time)
+    if dependency.last_fault is not None and dependency.last_fault_time is not None:
+        rendered.last_fault = pb.DependencyFault.Value(f"DEPENDENCY_FAULT_{dependency.last_fault}")
+        rendered.last_fault_time.FromDatetime(dependency.last_fault_time)
     return rendered

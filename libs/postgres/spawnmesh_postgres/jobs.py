@@ -16,8 +16,9 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 from spawnmesh_core.cancellation import raise_if_cancelled
 
-from spawnmesh_postgres.connection import is_stale
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.connection import is_stale, with_timeouts
+from spawnmesh_postgres.database import RECONNECT_TIMEOUT_SECONDS, Connection
+from spawnmesh_postgres.hosts import Hosts
 
 _RECONNECT_SECONDS = 1.0
 
@@ -45,11 +46,19 @@ def _pool(**arguments: Any) -> AsyncConnectionPool[AsyncConnection[Any]]:
 
     Each of its statements is atomic, so it needs no transaction and no check of the connection.
     """
-    return AsyncConnectionPool(**{**arguments, "configure": _without_transactions, "check": _check})
+    hosts = Hosts(arguments["conninfo"])
 
+    async def configure(connection: AsyncConnection[Any]) -> None:
+        hosts.prefer(connection)
+        await connection.set_autocommit(True)
 
-async def _without_transactions(connection: AsyncConnection[Any]) -> None:
-    await connection.set_autocommit(True)
+    own = {
+        "conninfo": hosts.dsn,
+        "configure": configure,
+        "check": _check,
+        "reconnect_timeout": RECONNECT_TIMEOUT_SECONDS,
+    }
+    return AsyncConnectionPool(**{**arguments, **own})
 
 
 async def _check(connection: AsyncConnection[Any]) -> None:
@@ -126,7 +135,7 @@ async def run_job_worker(app: App, *, concurrency: int, grace_seconds: float) ->
 
 def install_job_tables(owner_dsn: str) -> bool:
     """Create the tables of the queue in the owner's schema. Returns False if they exist."""
-    with psycopg.connect(owner_dsn) as connection:
+    with psycopg.connect(with_timeouts(owner_dsn)) as connection:
         connection.execute(
             "select pg_advisory_xact_lock(hashtext('install_job_tables'), hashtext(current_schema()))"
         )

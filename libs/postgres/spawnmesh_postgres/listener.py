@@ -10,6 +10,7 @@ from psycopg import sql
 from spawnmesh_core.cancellation import raise_if_cancelled
 
 from spawnmesh_postgres.connection import BoundedCancelConnection
+from spawnmesh_postgres.hosts import Hosts
 
 _RECONNECT_SECONDS = 0.5
 
@@ -76,11 +77,13 @@ class Listener:
 
 async def _listen_forever(listener: Listener, dsn: str, name: str, channels: tuple[str, ...]) -> None:
     log = structlog.get_logger()
+    hosts = Hosts(dsn)
     while True:
         try:
             async with await BoundedCancelConnection.connect(
-                dsn, autocommit=True, application_name=name, connect_timeout=5
+                hosts.dsn(), autocommit=True, application_name=name
             ) as link:
+                hosts.prefer(link)
                 for channel in channels:
                     await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
                 listener.wake_all()

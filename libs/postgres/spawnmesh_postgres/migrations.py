@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
+from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.lock_waits import (
     LOCK_ERRORS,
     LockRetry,
@@ -121,7 +122,7 @@ def migrate(
     )
     try:
         deadline = monotonic() + retry.seconds
-        attempts(_apply_rest, owner_dsn, package, schema, applied, retry, deadline, report)
+        attempts(_apply_rest, with_timeouts(owner_dsn), package, schema, applied, retry, deadline, report)
     except _LockHeld as held:
         why = f"it waited {retry.seconds:g} s for {held.lock}"
         raise MigrationFailed(held.migration_id, why) from held.__cause__

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database_url import NOT_A_URL, is_database_url
 
 _ADMIN, _APP, _OWNER, _DIRECT = "admin-url", "-url", "-owner-url", "-direct-url"
@@ -39,6 +40,7 @@ _PREPARE_SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {owner};
 ALTER ROLE {app} SET statement_timeout = '30s';
 ALTER ROLE {app} SET idle_in_transaction_session_timeout = '60s';
+ALTER ROLE {app} SET client_connection_check_interval = '1s';
 GRANT USAGE ON SCHEMA {schema} TO {app};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema}
@@ -85,6 +87,7 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> Non
     if len(databases) != 1:
         raise ValueError("all entries must name the same database")
     database = databases.pop()
+    admin_dsn = with_timeouts(admin_dsn)
     with psycopg.connect(admin_dsn, autocommit=True) as server:
         server.execute("select pg_advisory_lock(%s)", (_LOCK_KEY,))
         if not _exists(server, "SELECT 1 FROM pg_database WHERE datname = %s", database):

@@ -12,6 +12,7 @@ import structlog
 from psycopg import AsyncConnection, errors, sql
 from psycopg_pool import PoolTimeout
 
+from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.migration_files import CHECKSUMS, MigrationFile, migration_files
 
@@ -118,7 +119,7 @@ async def schema_status(database: Database, *, package: str) -> SchemaStatus:
     except errors.UndefinedTable:
         rows = []
     except (psycopg.OperationalError, PoolTimeout):
-        return _unknown(known)
+        return unknown_schema(package)
     found = compare_schema(
         known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows}
     )
@@ -129,13 +130,18 @@ async def schema_status(database: Database, *, package: str) -> SchemaStatus:
 
 async def _status_by(dsn: str, known: tuple[MigrationFile, ...]) -> SchemaStatus:
     try:
-        async with await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=5) as connection:
+        async with await AsyncConnection.connect(with_timeouts(dsn), autocommit=True) as connection:
             rows = await (await connection.execute(_READ, prepare=False)).fetchall()
     except errors.UndefinedTable:
         rows = []
     except psycopg.OperationalError:
         return _unknown(known)
     return compare_schema(known, {row[0]: Applied(row[1], row[2]) for row in rows})
+
+
+def unknown_schema(package: str) -> SchemaStatus:
+    """Return the status of the package's schema if the database does not answer."""
+    return _unknown(migration_files(package))
 
 
 def _unknown(known: tuple[MigrationFile, ...]) -> SchemaStatus:

@@ -34,10 +34,15 @@ def server_options(settings: ProcessSettings) -> Options:
     ]
 
 
-def peer_options(settings: ProcessSettings) -> Options:
-    """Return the options for a channel to a service whose replicas come and go."""
+def peer_options(settings: ProcessSettings, certificate_host: str = "") -> Options:
+    """Return the options for a channel to a service whose replicas come and go.
+
+    The peer's certificate must have the name `certificate_host`, by default the host of the target.
+    """
+    named: Options = [("grpc.ssl_target_name_override", certificate_host)] if certificate_host else []
     return [
         *_both_ends(settings),
+        *named,
         ("grpc.service_config", _service_config()),
         ("grpc.enable_http_proxy", 0),
         # A new channel does not share the backoff of another channel to the same address.

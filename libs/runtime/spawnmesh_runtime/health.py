@@ -15,7 +15,7 @@ LIVE = "live"
 """This health service is SERVING while the event loop runs.
 
 The unnamed one is SERVING while the process accepts calls and every check of its own passes. Each
-check is a health service of its name.
+check and each dependency is a health service of its name.
 """
 
 _STATUS = health_pb2.HealthCheckResponse
@@ -28,6 +28,7 @@ class Health:
         self.servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._accepts_calls = False
         self._failed_checks: set[str] = set()
+        self._servicers_of_dependencies: list[Any] = [self.servicer]
 
     async def ready(self) -> None:
         """Report that the process accepts calls."""
@@ -50,6 +51,20 @@ class Health:
         self._failed_checks.add(check)
         await self.servicer.set(check, _STATUS.NOT_SERVING)
         await self._report()
+
+    def report_dependencies_to(self, servicer: Any) -> None:
+        """Report the dependencies to this health servicer, too, from their next change on."""
+        self._servicers_of_dependencies.append(servicer)
+
+    async def dependency(self, name: str, *, is_up: bool) -> None:
+        """Report the state of a dependency.
+
+        It does not change the readiness: a replica whose dependency is down still answers, and says
+        why it cannot do the work.
+        """
+        status = _STATUS.SERVING if is_up else _STATUS.NOT_SERVING
+        for servicer in self._servicers_of_dependencies:
+            await servicer.set(name, status)
 
     async def _report(self) -> None:
         is_ready = self._accepts_calls and not self._failed_checks

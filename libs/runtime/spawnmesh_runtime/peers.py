@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -16,6 +17,7 @@ from spawnmesh_runtime.impersonation import outgoing_token
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.method_paths import MethodPathChannel
+from spawnmesh_runtime.peer_probe import check_peer
 from spawnmesh_runtime.probed_calls import ProbedMessages, call_client_stream_probed, call_probed
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
@@ -129,18 +131,23 @@ class Peer:
 
 
 @asynccontextmanager
-async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[Peer]:
+async def open_peer(
+    process: Process, name: str, target: str, *, certificate_host: str = ""
+) -> AsyncIterator[Peer]:
     """Open a channel to `target` and close it at the end of the block.
 
     `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
     channel connects at the first call. A call fails at once if no replica accepts connections, and
     soon if none answers. A call that broke, or whose replica is silent, is repeated on another
-    replica if its contract allows it.
+    replica if its contract allows it. `certificate_host` is the name in the
+    peer's certificate, if the target has another one. The service is one of the process's
+    dependencies during the block.
     """
-    channel = RenewableChannel(target, process.tls, peer_options(process.settings))
+    channel = RenewableChannel(target, process.tls, peer_options(process.settings, certificate_host))
     probe = SilenceProbe(name, channel)
     try:
-        yield Peer(name, channel, process, probe)
+        with process.dependencies.watching(name, partial(check_peer, channel)):
+            yield Peer(name, channel, process, probe)
     finally:
         await probe.close()
         await channel.close(None)

@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 import uvloop
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import Tracer
+from spawnmesh_core.dependency_watch import DependencyWatch
 
+from spawnmesh_runtime.dependency_reports import report_dependencies
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
@@ -47,7 +49,7 @@ class Process:
 
     `minter` is None without `signing_key_file`, and `verifier` is None without `jwks_file` or
     `jwks_url`. `tls` has the files of the settings for all connections of the process; None means
-    plaintext.
+    plaintext. `dependencies` are probed while the process serves or works.
     """
 
     service: str
@@ -57,6 +59,7 @@ class Process:
     tracer: Tracer
     metrics: Metrics = NO_METRICS
     health: Health = field(default_factory=Health)
+    dependencies: DependencyWatch = field(default_factory=DependencyWatch)
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +85,7 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
         async with open_health(service, settings.health_listen) as health:
             process = Process(service, settings, minter, verifier, tracer, metrics, health)
+            report_dependencies(process.dependencies, health, metrics.meter)
             if process.tls is not None:
                 measure_expiry(metrics.meter, process.tls)
             yield process

@@ -57,6 +57,7 @@ class MeshServer(grpc.aio.Server):
         self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.drain = Drain()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inner)
+        process.health.report_dependencies_to(self._health)
 
     def admit_before_read(self, methods: Iterable[str], admit: Admit) -> None:
         """Admit calls of these methods before their requests are read and take memory.
@@ -171,7 +172,8 @@ async def serve_not_ready(process: Process, add: Callable[[MeshServer], None]) -
     _bind(process, server)
     await server.start_not_ready()
     try:
-        yield
+        async with process.dependencies.periodic():
+            yield
     finally:
         await server.stop(None)
 
@@ -188,6 +190,13 @@ async def run_until_stopped(
     port = _bind(process, server)
     await server.start()
     freeze_startup_objects()
+    async with process.dependencies.periodic():
+        await _serve_until_stopped(process, server, port, on_ready)
+
+
+async def _serve_until_stopped(
+    process: Process, server: MeshServer, port: int, on_ready: Callable[[int], None] | None
+) -> None:
     with stop_signals() as stop:
         try:
             log.info("serving", port=port)

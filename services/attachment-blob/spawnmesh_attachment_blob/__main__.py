@@ -22,14 +22,20 @@ from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 async def _serve(settings: AttachmentBlobSettings) -> None:
     async with start_process("attachment-blob", settings) as process:
-        await await_schema("attachment-blob", settings.database_url, partial(serve_not_ready, process))
+        await await_schema(
+            "attachment-blob", settings.database_url, partial(serve_not_ready, process), process.dependencies
+        )
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 
 
 async def _work(settings: AttachmentBlobSettings) -> None:
     """Work until SIGTERM or SIGINT. The next collection resumes interrupted work."""
-    async with start_process("attachment-blob", settings) as process, asyncio.TaskGroup() as tasks:
+    async with (
+        start_process("attachment-blob", settings) as process,
+        process.dependencies.periodic(),
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def work_on_known_schema() -> None:
             await wait_for_schema(settings.database_url, package="spawnmesh_attachment_blob")

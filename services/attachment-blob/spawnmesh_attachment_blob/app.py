@@ -7,6 +7,7 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import (
     add_AttachmentBlobServiceServicer_to_server,
 )
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import add_BlobServiceServicer_to_server
+from spawnmesh_core.dependency_watch import DependencyWatch
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
@@ -18,6 +19,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_attachment_blob.clients.multiparts import Multiparts
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import S3Calls, http_pool, open_s3_calls
+from spawnmesh_attachment_blob.clients.storage_probe import watching_storage
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.domain.garbage import Ages
 from spawnmesh_attachment_blob.domain.uploads import UploadTotals, UploadUsage
@@ -39,9 +41,14 @@ from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 @asynccontextmanager
 async def open_dependencies(
-    settings: AttachmentBlobSettings, metrics: Metrics = NO_METRICS
+    settings: AttachmentBlobSettings,
+    metrics: Metrics = NO_METRICS,
+    watch: DependencyWatch | None = None,
 ) -> AsyncIterator[Dependencies]:
-    """Open the database, S3 and the operations; close them when the block ends."""
+    """Open the database, S3 and the operations; close them when the block ends.
+
+    Database and S3 are among the dependencies of `watch` during the block.
+    """
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -50,8 +57,11 @@ async def open_dependencies(
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=metrics.meter,
+                dependencies=watch,
             )
         )
+        if watch is not None:
+            stack.enter_context(watching_storage(watch, settings))
         buckets = TenantBuckets(settings, stack.enter_context(http_pool(settings)))
         calls = await stack.enter_async_context(open_s3_calls(settings))
         yield build_dependencies(settings, database, calls, buckets, ObjectStore(buckets, calls), metrics)
@@ -105,17 +115,23 @@ def build_dependencies(
 @asynccontextmanager
 async def open_service(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[MeshServer]:
     """Build the server, not started; close its dependencies when the block ends."""
-    async with open_dependencies(settings, process.metrics) as deps:
+    async with open_dependencies(settings, process.metrics, process.dependencies) as deps:
         server = build_server(process, translate_errors=(translate,))
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(deps), server)
         add_BlobServiceServicer_to_server(BlobServicer(deps), server)
-        add_deployment(server, deps.database, "attachment-blob", workers=["attachment-blob-worker"])
+        add_deployment(
+            server,
+            deps.database,
+            "attachment-blob",
+            workers=["attachment-blob-worker"],
+            dependencies=process.dependencies,
+        )
         yield server
 
 
 @asynccontextmanager
 async def open_worker(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[Worker]:
     """Build the worker; close its dependencies when the block ends."""
-    async with open_dependencies(settings, process.metrics) as deps:
+    async with open_dependencies(settings, process.metrics, process.dependencies) as deps:
         yield Worker(deps.database, deps.collector, settings.collect_interval_seconds)

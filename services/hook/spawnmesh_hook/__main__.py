@@ -21,7 +21,9 @@ from spawnmesh_hook.store.bundled_plugins import read_bundled
 
 async def _serve(settings: HookSettings) -> None:
     async with start_process("hook", settings) as process:
-        await await_schema("hook", settings.database_url, partial(serve_not_ready, process))
+        await await_schema(
+            "hook", settings.database_url, partial(serve_not_ready, process), process.dependencies
+        )
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 
@@ -31,7 +33,11 @@ async def _work(settings: HookSettings) -> None:
 
     Another worker repeats the deliveries that are interrupted.
     """
-    async with start_process("hook", settings) as process, asyncio.TaskGroup() as tasks:
+    async with (
+        start_process("hook", settings) as process,
+        process.dependencies.periodic(),
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def work_on_known_schema() -> None:
             await wait_for_schema(settings.database_url, package="spawnmesh_hook")

@@ -29,6 +29,7 @@ from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalidate_on_change
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
+from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer, TenantHookServicer
 from spawnmesh_hook.settings import HookSettings
@@ -62,6 +63,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=process.metrics.meter,
+                dependencies=process.dependencies,
             )
         )
         listener_url = settings.database_direct_url or settings.database_url
@@ -98,7 +100,7 @@ async def open_service(
 ) -> AsyncIterator[MeshServer]:
     """Give a server with all servicers, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve) as shared:
-        dispatcher = Dispatcher(shared.directory, shared.invoker)
+        dispatcher = Dispatcher(shared.directory, shared.invoker, PluginWaits(shared.database))
         deps = Dependencies(
             database=shared.database,
             bundled=shared.bundled,
@@ -114,7 +116,13 @@ async def open_service(
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_TenantHookServiceServicer_to_server(TenantHookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
-        add_deployment(server, shared.database, "hook", workers=["hook-worker"])
+        add_deployment(
+            server,
+            shared.database,
+            "hook",
+            workers=["hook-worker"],
+            dependencies=process.dependencies,
+        )
         yield server
 
 

@@ -15,7 +15,9 @@ from spawnmesh_model_router.settings import ModelRouterSettings, load_config
 
 async def _serve(settings: ModelRouterSettings) -> None:
     async with start_process("model-router", settings) as process:
-        await await_schema("model-router", settings.database_url, partial(serve_not_ready, process))
+        await await_schema(
+            "model-router", settings.database_url, partial(serve_not_ready, process), process.dependencies
+        )
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 

@@ -21,6 +21,7 @@ from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.bulkhead import DatabaseBulkhead
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
+from spawnmesh_model_router.operations.credential_watch import watching_credentials
 from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
@@ -51,6 +52,7 @@ async def open_service(
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=process.metrics.meter,
+                dependencies=process.dependencies,
             )
         )
         listener = await stack.enter_async_context(
@@ -65,6 +67,7 @@ async def open_service(
         metrics = RouterMetrics(process.metrics.meter)
         # One connection stays free for the cooldowns and for requests that change a tenant.
         bulkhead = DatabaseBulkhead(database, max(settings.database_max_connections - 1, 1))
+        stack.push_async_callback(bulkhead.finish)
         budgets = BudgetCounter(bulkhead)
         policies = PolicyCache(bulkhead, budgets)
         cooldowns = CooldownCache(database, cooldown_changes, metrics)
@@ -84,10 +87,12 @@ async def open_service(
             tracer=process.tracer,
             metrics=metrics,
         )
+        for provider in config.providers:
+            stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
         server = build_server(process, translate_errors=(translate,))
         servicer = ModelRouterServicer(Dependencies(database, policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)
-        add_deployment(server, database, "model-router")
+        add_deployment(server, database, "model-router", dependencies=process.dependencies)
         yield server
 
 

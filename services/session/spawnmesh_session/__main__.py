@@ -20,14 +20,20 @@ from spawnmesh_session.settings import SessionSettings
 
 async def _serve(settings: SessionSettings) -> None:
     async with start_process("session", settings) as process:
-        await await_schema("session", settings.database_url, partial(serve_not_ready, process))
+        await await_schema(
+            "session", settings.database_url, partial(serve_not_ready, process), process.dependencies
+        )
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 
 
 async def _work(settings: SessionSettings) -> None:
     """Work until SIGTERM or SIGINT. Another worker retries the jobs that are interrupted."""
-    async with start_process("session", settings) as process, asyncio.TaskGroup() as tasks:
+    async with (
+        start_process("session", settings) as process,
+        process.dependencies.periodic(),
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def work_on_known_schema() -> None:
             await wait_for_schema(settings.database_url, package="spawnmesh_session")

@@ -85,6 +85,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=process.metrics.meter,
+                dependencies=process.dependencies,
             )
         )
         direct_url = settings.database_direct_url or settings.database_url
@@ -170,7 +171,13 @@ def make_server(process: Process, components: Components, settings: SessionSetti
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
-    add_deployment(server, components.database, "session", workers=["session-worker"])
+    add_deployment(
+        server,
+        components.database,
+        "session",
+        workers=["session-worker"],
+        dependencies=process.dependencies,
+    )
     return server
 
 

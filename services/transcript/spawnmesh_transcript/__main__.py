@@ -24,7 +24,9 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 async def _serve(settings: TranscriptSettings) -> None:
     async with start_process("transcript", settings) as process:
-        await await_schema("transcript", settings.database_url, partial(serve_not_ready, process))
+        await await_schema(
+            "transcript", settings.database_url, partial(serve_not_ready, process), process.dependencies
+        )
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 
@@ -35,7 +37,11 @@ async def _work(settings: TranscriptSettings) -> None:
 
     The next round repeats what is cut off.
     """
-    async with start_process("transcript", settings) as process, asyncio.TaskGroup() as tasks:
+    async with (
+        start_process("transcript", settings) as process,
+        process.dependencies.periodic(),
+        asyncio.TaskGroup() as tasks,
+    ):
         with stop_signals() as stop:
 
             async def work_on_known_schema() -> None:

@@ -9,6 +9,7 @@ from spawnmesh.transcript.v1.activity_service_pb2_grpc import add_ActivityServic
 from spawnmesh.transcript.v1.archive_service_pb2_grpc import add_ArchiveServiceServicer_to_server
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import add_CompactionServiceServicer_to_server
 from spawnmesh.transcript.v1.file_service_pb2_grpc import add_FileServiceServicer_to_server
+from spawnmesh.transcript.v1.integrity_service_pb2_grpc import add_IntegrityServiceServicer_to_server
 from spawnmesh.transcript.v1.search_service_pb2_grpc import add_SearchServiceServicer_to_server
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import add_StorageServiceServicer_to_server
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import add_TranscriptServiceServicer_to_server
@@ -28,8 +29,15 @@ from spawnmesh_transcript.jobs.forget_activities import forget_activities
 from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
 from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports
 from spawnmesh_transcript.jobs.settle_payloads import settle_payloads
+from spawnmesh_transcript.jobs.verify_transcripts import TranscriptVerifier
 from spawnmesh_transcript.jobs.worker import Job, Worker
-from spawnmesh_transcript.metrics import CompactionMetrics, ExternalizationMetrics, SizeMetrics, StubMetrics
+from spawnmesh_transcript.metrics import (
+    CompactionMetrics,
+    ExternalizationMetrics,
+    SizeMetrics,
+    StubMetrics,
+    VerificationMetrics,
+)
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
@@ -41,12 +49,14 @@ from spawnmesh_transcript.operations.search.index import open_search_index
 from spawnmesh_transcript.operations.search.threads import open_search_threads
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.tiering import PayloadTiering
+from spawnmesh_transcript.operations.verification.report import VerificationReporter
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.servicer import (
     ActivityServicer,
     ArchiveServicer,
     CompactionServicer,
     FileServicer,
+    IntegrityServicer,
     SearchServicer,
     StorageServicer,
     TranscriptServicer,
@@ -71,8 +81,15 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_SearchServiceServicer_to_server(SearchServicer(deps), server)
         add_CompactionServiceServicer_to_server(CompactionServicer(deps), server)
         add_ActivityServiceServicer_to_server(ActivityServicer(deps), server)
+        add_IntegrityServiceServicer_to_server(IntegrityServicer(deps), server)
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
-        add_deployment(server, deps.database, "transcript", workers=["transcript-worker"])
+        add_deployment(
+            server,
+            deps.database,
+            "transcript",
+            workers=["transcript-worker"],
+            dependencies=process.dependencies,
+        )
         yield server
 
 
@@ -87,6 +104,7 @@ async def _open_dependencies(
             max_connections=connections,
             pooled=bool(settings.database_direct_url),
             meter=meter,
+            dependencies=process.dependencies,
         )
     )
     queue = await stack.enter_async_context(open_append_queue(database, slots=max(1, connections // 4)))
@@ -126,6 +144,7 @@ async def _open_dependencies(
         model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
         hooks=await _open_peer(stack, process, "hook", settings.hook_target),
         stub_metrics=StubMetrics(meter),
+        verification=VerificationReporter(VerificationMetrics(meter), activities),
         compaction_metrics=CompactionMetrics(meter),
     )
 
@@ -144,6 +163,7 @@ async def open_worker(
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
                 meter=meter,
+                dependencies=process.dependencies,
             )
         )
         blobs = BlobStore(
@@ -161,6 +181,12 @@ async def open_worker(
         if blobs.is_connected:
             jobs["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
             jobs["externalize_payloads"] = externalizer.externalize
+        if settings.verified_entries_per_round:
+            reporter = VerificationReporter(VerificationMetrics(meter), activities)
+            verifier = TranscriptVerifier(
+                database, blobs, reporter, stop, entries_per_round=settings.verified_entries_per_round
+            )
+            jobs["verify_transcripts"] = verifier.verify
         if hooks:
             jobs["publish_summaries"] = partial(publish_summaries, database, hooks)
         yield Worker(

@@ -87,6 +87,28 @@ class ExternalizationMetrics:
             self._failures.add(entry_count)
 
 
+class VerificationMetrics:
+    """Count verified transcripts by outcome."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._verified = meter.create_counter(
+            "spawnmesh.transcript.verified_transcripts",
+            unit="{transcript}",
+            description="Transcripts whose hash chain was checked, by a worker or by VerifyTranscript.",
+        )
+
+        for is_intact in (True, False):
+            self._count(0, is_intact=is_intact)  # Otherwise no alert would see the first one.
+
+    def verified(self, *, is_intact: bool) -> None:
+        """Count one that was read to its head, or to its first mismatch."""
+        self._count(1, is_intact=is_intact)
+
+    def _count(self, number: int, *, is_intact: bool) -> None:
+        outcome = "intact" if is_intact else "mismatch"
+        self._verified.add(number, {"spawnmesh.transcript.verification.outcome": outcome})
+
+
 class SizeMetrics:
     """Measure the bytes of all transcripts; every worker measures the same."""
 

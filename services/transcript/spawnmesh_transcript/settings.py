@@ -27,3 +27,8 @@ class TranscriptSettings(ProcessSettings):
     hook_target: str | None = None
     work_interval_seconds: float = Field(default=60.0, gt=0)
     """Time between two rounds of the worker over all tenants."""
+    verified_entries_per_round: int = Field(default=100, ge=0, le=100_000)
+    """Entries of each tenant that the worker checks against the hash chain in a round.
+
+    It goes through all transcripts and begins again. 0 turns it off.
+    """

@@ -44,18 +44,18 @@ SEEDED_BUGS = (
                 "        clock_timestamp(), clock_timestamp())\n",
             ),
         ),
-        ("tests/contract/session/test_messages.py",),
+        ("tests/contract/session/runs/test_messages.py",),
     ),
     SeededBug(
         "the end of a spawn is not published when staging fails",
         (
             Change(
                 f"{_SESSION}/operations/spawn_undo.py",
-                "if (session.gate_passed or passed_gate) and not is_published:",
-                'if failure.step != "provision" and (session.gate_passed or passed_gate) and not is_published:',
+                "if has_passed and (is_first or not session.gate_passed):",
+                'if failure.step != "provision" and has_passed and (is_first or not session.gate_passed):',
             ),
         ),
-        ("tests/chaos/test_spawn_failures.py", "tests/contract/session/test_spawn_undone.py"),
+        ("tests/chaos/test_spawn_failures.py", "tests/contract/session/spawn/test_spawn_undone.py"),
     ),
     SeededBug(
         "a claim is compared by > in place of >=, so a runner that repeats its claim loses it",
@@ -67,7 +67,7 @@ SEEDED_BUGS = (
                 "and writer_epoch < p_epoch;\n    is_moved := found;",
             ),
         ),
-        ("tests/contract/transcript/test_writers.py",),
+        ("tests/contract/transcript/writers/test_writers.py",),
     ),
     SeededBug(
         "a heartbeat does not renew the deadline of the lease",
@@ -82,7 +82,7 @@ SEEDED_BUGS = (
                 "returning now() + %(lease_ttl)s::interval as due_time",
             ),
         ),
-        ("tests/contract/session/test_runs.py",),
+        ("tests/contract/session/runs/test_runs.py",),
     ),
     SeededBug(
         "what a later attempt did replaces what earlier attempts did",
@@ -98,7 +98,7 @@ SEEDED_BUGS = (
     SeededBug(
         "a late heartbeat of a lost runner is accepted",
         (Change(f"{_SESSION}/rpc/heartbeat_run.py", "        require_lease(run, request.epoch)\n", ""),),
-        ("tests/contract/session/test_runs.py",),
+        ("tests/contract/session/runs/test_runs.py",),
     ),
     SeededBug(
         "the announcement to the parent is written after the transaction that ends the run",
@@ -133,7 +133,7 @@ SEEDED_BUGS = (
                 "f.sha256 between p_sha256 and p_sha256 and false\n",
             ),
         ),
-        ("tests/contract/attachment_blob/test_release_set.py",),
+        ("tests/contract/attachment_blob/sets/test_release_set.py",),
     ),
     SeededBug(
         "a repeat of a spawn draws a new request_id",

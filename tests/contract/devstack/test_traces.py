@@ -1,4 +1,4 @@
-"""What a recorded trace says, and the sink that records it."""
+"""The trace sink, and the text that describes a recorded trace."""
 
 import os
 import sys

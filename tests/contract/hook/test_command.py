@@ -73,11 +73,12 @@ def hooks(commands: Commands, target: str, keys: Path, tenant: Tenant) -> Hooks:
 async def test_register_list_test_log_pause_remove(mesh: HookMesh, hooks: Hooks) -> None:
     plugin = await mesh.plugin(revise("no"))
     options = ["--hook", "before_agent_finalize", "--grant", "finalize_control", "--priority", "3"]
-    options += ["--max-concurrent-calls", "2"]
+    options += ["--max-concurrent-calls", "2", "--max-wait", "90"]
     code, out, err = await hooks("register", "reviewer", plugin.endpoint, *options, "--json")
     assert (code, err) == (0, "")
     registered = json.loads(out)["plugin"]
     assert (registered["priority"], registered["max_concurrent_calls"]) == (3, 2)
+    assert registered["max_wait"] == "90s"
     code, out, _ = await hooks("list")
     assert code == 0
     assert "reviewer" in out

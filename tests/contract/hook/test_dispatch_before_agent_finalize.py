@@ -11,6 +11,7 @@ import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.revision_pb2 import REVISION_CAP_RUN, CappedRevision
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey, claim_draft
@@ -114,12 +115,22 @@ async def test_DispatchBeforeAgentFinalize__revises_are_numbered_and_capped(
     for number in (1, 2, 3):
         answer = await tenant.draft(f"k{number}")
         assert (answer.decision, list(answer.decided_by)) == (revise("again"), ["a"])
-        assert (answer.revision_number, answer.max_revision_count, answer.capped) == (number, 3, False)
+        assert (answer.revision_number, answer.max_revision_count) == (number, 3)
+        assert not answer.capped_revisions
     capped = await tenant.draft("k4")
     assert capped == pb.DispatchBeforeAgentFinalizeResponse(
-        decision=CONTINUE, max_revision_count=3, capped=True
+        decision=CONTINUE,
+        max_revision_count=3,
+        capped_revisions=[CappedRevision(plugin="a", cap=REVISION_CAP_RUN)],
     )
     assert await tenant.draft("k4") == capped
+    assert await tenant.log() == [("a", "revise")] * 4 + [("a", "capped")]
+    [logged] = await tenant.deliveries(decision="capped")
+    assert (logged.session_id, logged.run_id, logged.error) == (
+        "ses_1",
+        "run_1",
+        "its revision was not granted: the run had 3 revisions",
+    )
     assert (await tenant.draft("k1", run_id="run_2")).revision_number == 1
     assert [(event.revision_count, event.max_revision_count) for event in plugin.heard[:4]] == [
         (0, 3),
@@ -139,7 +150,7 @@ async def test_DispatchBeforeAgentFinalize__a_restart_does_not_reset_the_count(
         for number in (1, 2, 3):
             await tenant.draft(f"k{number}")
     restarted = tenant.on(await mesh.replica())
-    assert (await restarted.draft("k4")).capped
+    assert (await restarted.draft("k4")).capped_revisions
     assert (await restarted.draft("k3")).revision_number == 3
 
 
@@ -150,7 +161,7 @@ async def test_DispatchBeforeAgentFinalize__concurrent_drafts_get_at_most_three_
     await tenant.register("a", plugin.endpoint, FINALIZE)
     answers = await asyncio.gather(*(tenant.draft(f"k{number}") for number in range(8)))
     assert sorted(answer.revision_number for answer in answers) == [0] * 5 + [1, 2, 3]
-    assert sum(answer.capped for answer in answers) == 5
+    assert sum(bool(answer.capped_revisions) for answer in answers) == 5
 
 
 async def test_DispatchBeforeAgentFinalize__plugins_below_a_finalize_are_not_called(

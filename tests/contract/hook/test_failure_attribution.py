@@ -18,6 +18,7 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
 )
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
+from spawnmesh_runtime.peers import Peer
 
 from tests.support.hook.fixtures import (
     ALLOW,
@@ -32,13 +33,25 @@ from tests.support.hook.fixtures import (
     refused,
     revise,
 )
+from tests.support.waiting import eventually
 
 
 async def hang(_event: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(mesh: HookMesh, tenant: Tenant) -> None:
+async def one_timeout(mesh: HookMesh, replica: Peer, timeout: Duration) -> None:
+    """Wait until a plugin of another tenant has not answered within its timeout."""
+    plugin, other = await mesh.plugin(), mesh.tenant(replica)
+    plugin.decide = hang
+    await other.register("clock", plugin.endpoint, SPAWN, timeout=timeout)
+    with refused(Reason.PLUGIN_FAILED):
+        await other.spawn()
+
+
+async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(
+    mesh: HookMesh, tenant: Tenant, replica: Peer
+) -> None:
     plugin = await mesh.plugin()
     hold = asyncio.Event()
 
@@ -50,10 +63,11 @@ async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(mesh: Hook
 
     plugin.decide = answer_the_first
     await tenant.register(
-        "gate", plugin.endpoint, SPAWN, max_concurrent_calls=FAILURES_TO_OPEN, timeout=Duration(seconds=3)
+        "gate", plugin.endpoint, SPAWN, max_concurrent_calls=FAILURES_TO_OPEN, timeout=Duration(seconds=4)
     )
     burst = [asyncio.create_task(tenant.spawn()) for _ in range(2 * FAILURES_TO_OPEN)]
-    await asyncio.sleep(2.0)
+    await eventually(lambda: len(plugin.heard) == FAILURES_TO_OPEN)
+    await one_timeout(mesh, replica, Duration(seconds=2, nanos=500_000_000))
     hold.set()
     await asyncio.gather(*burst, return_exceptions=True)
     assert (
@@ -67,12 +81,7 @@ async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(mesh: Hook
 
 async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(mesh: HookMesh, tenant: Tenant) -> None:
     slow, below = await mesh.plugin(), await mesh.plugin()
-
-    async def answer(_event: Any) -> Any:
-        await asyncio.sleep(1.5)
-        return ALLOW
-
-    slow.decide, below.decide = hang, answer
+    slow.decide, below.decide = hang, hang
     await tenant.register("slow", slow.endpoint, SPAWN, priority=9, policy=OPEN, timeout=Duration(seconds=3))
     await tenant.register("below", below.endpoint, SPAWN)
     calls = [tenant.spawn(timeout_seconds=5.0) for _ in range(FAILURES_TO_OPEN)]
@@ -80,6 +89,7 @@ async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(mesh: HookMesh
     assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [
         Reason.PLUGIN_FAILED
     ] * FAILURES_TO_OPEN
+    below.says(ALLOW)
     assert (await tenant.spawn()).decision == ALLOW
     assert (await tenant.log())[-2:] == [("slow", "skipped"), ("below", "allow")]
 
@@ -87,12 +97,7 @@ async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(mesh: HookMesh
 async def test_callers_with_short_deadlines_do_not_open_the_circuit(mesh: HookMesh, tenant: Tenant) -> None:
     """This holds for services too, since a service's deadline comes from its own caller."""
     plugin = await mesh.plugin()
-
-    async def answer(_event: Any) -> Any:
-        await asyncio.sleep(4.0)
-        return revise("Take it out.")
-
-    plugin.decide = answer
+    plugin.decide = hang
     await tenant.register("gate", plugin.endpoint, FINALIZE, SPAWN, TOOL_CALL, policy=OPEN)
     calls = [
         tenant.draft("d", run_id=f"run_{number}", timeout_seconds=3.0) for number in range(FAILURES_TO_OPEN)
@@ -100,6 +105,7 @@ async def test_callers_with_short_deadlines_do_not_open_the_circuit(mesh: HookMe
     calls += [tenant.as_run("DispatchBeforeToolCall", call_of_tool(), 3.0) for _ in range(FAILURES_TO_OPEN)]
     await asyncio.gather(*calls)
     assert await tenant.log() == [("gate", "failed")] * 2 * FAILURES_TO_OPEN
+    plugin.says(revise("Take it out."))
     assert (await tenant.draft("d", run_id="run_of_another")).decision == revise("Take it out.")
 
 
@@ -160,13 +166,15 @@ async def plugin_of_small_messages() -> AsyncIterator[str]:
         await server.stop(None)
 
 
-async def test_the_error_of_a_plugin_that_hangs_names_its_own_timeout(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_the_error_of_a_plugin_that_hangs_names_its_own_timeout(
+    mesh: HookMesh, tenant: Tenant, replica: Peer
+) -> None:
     plugin = await mesh.plugin()
 
     async def answer_the_first(event: Any) -> Any:
         if len(plugin.heard) > 1:
             await hang(event)
-        await asyncio.sleep(0.5)
+        await one_timeout(mesh, replica, Duration(nanos=500_000_000))  # The second call waits for a slot.
         return ALLOW
 
     plugin.decide = answer_the_first

@@ -13,6 +13,7 @@ from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as native_pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
@@ -98,8 +99,8 @@ async def draft(tenant: Tenant) -> None:
 
 async def native(tenant: Tenant) -> None:
     event = {"hook_event_name": "Stop", "session_id": "s", "last_assistant_message": TEXT}
-    request = pb.RelayNativeStopRequest(
-        request_id="r", harness=pb.NATIVE_HARNESS_CODEX, event_json=json.dumps(event)
+    request = native_pb.RelayNativeStopRequest(
+        request_id="r", harness=native_pb.NATIVE_HARNESS_CODEX, event_json=json.dumps(event)
     )
     await tenant.as_client("RelayNativeStop", request)
 

@@ -42,9 +42,10 @@ async def test_RegisterPlugin__stores_all_fields(tenant: Tenant) -> None:
         hooks=[FINALIZE, SPAWN],
         priority=-7,
         timeout=Duration(seconds=1, nanos=500_000_000),
-        failure_policy=OPEN,
+        failure_policy=CLOSED,
         grants=[CONTROL, CONTENT],
         max_concurrent_calls=3,
+        max_wait=Duration(seconds=90, nanos=250_000_000),
     )
     answer = await tenant.as_client(
         "RegisterPlugin", pb.RegisterPluginRequest(plugin=given, allow_unreachable=True)

@@ -76,4 +76,4 @@ async def test_a_rule_without_a_boolean_result_fails_by_the_failure_policy(
 async def test_a_draft_that_breaks_no_rule_is_final(tenant: Tenant, endpoint: str) -> None:
     await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
     answer = await tenant.draft("k", agent_id="main", draft_text="Sources: x", draft_bytes=10)
-    assert (answer.decision, answer.capped) == (CONTINUE, False)
+    assert (answer.decision, list(answer.capped_revisions)) == (CONTINUE, [])

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from psycopg import sql
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
@@ -19,11 +20,14 @@ from spawnmesh_postgres.database import TenantPurged, open_database
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.hook.dispatching import dispatch
 from tests.support.hook.fixtures import (
     ALLOW,
+    CLOSED,
     DEAD_ENDPOINT,
     ENDED,
     FINALIZE,
+    MODEL,
     SPAWN,
     HookMesh,
     Tenant,
@@ -77,6 +81,9 @@ async def filled(mesh: HookMesh, replica: Peer) -> Tenant:
     await tenant.spawn()
     assert (await tenant.draft("one")).revision_number == 1
     assert await tenant.publish(ended("ended:1")) == 1
+    await tenant.register("away", DEAD_ENDPOINT, MODEL, policy=CLOSED, max_wait=Duration(seconds=60))
+    with refused(Reason.PLUGIN_FAILED):
+        await dispatch(tenant, MODEL)
     return tenant
 
 
@@ -87,7 +94,7 @@ async def test_PurgeTenant__deletes_all_rows_and_refuses_new_ones_until_prepared
     counts_before = await counted(databases["hook"], other)
     assert all(counts_before.values()), counts_before
     calls, plugins, rows = await purge(replica, tenant)
-    assert (calls, plugins, rows) == (1, 2, sum(counts_before.values()))
+    assert (calls, plugins, rows) == (1, 3, sum(counts_before.values()))
     assert not any((await counted(databases["hook"], tenant)).values())
     with refused(Reason.UNKNOWN_TENANT):
         await tenant.register("late", DEAD_ENDPOINT, SPAWN)
@@ -127,7 +134,7 @@ async def test_PurgeTenant__another_call_resumes_the_purge(
                select current_setting('spawnmesh.tenant'), 'run_' || n, 1 from generate_series(2, 45000) n"""
         )
     first = await call(replica, tenant, "PurgeTenant")
-    assert (first.done, first.deleted_plugin_count) == (False, 2)
+    assert (first.done, first.deleted_plugin_count) == (False, 3)
     with refused(Reason.CONFLICT):
         await call(replica, tenant, "PrepareTenant")
     other_replica = await mesh.replica()

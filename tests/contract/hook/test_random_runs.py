@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.revision_pb2 import REVISION_CAP_IDEMPOTENCY_KEY, REVISION_CAP_RUN, CappedRevision
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -49,6 +50,11 @@ class Listed:
     last_answer: Any = None
 
 
+def by(item: tuple[str, Any]) -> CappedRevision:
+    plugin, cap = item
+    return CappedRevision(plugin=plugin, cap=cap)
+
+
 @dataclass
 class RunModel:
     """Models the rules for one run."""
@@ -62,10 +68,12 @@ class RunModel:
         """Return the expected decision for these answers, highest priority first."""
         expected = pb.DispatchBeforeAgentFinalizeResponse(decision=CONTINUE, max_revision_count=3)
         revises: list[tuple[str, decisions.Revise]] = []
+        capped: dict[str, Any] = {}
         for name, decision in answers:
             if decision.HasField("finalize") and not revises:
                 expected.decision.CopyFrom(decision)
                 expected.decided_by.append(name)
+                expected.capped_revisions.extend(map(by, capped.items()))
                 return expected
             if decision.HasField("finalize"):
                 break
@@ -74,18 +82,18 @@ class RunModel:
                 if wanted.idempotency_key and self.attempts[name, wanted.idempotency_key] >= (
                     wanted.max_attempts or 1
                 ):
-                    expected.capped = True
+                    capped[name] = REVISION_CAP_IDEMPOTENCY_KEY
                 else:
+                    capped[name] = REVISION_CAP_RUN
                     revises.append((name, wanted))
-        if revises and self.granted == 3:
-            expected.capped = True
-        elif revises:
+        if not revises or self.granted == 3:
+            expected.capped_revisions.extend(map(by, capped.items()))
+        else:
             self.granted += 1
             self.attempts.update((name, wanted.idempotency_key) for name, wanted in revises)
             expected.decision.CopyFrom(revise("\n\n".join(wanted.reason for _, wanted in revises)))
             expected.decided_by.extend(name for name, _ in revises)
             expected.revision_number = self.granted
-            expected.capped = False
         return expected
 
 
@@ -120,7 +128,10 @@ async def offered(
             raise
         answer = None
     rows = await tenant.deliveries(run_id=run_id, page_size=1000)
-    called = [(row.plugin, row.decision) for row in reversed(rows[: len(rows) - len(before)])]
+    new = [(row.plugin, row.decision) for row in reversed(rows[: len(rows) - len(before)])]
+    called = [(name, decision) for name, decision in new if decision != "capped"]
+    capped = [] if answer is None else [revision.plugin for revision in answer.capped_revisions]
+    assert sorted(name for name, decision in new if decision == "capped") == sorted(capped)
     assert [name for name, _ in called] == [plugin.name for plugin in plugins[: len(called)]]
     by_name = {plugin.name: plugin for plugin in plugins}
     failed_closed = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
@@ -110,7 +110,7 @@ async def test_the_attempts_of_a_key_are_counted_over_restarts(
     restarted = tenant.on(await mesh.replica())
     assert list((await restarted.draft("k2")).decided_by) == ["twice"]
     capped = await restarted.draft("k3")
-    assert (capped.decision, capped.capped) == (CONTINUE, True)
+    assert (capped.decision, bool(capped.capped_revisions)) == (CONTINUE, True)
     assert list((await restarted.draft("k1", run_id="run_2")).decided_by) == ["once", "twice"]
 
 
@@ -118,7 +118,7 @@ async def test_no_revision_after_effects_that_cannot_be_undone(mesh: HookMesh, t
     plugin = await mesh.plugin(keyed("tests"))
     await tenant.register("a", plugin.endpoint, FINALIZE)
     capped = await tenant.draft("k1", has_final_effects=True)
-    assert (capped.decision, capped.capped) == (CONTINUE, True)
+    assert (capped.decision, bool(capped.capped_revisions)) == (CONTINUE, True)
     assert (await tenant.draft("k2")).revision_number == 1
     plugin.says(finalize("done"))
     assert (await tenant.draft("k3", has_final_effects=True)).decision == finalize("done")

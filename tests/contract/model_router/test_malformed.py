@@ -56,9 +56,7 @@ async def test_Generate__halves_of_characters_are_joined_or_replaced(
     assert answered.completion.message.content[0].text.text == text
 
 
-@pytest.mark.parametrize(
-    ("said", "count"), [("20", 20), (20.0, 20), (-20, 0), (2**70, 2**31 - 1), ([1], 0), (float("nan"), 0)]
-)
+@pytest.mark.parametrize(("said", "count"), [("20", 20), (20.0, 20), (-20, 0), ([1], 0), (float("nan"), 0)])
 async def test_Generate__a_count_that_is_none_spoils_no_answer_and_gives_nothing_back(
     world: World, said: Any, count: int
 ) -> None:

@@ -80,3 +80,11 @@ async def test_Generate__a_silence_behind_what_was_shown_leads_the_next_try_to_a
     router = await world.router(idle_timeout_seconds=0.2)
     assert (await router.generate(world.ref("one"), world.ref("two"))).refusal is not None
     assert (await router.generate(world.ref("one"), world.ref("two"))).text == "two"
+
+
+@pytest.mark.parametrize("begin", [True, False])
+async def test_Generate__a_hung_provider_is_called_once_before_failover(world: World, begin: bool) -> None:
+    world.provider.on("one", Stall(begin=begin))
+    router = await world.router(attempt_timeout_seconds=0.2, tries_before_failover=3)
+    assert (await router.generate(world.ref("one"), world.ref("two"))).text == "two"
+    assert world.provider.asked("one") == 1

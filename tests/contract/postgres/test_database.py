@@ -5,6 +5,7 @@ import asyncio
 import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
+from spawnmesh_core.dependency_watch import DependencyDown, DependencyFault
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -154,6 +155,21 @@ async def test_server_that_is_not_there_is_reported_long_before_an_exhausted_poo
     ):
         with pytest.raises(psycopg.OperationalError):
             await notes(absent, "acme")
+
+
+async def test_probe_waits_for_no_connection_while_requests_have_all(database: Database) -> None:
+    async with database.transaction("acme"), database.transaction("zeta"):
+        await database.check()  # Both connections are in use.
+    await database.check()
+    assert database.in_use == 0
+
+
+async def test_probe_finds_a_server_that_is_not_there() -> None:
+    dsn = "postgresql://nobody@127.0.0.1:1/none"
+    async with open_database(dsn, name="test", max_connections=2, wait_seconds=0.2) as absent:
+        with pytest.raises(DependencyDown) as caught:
+            await absent.check()
+    assert caught.value.fault is DependencyFault.UNREACHABLE
 
 
 async def test_defect_of_ours_is_not_explained_away(database: Database) -> None:

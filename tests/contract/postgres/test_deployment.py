@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from spawnmesh.deployment.v1 import deployment_service_pb2 as pb
 from spawnmesh.deployment.v1.deployment_service_pb2_grpc import DeploymentServiceStub
 from spawnmesh_core.clock import utc_now
+from spawnmesh_core.dependency_watch import POSTGRESQL
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
@@ -33,6 +34,10 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.serving import caller_at, client_tokens, served
 
+FAULTS = {
+    "the database does not answer": pb.DEPENDENCY_FAULT_UNREACHABLE,
+    "the database is read-only": pb.DEPENDENCY_FAULT_READ_ONLY,
+}
 NEWEST = migration_files("spawnmesh_hook")[-1].migration_id
 
 
@@ -61,8 +66,10 @@ async def replica(database: Database, keys: Path) -> AsyncIterator[Peer]:
     @asynccontextmanager
     async def open_service(process: Process, _settings: ProcessSettings) -> AsyncIterator[MeshServer]:
         server = build_server(process)
-        add_deployment(server, database, "hook", workers=["hook-worker", "another-worker"])
-        yield server
+        workers = ["hook-worker", "another-worker"]
+        add_deployment(server, database, "hook", workers, dependencies=process.dependencies)
+        with process.dependencies.watching(POSTGRESQL, database.check):
+            yield server
 
     settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
     async with served("hook", settings, open_service) as target, caller_at(target, "hook") as peer:
@@ -129,9 +136,13 @@ async def test_DescribeReplica__schema_state(
             connection.execute(statement.format(name=name, end=end).encode())
     else:
         as_owner(dsn, statement)
-    schema = (await described(replica, keys)).schema
+    told = await described(replica, keys)
+    schema, (dependency,) = told.schema, told.dependencies
     assert (schema.state, schema.applied_migration_id, schema.objection) == (state, applied, objection)
     assert schema.known_migration_id == NEWEST
+    fault = FAULTS.get(objection, pb.DEPENDENCY_FAULT_UNSPECIFIED)
+    assert (dependency.name, dependency.last_fault) == ("postgresql", fault)
+    assert dependency.state == (pb.DEPENDENCY_STATE_DOWN if fault else pb.DEPENDENCY_STATE_UP)
 
 
 @pytest.mark.parametrize("kind", ["client", "none"])

@@ -41,6 +41,18 @@ def test_services_get_schemas_that_only_they_see(secret: Path, capsys: pytest.Ca
         stranger.execute("select * from beta_two.notes")
 
 
+def test_serving_role_has_the_timeouts_that_a_pooler_does_not_pass_on(secret: Path) -> None:
+    main([str(secret)])
+    timeouts = {
+        "statement_timeout": "30s",
+        "idle_in_transaction_session_timeout": "1min",
+        "client_connection_check_interval": "1s",
+    }
+    with entered(secret, "alpha-url") as app:
+        found = {name: (app.execute(f"show {name}".encode()).fetchone() or ("",))[0] for name in timeouts}
+    assert found == timeouts
+
+
 @pytest.fixture
 def managed(secret: Path, postgres: Postgres) -> Iterator[Path]:
     """The same with the admin role of a managed server: no superuser, but it may create

@@ -17,6 +17,8 @@ from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 
 from tests.support.postgres.silent_server import Way, open_way
+from tests.support.postgres.standby import execute
+from tests.support.waiting import eventually
 
 SOON_SECONDS = 4.0  # Without load it is between 1 and 2.
 
@@ -178,6 +180,31 @@ async def test_cancelled_statement_is_stopped_where_the_server_answers(database:
         statement = "select pid from pg_stat_activity where pid = any(%s) and state = 'idle'"
         kept = [pid for (pid,) in await (await other.execute(statement, (pids,))).fetchall()]
     assert sorted(kept) == sorted(set(pids))  # Stopped, and not thrown away.
+
+
+async def test_statement_that_commits_by_itself_ends_with_its_connection(
+    postgres: Postgres, dsn: str
+) -> None:
+    """It is not cancelled: it might have begun to commit. The server sees that the client left."""
+    # Roles that a person has made lack it.
+    execute(postgres, "alter role silence reset client_connection_check_interval")
+    running = "select 1 from pg_stat_activity where query like 'select pg_sleep(601)%' and state = 'active'"
+    async with (
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other,
+        open_database(dsn, name="silence", max_connections=1, statement_timeout_seconds=600) as patient,
+    ):
+
+        async def is_running() -> bool:
+            return await (await other.execute(running)).fetchone() is not None
+
+        async def has_ended() -> bool:
+            return not await is_running()
+
+        statement = f"select pg_sleep(601) from (select {SCOPE}) as scope"
+        task = asyncio.create_task(patient.call("acme", statement, {}))
+        await eventually(is_running)
+        task.cancel()
+        await eventually(has_ended)
 
 
 async def test_listener_of_a_silent_server_is_let_go_soon(way: Way, dsn: str) -> None:

@@ -12,6 +12,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.server import build_server, run_until_stopped
 
 from tests.support.runtime.authority import Authority, Mounted
@@ -44,6 +45,24 @@ async def test_peers_of_one_authority_talk_and_others_do_not(
     finally:
         await server.stop(None)
     assert outcomes == ["allowed", Reason.DEPENDENCY_UNAVAILABLE, Reason.DEPENDENCY_UNAVAILABLE]
+
+
+@pytest.mark.parametrize(("host", "is_accepted"), [("", False), ("localhost", True)])
+async def test_peer_at_an_address_has_the_certificate_of_the_given_host(
+    process_named: Any, tmp_path: Path, host: str, is_accepted: bool
+) -> None:
+    authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
+    mounted.put(authority.leaf("member"), authority)
+    process = process_named("transcript", **mounted.settings)
+    server = build_server(process)
+    port = server.add_secure_port("127.0.0.2:0", server_credentials(process.tls))
+    await server.start()
+    try:
+        async with open_peer(process, "transcript", f"ipv4:127.0.0.2:{port}", certificate_host=host):
+            (status,) = await process.dependencies.look()
+    finally:
+        await server.stop(None)
+    assert status.is_up is is_accepted
 
 
 async def test_server_with_tls_files_accepts_no_plaintext(

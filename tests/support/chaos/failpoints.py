@@ -31,7 +31,7 @@ class Fault(StrEnum):
     PAUSE = "pause"
     FAIL = "fail"
     CUT = "cut"
-    """It fails, and everything behind it: the process reaches nobody any more."""
+    """The step and all later steps fail: the process reaches no other process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.caller import current_caller
+from spawnmesh_runtime.health import Health
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -149,11 +150,12 @@ class FakeTenants(TenantServiceServicer):
     """Keep tenants in memory, each with one agent.
 
     A deletion is done when it was read `deletion_looks` times. No page of a list has more than
-    `page_limit` items.
+    `page_limit` items. `refusal` answers creations and the lists of agents.
     """
 
     deletion_looks: int = 0
     page_limit: int = 2
+    refusal: MeshError | None = None
     updates: list[tenant_rpc.UpdateTenantRequest] = field(default_factory=list)
     stale: tuple[str, ...] = ()
     deleting: dict[str, int] = field(default_factory=dict)
@@ -163,6 +165,8 @@ class FakeTenants(TenantServiceServicer):
     )
 
     async def CreateTenant(self, request: Any, context: Any) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
         tenant = tenant_pb2.Tenant(
             tenant_id=request.tenant_id, display_name=request.display_name, settings_version=1
         )
@@ -198,6 +202,8 @@ class FakeTenants(TenantServiceServicer):
         return tenant_rpc.ListTenantsResponse(tenants=page, next_page_token=more)
 
     async def ListAgents(self, request: Any, context: Any) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
         page, more = self._page(self.agents, request)
         return tenant_rpc.ListAgentsResponse(agents=page, next_page_token=more)
 
@@ -229,11 +235,13 @@ async def served(
     audience: str = AUDIENCE,
     clock: Clock = utc_now,
     port: int = 0,
+    health: Health | None = None,
 ) -> AsyncIterator[str]:
     """Serve on loopback until the block ends; yield `host:port`."""
     settings = ProcessSettings(log_level="error")
     verifier = TokenVerifier(JwksFile(keys / "jwks.json"), audience=audience, clock=clock)
-    server = build_server(Process(name, settings, None, verifier, NoOpTracer()))
+    process = Process(name, settings, None, verifier, NoOpTracer(), health=health or Health())
+    server = build_server(process)
     for added in add:
         added(server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")

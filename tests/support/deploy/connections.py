@@ -6,11 +6,9 @@ from collections.abc import Collection
 import psycopg
 from spawnmesh_devstack.postgres import Postgres
 
-SMALLEST = 2  # A pool of this size has all of its connections from the beginning.
-JOBS_IN_USE, JOBS_AT_REST = (
-    5,
-    2,
-)  # Of the queue of jobs; the others that a worker has beside its pool are listeners.
+SMALLEST = 2  # A pool of this size opens all of its connections at the beginning.
+# The connections of the job queue. All others that a worker has beside its pool are listeners.
+JOBS_IN_USE, JOBS_AT_REST = 5, 2
 LISTENING = {
     "session": 1,
     "session-worker": 6,
@@ -21,7 +19,7 @@ LISTENING = {
 }
 
 
-_LOOKS = 8  # In a row.
+_LOOKS = 8  # Checks in a row.
 
 
 def beside_pool_at_rest(component: str) -> int:

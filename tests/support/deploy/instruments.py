@@ -1,4 +1,7 @@
-"""The metrics that the sources make, with the labels that each is recorded with: read from the sources, named as Prometheus is given them."""
+"""The metrics that the services record, with their labels, read from the sources.
+
+The names are those that Prometheus shows.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +22,11 @@ _RECORDS = ("add", "record", "set")
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """`labels` has all values of a label that stand in the source as such, and None for one whose values come from elsewhere."""
+    """A metric with its labels.
+
+    `labels` maps a label to all its values if the source states them literally, and otherwise to
+    None.
+    """
 
     kind: str
     name: str
@@ -29,7 +36,7 @@ class Instrument:
 
 @cache
 def instruments() -> tuple[Instrument, ...]:
-    """Of all services and libraries."""
+    """Return the instruments of all services and libraries."""
     files = (file for folder in ("services", "libs") for file in (ROOT / folder).rglob("*.py"))
     texts = (text for text in (file.read_text() for file in files) if ".create_" in text)
     return tuple(one for text in texts for one in _Module(ast.parse(text)).instruments())
@@ -37,7 +44,9 @@ def instruments() -> tuple[Instrument, ...]:
 
 @cache
 def series() -> dict[str, Instrument]:
-    """The instrument of each series that Prometheus is given, by the series' name as the exporter itself makes it."""
+    """Return the instrument of each series by the name of the series, which the exporter itself
+    makes.
+    """
     found: dict[str, Instrument] = {}
     for instrument in instruments():
         registry = CollectorRegistry()
@@ -62,7 +71,11 @@ def _observed(_options: CallbackOptions) -> list[Observation]:
 
 
 class _Module:
-    """One source file; an expression is followed to where its names are assigned: in the function around it, its class, or the file."""
+    """One source file.
+
+    A name in an expression is resolved by its assignment in the surrounding function, its class, or
+    the file.
+    """
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
@@ -82,7 +95,9 @@ class _Module:
             yield Instrument(call.func.attr.removeprefix("create_"), name, "".join(units), labels)
 
     def _records(self, made: ast.Call) -> Iterator[ast.Call]:
-        """Where something is recorded: with the attribute that the instrument became, or where it is handed out with any name."""
+        """Yield each call that records a value with the instrument: by the attribute that holds it,
+        or by any name if a function returns it.
+        """
         target = self._around[made]
         held = ast.unparse(target.targets[0]) if isinstance(target, ast.Assign) else None
         for call in self._calls(*_RECORDS):
@@ -97,7 +112,9 @@ class _Module:
                 yield call
 
     def _observations(self, made: ast.Call) -> Iterator[ast.Call]:
-        """What the callbacks give: those of the methods of the class, or of the functions in the one around."""
+        """Yield the observations of the callbacks: methods of the class, or functions in the
+        surrounding function.
+        """
         callbacks = [
             one for given in made.keywords if given.arg == "callbacks" for one in ast.walk(given.value)
         ]
@@ -127,7 +144,7 @@ class _Module:
                 yield node
 
     def _labels(self, expression: ast.expr) -> Iterator[tuple[str, frozenset[str] | None]]:
-        """Every label that the expression may give, as Prometheus names it."""
+        """Yield every label that the expression may have, by its name in Prometheus."""
         match expression:
             case ast.Dict():
                 for key, value in zip(expression.keys, expression.values, strict=True):
@@ -160,13 +177,16 @@ class _Module:
                 return None
 
     def _strings(self, expression: ast.expr) -> list[str]:
-        """The text of a constant, or of the name of one."""
+        """Return the text of a constant, or of the constant that a name refers to."""
         if isinstance(expression, ast.Constant):
             return [str(expression.value)]
         return [text for _, value in self._assigned(expression) for text in self._strings(value)]
 
     def _assigned(self, name: ast.expr) -> list[tuple[ast.expr | None, ast.expr]]:
-        """What the name is assigned, nearest around it; with the key where it is assigned to a member of it."""
+        """Return the values that are assigned to the name in the nearest scope.
+
+        An assignment to a member of it has the key of the member.
+        """
         text = ast.unparse(name)
         kinds = (
             (ast.ClassDef,)

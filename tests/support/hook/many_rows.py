@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import psycopg
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-TABLES = ("outbox_entries", "observed_events", "decisions", "run_revisions", "revision_keys", "deliveries")
+TABLES = (
+    "outbox_entries",
+    "observed_events",
+    "decisions",
+    "run_revisions",
+    "revision_keys",
+    "plugin_waits",
+    "allowed_spawns",
+    "deliveries",
+)
 FILL = """
 insert into observed_events (tenant_id, event_key, hook, session_id, run_id, event, traceparent, publish_time)
     select %(tenant)s, 'e' || n, 'subagent_ended', 's', 'r', '', '', %(time)s
@@ -19,6 +28,10 @@ insert into run_revisions (tenant_id, run_id, revision_count, change_time)
     select %(tenant)s, 'r' || n, 1, %(time)s from generate_series(1, %(rows)s) n;
 insert into revision_keys (tenant_id, run_id, plugin, idempotency_key, attempt_count, change_time)
     select %(tenant)s, 'r' || n, 'p', 'k', 1, %(time)s from generate_series(1, %(rows)s) n;
+insert into plugin_waits (tenant_id, run_id, plugin, generation, begin_time)
+    select %(tenant)s, 'r' || n, 'p', 1, %(time)s from generate_series(1, %(rows)s) n;
+insert into allowed_spawns (tenant_id, session_id, allow_time)
+    select %(tenant)s, 's' || n, %(time)s from generate_series(1, %(rows)s) n;
 insert into deliveries
     (tenant_id, delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error)
     select %(tenant)s, 'd' || n, 'p', 'h', 's', 'r' || n, %(time)s, '1s', 'allow', ''

@@ -11,10 +11,18 @@ from spawnmesh_devstack.ports import free_ports
 
 @asynccontextmanager
 async def serving(
-    module: str, keys: Path, *tenant_ids: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    module: str,
+    keys: Path,
+    *tenant_ids: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> AsyncIterator[str]:
-    """Serve the module's handlers for these tenants, by default for all. Give the endpoint."""
-    (port,) = free_ports(1)
+    """Serve the module's handlers for these tenants, by default for all. Give the endpoint.
+
+    The process is killed after the block.
+    """
+    port = port or free_ports(1)[0]
     for_tenants = [word for one in tenant_ids for word in ("--for-tenant", one)] or ["--for-all-tenants"]
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("spawnmesh")),
@@ -39,5 +47,5 @@ async def serving(
                 assert line, "it ended before it served"
         yield line.rpartition(", as ")[2].strip()
     finally:
-        process.terminate()
+        process.kill()
         await process.wait()

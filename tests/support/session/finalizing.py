@@ -47,10 +47,18 @@ async def finalize_beside(
     """Offers the draft there, in the run's name."""
     async with saga_with(mesh, after) as saga:
         with impersonate(mesh.tenant):
-            return await saga.finalize(
-                mesh.tenant,
-                Draft(held.run.run_id, held.run.epoch, offered.draft_entry_id, offered.draft_text, {}),
-            )
+            return await saga.finalize(mesh.tenant, draft_of(held, offered))
+
+
+def draft_of(held: run_pb.ClaimedRun, offered: run_pb.FinalizeRunRequest) -> Draft:
+    return Draft(
+        held.run.run_id,
+        held.run.epoch,
+        offered.draft_entry_id,
+        offered.draft_text,
+        {},
+        is_last_turn=offered.is_last_turn,
+    )
 
 
 async def labels_of(transcript: Peer, held: run_pb.ClaimedRun, entry_id: str) -> list[int]:

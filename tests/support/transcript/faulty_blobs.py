@@ -1,5 +1,6 @@
 """A blob store that fails on request, in front of the real one."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,7 +32,8 @@ from tests.support.transcript.tier_sessions import (
 
 
 class FaultyBlobStore(BlobServiceServicer):
-    """The real blob store, except that it can refuse puts and releases and return other bytes."""
+    """The real blob store, except that it can refuse puts and releases, return other bytes, and stop
+    answering reads."""
 
     def __init__(self, blobs: BlobService) -> None:
         self.blobs = blobs
@@ -39,6 +41,7 @@ class FaultyBlobStore(BlobServiceServicer):
         self.refused_releases: set[str] = set()
         self.puts_to_lose = 0
         self.changes_bytes = False
+        self.is_frozen = False
 
     def _stub(self) -> Any:
         return BlobServiceStub(self.blobs.peer.channel)
@@ -58,6 +61,8 @@ class FaultyBlobStore(BlobServiceServicer):
         return answer
 
     async def GetBlob(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        while self.is_frozen:
+            await asyncio.sleep(0.05)
         with use_token(self._token()):
             async for piece in self.blobs.peer.stream(self._stub().GetBlob, request, timeout_seconds=20):
                 yield blob_pb.GetBlobResponse(data=piece.data[::-1]) if self.changes_bytes else piece

@@ -38,7 +38,8 @@ def file_of(*lines: Any) -> bytes:
 
 
 def values(data: bytes) -> list[Any]:
-    return [json.loads(line) for line in data.decode().splitlines()]
+    """Return the JSON values of a file, without its empty lines."""
+    return [json.loads(line) for line in data.decode().splitlines() if line]
 
 
 async def send(

@@ -1,12 +1,12 @@
 """Changes to a stored transcript that no RPC makes, by an attacker with database access."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 
+from tests.support.transcript.chains import chain_hash, micros_of
 from tests.support.transcript.fixtures import Session
 from tests.support.transcript.tables import Superuser
 
@@ -27,9 +27,8 @@ class Forger:
         self, body: bytes, *, kind: str, role: str = "", claim: pb.WriterClaim | None = None, client: str = ""
     ) -> None:
         """Append an entry that continues the chain correctly, and move the head."""
-        ((seq, chain),) = await self.execute(
-            "select seq, chain_hash from transcripts"
-            " where tenant_id = %(tenant)s and session_id = %(session)s"
+        ((seq,),) = await self.execute(
+            "select seq from transcripts where tenant_id = %(tenant)s and session_id = %(session)s"
         )
         await self.execute(
             """
@@ -40,7 +39,7 @@ class Forger:
             ) values (
                 %(tenant)s, %(session)s, %(seq)s, %(entry_id)s, '', %(kind)s, %(role)s, 0, '{}', '', false,
                 '',
-                %(run_id)s, %(epoch)s, '', %(client)s, now(), %(chain)s, %(body)s
+                %(run_id)s, %(epoch)s, '', %(client)s, now(), ''::bytea, %(body)s
             )
             """,
             seq=seq + 1,
@@ -50,7 +49,6 @@ class Forger:
             run_id=claim.run_id if claim else "",
             epoch=claim.epoch if claim else 0,
             client=client,
-            chain=hashlib.sha256(chain + body).digest(),
             body=body,
         )
         await self.rechain()
@@ -58,12 +56,23 @@ class Forger:
     async def rechain(self) -> None:
         """Recompute all chain hashes and the head, as an attacker who hides a change would."""
         entries = await self.execute(
-            "select seq, body from entries"
+            "select seq, body, entry_id, parent_entry_id, writer_run_id, writer_epoch, writer_service,"
+            " writer_client, create_time from entries"
             " where tenant_id = %(tenant)s and session_id = %(session)s order by seq"
         )
         chain = b""
-        for seq, body in entries:
-            chain = hashlib.sha256(chain + body).digest()
+        for seq, body, entry_id, parent, run_id, epoch, service, client, create_time in entries:
+            chain = chain_hash(
+                chain,
+                body,
+                entry_id=entry_id,
+                parent=parent,
+                run_id=run_id,
+                epoch=epoch,
+                service=service,
+                client=client,
+                micros=micros_of(create_time),
+            )
             await self.execute(
                 """
                 update entries set chain_hash = %(chain)s

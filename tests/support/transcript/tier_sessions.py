@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import caller_at, served, shared_settings
+from tests.support.transcript.chains import check_chain
 from tests.support.transcript.files import exported
 from tests.support.transcript.fixtures import Service, Session, assistant, text_block
 from tests.support.transcript.tables import Superuser
@@ -114,9 +115,9 @@ class TierSession(Tiered):
         """Return the answer of every RPC that reads the transcript."""
         entries = await self.session.entries()
         assert await self.followed() == entries
+        check_chain(entries)
         return {
             "entries": [entry.SerializeToString(deterministic=True) for entry in entries],
-            "chain": _chain(entries),
             "export": await exported(self.session),
             "context": _bytes(await self.context()),
             "context without a tail": _bytes(await self.context(tail=NO_TAIL)),
@@ -202,14 +203,6 @@ async def away(service: Service, tier_session: TierSession, keys: Path) -> Async
     """The same session at a replica whose blob store is unavailable."""
     async with replica(service, keys, "127.0.0.1:1") as other:
         yield tier_session.at(other)
-
-
-def _chain(entries: Sequence[entry_pb2.Entry]) -> bool:
-    chain = b""
-    for entry in entries:
-        chain = hashlib.sha256(chain + entry.body.SerializeToString(deterministic=True)).digest()
-        assert chain.hex() == entry.chain_hash
-    return True
 
 
 def _bytes(message: Any) -> bytes:

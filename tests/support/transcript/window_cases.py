@@ -216,6 +216,10 @@ async def fence_rewritten(world: World) -> None:
     await world.own(result("c", "r"))
 
 
+async def fence_rewritten_in_place(world: World) -> None:
+    await world.forger.set_body(3, assistant("another").SerializeToString(deterministic=True))
+
+
 async def answer_rewritten(world: World) -> None:
     await world.own(result("c", "r"), assistant("mine"))
     await world.forger.set_body(5, assistant("mind").SerializeToString())
@@ -322,6 +326,7 @@ TRIP: dict[str, tuple[Meanwhile, int, str, str]] = {
     "fence deleted": (fence_deleted, 3, "", "SHRUNK"),
     "task rewritten": (task_rewritten, 3, "MESSAGE", "REWRITTEN"),
     "fence rewritten": (fence_rewritten, 3, "MESSAGE", "REWRITTEN"),
+    "fence rewritten in place": (fence_rewritten_in_place, 3, "MESSAGE", "REWRITTEN"),
     "header rewritten": (header_swapped, 3, "MESSAGE", "REWRITTEN"),
     "own answer rewritten": (answer_rewritten, 5, "MESSAGE", "REWRITTEN"),
     "head without its entry": (head_moved_without_an_entry, 4, "", "SHRUNK"),

@@ -5,9 +5,11 @@ import time
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Image, Message, Role, Text, Thinking, ToolCall
+from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
+from spawnmesh.session.v1.session_pb2 import Run, RunState, Session
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header, Label, LabelKind, SystemNote
 from spawnmesh_client.cli.entries import entry_text
-from spawnmesh_client.cli.show import when
+from spawnmesh_client.cli.show import print_session, when
 
 
 @pytest.fixture
@@ -63,3 +65,34 @@ ANSWER = Message(
 )
 def test_every_kind_of_entry_is_printed(body, told):
     assert entry_text(Entry(body=body)) == told
+
+
+@pytest.mark.parametrize(
+    ("cap", "why"),
+    [
+        (RevisionCap.REVISION_CAP_RUN, "the run had all its revisions"),
+        (
+            RevisionCap.REVISION_CAP_IDEMPOTENCY_KEY,
+            "the attempts for its idempotency key were used up",
+        ),
+        (RevisionCap.REVISION_CAP_FINAL_EFFECTS, "the run had effects that cannot be undone"),
+        (RevisionCap.REVISION_CAP_LAST_TURN, "the run had no turn left"),
+        (99, "a bound was reached"),
+    ],
+)
+def test_a_session_says_which_plugin_wanted_a_revision_that_was_not_granted(cap, why, capsys):
+    run = Run(
+        run_id="run_1",
+        state=RunState.RUN_STATE_SUCCEEDED,
+        result_text="42",
+        capped_revisions=[CappedRevision(plugin="gate", cap=cap)],
+    )
+    print_session(Session(session_id="ses_1", latest_run=run))
+    assert f"the plugin gate wanted a revision, but {why}\n" in capsys.readouterr().out
+
+
+def test_every_cap_is_explained(capsys):
+    caps = [cap for cap in RevisionCap.values() if cap]
+    run = Run(capped_revisions=[CappedRevision(plugin="gate", cap=cap) for cap in caps])
+    print_session(Session(latest_run=run))
+    assert "a bound was reached" not in capsys.readouterr().out

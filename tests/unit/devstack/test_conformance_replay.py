@@ -1,4 +1,4 @@
-"""What is printed is true, and no case stops the others."""
+"""The replay of cases prints differences and counts, and names files and areas that do not exist."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What each process of the mesh is told, and what it is not."""
+"""Each process of the mesh gets the environment that it needs, and no secrets of other processes."""
 
 from pathlib import Path
 from types import SimpleNamespace

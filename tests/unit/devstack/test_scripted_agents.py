@@ -1,4 +1,4 @@
-"""What the scripted agents do next, from what they were told."""
+"""The scripted agents choose their next step from the messages that they received."""
 
 import json
 

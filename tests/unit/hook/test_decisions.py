@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_hook.domain.decisions import (
     REASON_MAX_BYTES,
+    CappedRevision,
     FinalizeAnswer,
     PluginDecision,
+    RevisionCap,
     decide_draft,
     merge_decisions,
 )
@@ -69,20 +71,21 @@ def test_joined_reasons_are_cut_at_the_bound(reasons: list[str]) -> None:
 def test_a_granted_revise_has_a_number() -> None:
     decision = decide_draft(merge_decisions(decisions_of("r")), 2)
     assert (decision.answer, decision.reason, decision.revision_number) == (REVISE, "reason 0", 2)
-    assert not decision.capped
+    assert decision.capped_revisions == ()
 
 
-def test_a_revise_past_the_cap_is_a_capped_continue() -> None:
-    decision = decide_draft(merge_decisions(decisions_of("rr")), None)
+@pytest.mark.parametrize("cap", RevisionCap)
+def test_a_revise_past_a_cap_is_a_capped_continue(cap: RevisionCap) -> None:
+    decision = decide_draft(merge_decisions(decisions_of("rcr")), cap)
     assert (decision.answer, decision.reason, decision.decided_by) == (CONTINUE, "", ())
-    assert decision.capped
+    assert decision.capped_revisions == (CappedRevision("p0", cap), CappedRevision("p2", cap))
     assert decision.revision_number == 0
 
 
-@pytest.mark.parametrize("answers", ["c", "f"])
+@pytest.mark.parametrize("answers", ["c", "f", "fr"])
 def test_only_a_revise_is_capped(answers: str) -> None:
-    decision = decide_draft(merge_decisions(decisions_of(answers)), None)
-    assert not decision.capped
+    decision = decide_draft(merge_decisions(decisions_of(answers)), RevisionCap.RUN)
+    assert decision.capped_revisions == ()
     assert decision.answer is merge_decisions(decisions_of(answers)).answer
 
 
@@ -99,6 +102,33 @@ def test_nothing_below_undoes_a_revise_or_a_finalize(answers: list[FinalizeAnswe
 def test_a_revise_with_an_exhausted_key_counts_as_a_continue() -> None:
     exhausted = PluginDecision("a", REVISE, "again", "key")
     assert merge_decisions([exhausted], {("a", "key")}).answer is CONTINUE
-    assert decide_draft(merge_decisions([exhausted], {("a", "key")}), None).capped
     assert merge_decisions([exhausted], {("b", "key"), ("a", "other")}).answer is REVISE
     assert merge_decisions([exhausted, PluginDecision("b", FINALIZE)], {("a", "key")}).answer is FINALIZE
+
+
+BY_KEY = CappedRevision("a", RevisionCap.IDEMPOTENCY_KEY)
+
+
+@pytest.mark.parametrize(
+    ("below", "granted", "answer", "capped"),
+    [
+        ([], 0, CONTINUE, (BY_KEY,)),
+        ([PluginDecision("b", FINALIZE)], 0, FINALIZE, (BY_KEY,)),
+        (
+            [PluginDecision("b", REVISE, "again")],
+            RevisionCap.LAST_TURN,
+            CONTINUE,
+            (BY_KEY, CappedRevision("b", RevisionCap.LAST_TURN)),
+        ),
+        ([PluginDecision("b", REVISE, "again")], 1, REVISE, ()),
+    ],
+)
+def test_an_exhausted_key_is_a_cap_unless_the_draft_is_sent_back(
+    below: list[PluginDecision],
+    granted: int | RevisionCap,
+    answer: FinalizeAnswer,
+    capped: tuple[CappedRevision, ...],
+) -> None:
+    above = PluginDecision("a", REVISE, "again", "key")
+    decision = decide_draft(merge_decisions([above, *below], {("a", "key")}), granted)
+    assert (decision.answer, decision.capped_revisions) == (answer, capped)

@@ -1,5 +1,7 @@
 """The errors of the hook service: what a caller reads from them."""
 
+from datetime import timedelta
+
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -39,6 +41,12 @@ from spawnmesh_hook.domain.plugins import Grant, HookKind
             Reason.PLUGIN_FAILED,
             {"plugin": "p", "hook": "BEFORE_SPAWN", "is_transient": "false"},
             1.0,
+        ),
+        (
+            PluginFailed("p", HookKind.BEFORE_SPAWN, NO_CONNECTION, exceeded=timedelta(minutes=2)),
+            Reason.PLUGIN_FAILED,
+            {"plugin": "p", "hook": "BEFORE_SPAWN", "is_transient": "false", "max_wait_seconds": "120"},
+            None,
         ),
         (DispatchInProgress(), Reason.CONFLICT, {}, 1.0),
         (UnknownTenant("x"), Reason.UNKNOWN_TENANT, {}, None),

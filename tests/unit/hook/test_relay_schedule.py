@@ -40,3 +40,11 @@ def test_tenant_may_use_half_of_the_capacity(
 )
 def test_backoff_doubles_up_to_half_an_hour_and_ends(attempt_count: int, delay: timedelta | None) -> None:
     assert backoff_after(attempt_count) == delay
+
+
+def test_an_observer_has_about_a_day_and_is_called_soon_after_a_short_absence() -> None:
+    pauses = [backoff for count in range(1, MAX_ATTEMPT_COUNT) if (backoff := backoff_after(count))]
+    times = [sum(pauses[:count], timedelta()) for count in range(1, len(pauses) + 1)]
+    assert timedelta(hours=23) < times[-1] < timedelta(hours=25)
+    back = timedelta(seconds=90)
+    assert min(time for time in times if time > back) < 2 * back

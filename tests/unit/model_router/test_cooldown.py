@@ -12,7 +12,14 @@ from spawnmesh_model_router.domain.reasons import FailoverReason
 R = FailoverReason
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-RESTLESS = {R.NO_FAILOVER, R.FORMAT, R.CONTEXT_OVERFLOW, R.SESSION_EXPIRED, R.EMPTY_RESPONSE}
+RESTLESS = {
+    R.NO_FAILOVER,
+    R.FORMAT,
+    R.CONTEXT_OVERFLOW,
+    R.SESSION_EXPIRED,
+    R.EMPTY_RESPONSE,
+    R.UNCLASSIFIED,
+}
 
 
 def rests(reason: FailoverReason, failures: int) -> list[float]:

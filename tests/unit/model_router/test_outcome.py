@@ -33,6 +33,14 @@ UNTIL = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
             Outcome("INCAPABLE", detail="cannot take images and tools"),
         ),
         (
+            Incapable((Capability.CONTEXT_WINDOW, Capability.TOOLS)),
+            Outcome(
+                "INCAPABLE",
+                FailoverReason.CONTEXT_OVERFLOW,
+                detail="cannot take tools; its context window cannot hold the request",
+            ),
+        ),
+        (
             Skipped(SkipReason.NO_CREDENTIAL),
             Outcome("INCAPABLE", FailoverReason.AUTH, detail="no credential of its provider can be read"),
         ),

@@ -1,5 +1,6 @@
 """When to call the same candidate again."""
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from spawnmesh_model_router.domain.retry import (
     MoveOnReason,
     Wait,
     after_failure,
+    cooldown_wait,
     parse_retry_after,
     tries_allowed,
 )
@@ -68,11 +70,19 @@ def test_reason_that_does_not_pass_moves_on_at_once(reason: FailoverReason) -> N
     assert decide(1, reason) == MoveOn(MoveOnReason.NOT_TRANSIENT)
 
 
-def test_retry_after_is_a_floor_up_to_a_minute() -> None:
+def test_retry_after_is_a_floor_and_waited_for_within_the_deadline() -> None:
     assert decide(1, R.RATE_LIMIT, retry_after=20) == Wait(20)
     assert decide(1, R.RATE_LIMIT, retry_after=20, draw=0.5) == Wait(20.5)
-    assert decide(1, R.RATE_LIMIT, retry_after=3600, draw=0.9) == Wait(60)
+    assert decide(1, R.RATE_LIMIT, retry_after=90, remaining=100) == Wait(90)
+    assert decide(1, R.RATE_LIMIT, retry_after=90, remaining=80) == MoveOn(MoveOnReason.DEADLINE)
     assert decide(9, R.RATE_LIMIT, retry_after=1) == Wait(15)
+
+
+def test_a_cooldown_is_waited_out_if_it_ends_before_the_deadline() -> None:
+    assert cooldown_wait([40, 20], 30, 0.5) == 20.5
+    assert cooldown_wait([40, 20], 20, 0.0) is None
+    assert cooldown_wait([], 30, 0.0) is None
+    assert cooldown_wait([3600], math.inf, 0.0) is None
 
 
 def test_other_transient_reasons_stop_after_ninety_seconds() -> None:
@@ -116,6 +126,13 @@ def test_retry_after_that_says_neither_is_ignored(value: str) -> None:
 
 
 def test_nobody_waits_for_a_rate_limit_while_another_can_answer() -> None:
-    assert tries_allowed(R.RATE_LIMIT, others_ready=True, before_failover=3, at_last=8) == 1
-    assert tries_allowed(R.SERVER_ERROR, others_ready=True, before_failover=3, at_last=8) == 3
-    assert tries_allowed(R.RATE_LIMIT, others_ready=False, before_failover=3, at_last=8) == 8
+    def allowed(reason: FailoverReason, *, others_ready: bool, is_silent: bool = False) -> int:
+        return tries_allowed(
+            reason, is_silent=is_silent, others_ready=others_ready, before_failover=3, at_last=8
+        )
+
+    assert allowed(R.RATE_LIMIT, others_ready=True) == 1
+    assert allowed(R.SERVER_ERROR, others_ready=True) == 3
+    assert allowed(R.TIMEOUT, others_ready=True, is_silent=True) == 1
+    assert allowed(R.RATE_LIMIT, others_ready=False) == 8
+    assert allowed(R.TIMEOUT, others_ready=False, is_silent=True) == 8

@@ -58,7 +58,8 @@ def test_another_credential_is_asked_for_failures_of_the_account_alone() -> None
     three = ["a", "b", "c"]
     assert other_credential(R.AUTH, three, {"a"}, {}, {}, NOW) == "b"
     assert other_credential(R.SERVER_ERROR, three, {"a"}, {}, {}, NOW) is None
-    assert other_credential(R.RATE_LIMIT, three, {"a", "b"}, {}, {}, NOW) is None
+    assert other_credential(R.RATE_LIMIT, three, {"a", "b"}, {}, {}, NOW) == "c"
+    assert other_credential(R.RATE_LIMIT, three, {"a", "b", "c"}, {}, {}, NOW) is None
 
 
 def test_no_other_credential_that_rests() -> None:

@@ -4,6 +4,7 @@ import pytest
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_model_router.settings import ModelRouterSettings
+from spawnmesh_postgres.database_url import is_database_url
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
 from spawnmesh_session.settings import SessionSettings
 from spawnmesh_transcript.settings import TranscriptSettings
@@ -13,7 +14,9 @@ MALFORMED = (
     "postgresql://app:Tr0ub4dor%Zsecret@db/spawnmesh",
     "app:Tr0ub4dor@db:5432/spawnmesh",
     "Tr0ub4dor",
+    "postgresql://app:Tr0ub4dor@db-1:5432,db-2:5432/spawnmesh?target_session_attr=read-write",
 )
+SEVERAL_HOSTS = "postgresql://app:pw@db-1:5432,db-2:5432/spawnmesh?target_session_attrs=read-write"
 
 
 def told(settings: type[ProcessSettings]) -> str:
@@ -33,6 +36,10 @@ def test_malformed_url(
     line = told(settings)
     assert f"{name}: is not a PostgreSQL URL" in line
     assert "Tr0ub4dor" not in line
+
+
+def test_url_may_name_several_hosts() -> None:
+    assert is_database_url(SEVERAL_HOSTS)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

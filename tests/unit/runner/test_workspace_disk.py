@@ -1,4 +1,4 @@
-"""Whether the disk of the workspaces has room."""
+"""A runner checks that the disk of its workspaces has free space."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -34,3 +34,15 @@ async def test_a_check_does_not_make_a_process_ready_that_accepts_no_calls(passe
     await health.not_ready()
     await health.passed("disk")
     assert await status(health) == NOT_SERVING
+
+
+async def test_a_dependency_has_a_state_and_leaves_the_process_ready() -> None:
+    """Its replicas would all be taken out at once, and callers would get no reason."""
+    health, mesh_port = Health(), Health()
+    health.report_dependencies_to(mesh_port.servicer)
+    await health.ready()
+    for is_up, expected in ((True, SERVING), (False, NOT_SERVING)):
+        await health.dependency("postgresql", is_up=is_up)
+        assert await status(health, "postgresql") == expected
+        assert await status(mesh_port, "postgresql") == expected
+        assert await status(health) == SERVING

@@ -1,4 +1,6 @@
-"""Every worker ends when it is told to, also where the database fails at that moment and its error takes the place of the telling."""
+"""Every worker ends when it is cancelled, also if a failure of the database replaces the
+cancellation.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +32,10 @@ GONE = psycopg.OperationalError("the connection is gone")
 
 
 class Leaving:
-    """A database, or a peer, whose connection breaks under whoever is told to end while they wait for it. `asked` counts who waits."""
+    """A database or a peer whose connection fails while a cancelled caller waits for it.
+
+    `asked` counts the callers.
+    """
 
     def __init__(self, error: Exception = GONE) -> None:
         self.asked = asyncio.Semaphore(0)
@@ -60,7 +65,7 @@ class Leaving:
 
 
 def nothing(**known: Any) -> Any:
-    """Whatever else a worker is made of."""
+    """Return an object that stands for the other dependencies of a worker."""
     return type("Parts", (), {"__getattr__": lambda *_: None, **known})()
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.errors import MeshError
 

@@ -26,7 +26,7 @@ from spawnmesh_client.settings import PluginSettings
 _TRY_SECONDS = 120.0
 _DECISIONS = (
     *("allow", "deny", "continue", "revise", "finalize", "proceed", "rewrite", "block", "chosen", "changed"),
-    *("compact", "keep_whole", "told", "failed", "skipped", "dead"),
+    *("compact", "keep_whole", "told", "failed", "skipped", "dead", "capped"),
 )
 _TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
@@ -70,6 +70,12 @@ def register(
     policy: Annotated[
         str, typer.Option(help="The effect of its failure: open or closed; else the default of its hooks.")
     ] = "",
+    max_wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, max=86400, help="Seconds that a run waits for its answer; else until its deadline."
+        ),
+    ] = None,
     max_concurrent_calls: Annotated[
         int, typer.Option(min=1, max=1000, help="Concurrent calls, in each replica of the service.")
     ] = 16,
@@ -91,6 +97,8 @@ def register(
         max_concurrent_calls=max_concurrent_calls,
     )
     plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
+    if max_wait is not None:
+        plugin.max_wait.FromTimedelta(timedelta(seconds=max_wait))
     request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
 
     async def body(mesh: Mesh) -> pb.RegisterPluginResponse:

@@ -121,7 +121,10 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every service, the token and the clocks. The exit code is 1 if something is wrong."""
+    """Check every service with what it depends on, the token and the clocks.
+
+    The exit code is 1 if something is wrong.
+    """
 
     async def body(mesh: Mesh) -> list[Finding]:
         settings = settings_of(context)
@@ -142,9 +145,12 @@ def doctor(
 
 def _print(findings: list[Finding]) -> None:
     grid = Table.grid(padding=(0, 2))
+    printed: set[str] = set()
     for finding in findings:
         mark, style = _MARKS[finding.ok]
-        advice = f" -> {finding.advice}" if finding.advice else ""
+        # One lost database is a line of every service; the advice is the same.
+        advice = f" -> {finding.advice}" if finding.advice and finding.advice not in printed else ""
+        printed.add(finding.advice)
         grid.add_row(
             Text(mark, style=style), Text(finding.name), Text(plain(finding.detail + advice, keep=""))
         )

@@ -112,7 +112,9 @@ def clear(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="`provider/model`, `provider/N` for its N-th credential, `provider`."
+            metavar="TARGET",
+            help="`provider/model`, `provider/N` for its N-th credential, `provider/N/model` for that"
+            " credential at one model, `provider`.",
         ),
     ],
     as_json: AsJson = False,

@@ -11,6 +11,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from spawnmesh.hook.v1.revision_pb2 import (
+    REVISION_CAP_FINAL_EFFECTS,
+    REVISION_CAP_IDEMPOTENCY_KEY,
+    REVISION_CAP_LAST_TURN,
+    REVISION_CAP_RUN,
+    CappedRevision,
+    RevisionCap,
+)
 from spawnmesh.session.v1.session_pb2 import (
     RECEIPT_WARNING_MOUNT_PATH_IGNORED,
     RUN_STATE_QUEUED,
@@ -151,6 +159,7 @@ def print_session(session: Session) -> None:
         delay = run.delay
         why = ": ".join(part for part in (delay.reason, delay.message) if part)
         rows.append(("delayed", f"until {when(delay.not_before_time)}, because of {why}"))
+    rows.extend(("not revised", _capped(capped)) for capped in run.capped_revisions)
     if session.HasField("receipt"):
         receipt = session.receipt
         rows.append(("files", f"{receipt.count}, {receipt.total_bytes} bytes, in {receipt.rel_dir}"))
@@ -186,6 +195,19 @@ def event_line(event: SessionEvent) -> str:
         event.detail,
     )
     return plain("  ".join(part for part in columns if part), keep="")
+
+
+_CAPS: "dict[RevisionCap.ValueType, str]" = {
+    REVISION_CAP_RUN: "the run had all its revisions",
+    REVISION_CAP_IDEMPOTENCY_KEY: "the attempts for its idempotency key were used up",
+    REVISION_CAP_FINAL_EFFECTS: "the run had effects that cannot be undone",
+    REVISION_CAP_LAST_TURN: "the run had no turn left",
+}
+
+
+def _capped(capped: CappedRevision) -> str:
+    why = _CAPS.get(capped.cap, "a bound was reached")
+    return f"the plugin {capped.plugin} wanted a revision, but {why}"
 
 
 def _state(session: Session) -> str:

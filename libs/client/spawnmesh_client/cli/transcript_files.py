@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.text import Text
+from spawnmesh.transcript.v1.archive_service_pb2 import SessionFileDialect
 from spawnmesh.transcript.v1.search_service_pb2 import SearchEntriesRequest, SearchHit
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -57,7 +58,8 @@ def import_(
 ) -> None:
     """Import a session file as a new transcript, completely or not at all.
 
-    Print its new session id.
+    Files of Claude Code, Codex, pi and OpenClaw, and exports of Spawnmesh, are recognized by their
+    content. Print the new session id.
 
     The id, and how to resume, are printed to standard error before anything is sent.
     """
@@ -72,9 +74,13 @@ def import_(
         if as_json:
             print_json({"session_id": wanted, **value_of(done)})
         else:
-            console().print(Text(f"{wanted}  {done.entry_count} entries"))
+            console().print(Text(f"{wanted}  {done.entry_count} entries  {_dialect_name(done.dialect)}"))
 
     with_mesh(context, body, as_json=as_json)
+
+
+def _dialect_name(dialect: SessionFileDialect.ValueType) -> str:
+    return SessionFileDialect.Name(dialect).removeprefix("SESSION_FILE_DIALECT_")
 
 
 @contextmanager
@@ -135,6 +141,13 @@ def search(
     descendants: Annotated[
         bool, typer.Option("--descendants", help="Also search the sessions that it spawned.")
     ] = False,
+    superseded: Annotated[
+        bool,
+        typer.Option(
+            "--superseded",
+            help="Also search superseded drafts, and other branches and sub-agents of an imported file.",
+        ),
+    ] = False,
     after: Annotated[
         int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only after this entry.")
     ] = 0,
@@ -151,6 +164,7 @@ def search(
     request = SearchEntriesRequest(
         session_id=session_id,
         with_descendants=descendants,
+        with_superseded=superseded,
         after_seq=after,
         before_seq=before,
         page_size=min(limit, 200),

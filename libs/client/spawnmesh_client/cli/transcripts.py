@@ -4,7 +4,7 @@ import typer
 from rich.text import Text
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 
-from spawnmesh_client.cli import compaction, recount, tier, transcript_files, watch
+from spawnmesh_client.cli import compaction, recount, tier, transcript_files, verification, watch
 from spawnmesh_client.cli import context as show_context
 from spawnmesh_client.cli.entries import entry_text
 from spawnmesh_client.cli.run import AsJson, with_mesh
@@ -19,7 +19,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command()(show)
     transcript_files.add_commands(group)
     compaction.add_commands(group)
-    for commands in (show_context, watch, recount, tier):
+    for commands in (show_context, watch, recount, tier, verification):
         commands.add_commands(group)
     app.add_typer(group, name="transcript")
 

@@ -50,7 +50,8 @@ async def _tenant(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
                 "see the logs of session and attachment-blob:"
                 " S3's endpoint, its keys, and the right to make buckets"
             )
-            return Finding("tenant", False, f"{tenant_id} cannot be made ready: {error}", advice)
+            detail = f"{tenant_id} cannot be made ready: {error}"
+            return Finding("tenant", False, detail, _advice_after(error, advice))
     return Finding("tenant", True, f"{tenant_id} is ready in every service, with its bucket")
 
 
@@ -67,7 +68,8 @@ async def _storage(mesh: Mesh) -> Finding:
             await upload_file(peer, _PROBE)
     except (MeshError, TimeoutError) as error:
         advice = "see the logs of attachment-blob: the STS endpoint, the role, and its trust policy"
-        return Finding("storage", False, f"a file cannot be stored: {error or 'no end after 30 s'}", advice)
+        detail = f"a file cannot be stored: {error or 'no end after 30 s'}"
+        return Finding("storage", False, detail, _advice_after(error, advice))
     return Finding("storage", True, "a file was stored in the tenant's bucket with the tenant's credentials")
 
 
@@ -81,7 +83,8 @@ async def _providers(mesh: Mesh) -> Finding:
             await peer.unary(ModelRouterServiceStub(peer.channel).ListProviderHealth, request)
         ).providers
     except MeshError as error:
-        return Finding("providers", False, f"cannot be listed: {error}", "see the log of model-router")
+        advice = _advice_after(error, "see the log of model-router")
+        return Finding("providers", False, f"cannot be listed: {error}", advice)
     if not listed:
         return Finding("providers", None, "none is configured, so no session can be run")
     lacking = [one.provider for one in listed if one.readable_credential_count < one.credential_count]
@@ -94,6 +97,16 @@ async def _providers(mesh: Mesh) -> Finding:
             "mount the files, or set the variables, that its configuration refers to",
         )
     return Finding("providers", True, f"the keys of {', '.join(one.provider for one in listed)} are there")
+
+
+def _advice_after(error: Exception, advice: str) -> str:
+    """Return the advice, unless a finding before has it: something else than S3 is down.
+
+    S3 may answer the probe and refuse the tenant.
+    """
+    if not isinstance(error, MeshError) or error.reason is not Reason.DEPENDENCY_UNAVAILABLE:
+        return advice
+    return advice if error.facts.get("dependency") == "S3" else "see what is down above"
 
 
 async def _run(mesh: Mesh, tenant: Finding, providers: Finding) -> Finding:

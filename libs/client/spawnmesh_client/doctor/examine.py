@@ -2,7 +2,7 @@
 
 import asyncio
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -19,8 +19,11 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.methods import service_descriptor
 
+from spawnmesh_client.doctor.dependencies import check_dependencies
+from spawnmesh_client.doctor.descriptions import Description, describe
 from spawnmesh_client.doctor.finding import Finding
-from spawnmesh_client.doctor.replicas import check_replicas
+from spawnmesh_client.doctor.named_health import check_named_health
+from spawnmesh_client.doctor.schemas import check_schemas, check_workers
 from spawnmesh_client.endpoints import SERVICES, Endpoints, token_minter
 from spawnmesh_client.mesh import Mesh
 
@@ -31,6 +34,12 @@ _SOMETHING_ELSE = "something else answers there"
 _SKEW_SECONDS = 10
 # It exceeds any difference of the clocks, so that no token is from the future.
 _PROBE_AGE = timedelta(hours=1)
+_TOKEN_REFUSALS = (
+    Reason.TOKEN_MISSING,
+    Reason.TOKEN_INVALID,
+    Reason.TOKEN_EXPIRED,
+    Reason.CALLER_NOT_ALLOWED,
+)
 _FIRST_OF = {
     "session": "spawnmesh.session.v1.SessionService",
     "transcript": "spawnmesh.transcript.v1.TranscriptService",
@@ -43,11 +52,19 @@ _FIRST_OF = {
 async def examine(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> list[Finding]:
     """Run every check, in the order in which problems should be fixed.
 
-    Without a signing key of the mesh, schemas, workers and clocks are not checked.
+    Without a signing key of the mesh, schemas, workers and clocks are not checked, and dependencies
+    only for their state.
     """
     services = _advised(await asyncio.gather(*(_service(mesh, name) for name in SERVICES)))
-    findings = [_versions(), *services]
-    findings += [_schemas(services)] if endpoints.key_file is None else await check_replicas(mesh, endpoints)
+    if endpoints.key_file is None:
+        about = [*await check_named_health(mesh, services), _schemas(services)]
+    else:
+        described = await describe(mesh, endpoints)
+        services = [_completed(service, described) for service in services]
+        broken = {service.name for service in services if service.ok is False}
+        about = check_dependencies(described.values(), broken)
+        about += [check_schemas(described.values()), check_workers(described.values())]
+    findings = [_versions(), *services, *about]
     if services[0].ok:
         findings.append(await _token(mesh, tenant_id))
         findings.append(await _clock(mesh, endpoints, tenant_id))
@@ -76,13 +93,29 @@ def _schemas(services: list[Finding]) -> Finding:
     ]
     if silent or not known:
         unknown = silent or [service.name for service in asked]
-        advice = "if their logs say schema_not_ready, run the migrations" if silent else ""
-        return Finding("schemas", None, f"not known of {', '.join(unknown)}", advice)
+        waiting = any(service.detail == _NOT_NOW for service in asked)
+        advice = "see schema_not_ready in their logs: its reason is the database or a migration"
+        return Finding("schemas", None, f"not known of {', '.join(unknown)}", advice if waiting else "")
     detail = (
         f"{len(known)} of {len(SERVICES)} services run on one that they know;"
         " which one takes a signing key of this mesh"
     )
     return Finding("schemas", True, detail)
+
+
+def _completed(service: Finding, described: Mapping[str, Description]) -> Finding:
+    """Complete the finding of one replica by what all replicas of the service say."""
+    one = described.get(service.name)
+    if one is None:
+        return service
+    count = len(one.replicas) + len(one.refusals)
+    if service.ok and one.silent_count:
+        detail = f"serves, but no answer comes from {one.silent_count} of {count} replicas"
+        return replace(service, ok=False, detail=detail, advice="start them again, or see their logs")
+    objections = [replica.schema.objection for replica in one.replicas if replica.schema.objection]
+    if service.detail == _NOT_NOW and objections:
+        return replace(service, detail=f"{_NOT_NOW}: {objections[0]}", advice="see below")
+    return service
 
 
 async def _service(mesh: Mesh, name: str) -> Finding:
@@ -106,10 +139,7 @@ def _advised(services: list[Finding]) -> list[Finding]:
     """Adapt the advice: `make up` starts a complete mesh, but not while a part of one runs."""
     if not any(one.ok for one in services):
         return services
-    again = (
-        "start it again, or correct its target;"
-        " stop a mesh of `make up` with Ctrl-C and start it again completely"
-    )
+    again = "start it again, or correct its target; `make up` starts it again by itself, and says so"
     return [replace(one, advice=again) if one.detail == _NO_ANSWER else one for one in services]
 
 
@@ -164,6 +194,8 @@ async def _token(mesh: Mesh, tenant_id: str) -> Finding:
     try:
         agents = await mesh.agents()
     except MeshError as error:
+        if error.reason not in _TOKEN_REFUSALS:
+            return Finding("token", None, f"not checked: {error.message}")
         return Finding(
             "token", False, f"not accepted: {error}", "set SPAWNMESH_TOKEN to what `spawnmesh token` prints"
         )
@@ -192,17 +224,23 @@ async def _clock(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
             direction = "ahead of"
         case None, None:
             direction = "behind"
-        case _:
+        case (Reason.TOKEN_INVALID, _) | (_, Reason.TOKEN_INVALID):
             return Finding("clock", None, "not compared: the mesh does not know this signing key")
+        case _:
+            return Finding("clock", None, "not compared: session does not answer")
     detail = f"the mesh is more than {_SKEW_SECONDS} s {direction} this machine"
     return Finding("clock", False, detail, "let NTP set the clocks of both")
 
 
 async def _refusal_of(mesh: Mesh, token: str) -> Reason | None:
-    """Return the reason why the token is refused; None if it is accepted."""
+    """Return the reason why the token is refused; None if it is accepted.
+
+    Tokens are checked before anything else: after another refusal of the service, it is accepted.
+    """
     peer = replace(mesh.service("session"), token=token)
     try:
         await peer.unary(TenantServiceStub(peer.channel).ListAgents, ListAgentsRequest(page_size=1))
     except MeshError as error:
-        return error.reason
+        if error.reason in _TOKEN_REFUSALS or error.facts.get("dependency") == peer.peer.name:
+            return error.reason
     return None

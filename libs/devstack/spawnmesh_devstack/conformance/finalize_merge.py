@@ -64,7 +64,7 @@ async def _merged(tenant: HookTenant) -> dict[str, Any]:
         "action": action,
         "reason": reason,
         "decided_by": list(answer.decided_by),
-        "capped": answer.capped,
+        "capped": bool(answer.capped_revisions),
     }
 
 

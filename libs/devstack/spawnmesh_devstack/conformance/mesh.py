@@ -46,7 +46,7 @@ class Signers:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where the services of a mesh are, by kebab id, and the keys or the token for calls."""
+    """The addresses of the services of a mesh by kebab id, and the keys or the token for calls."""
 
     targets: Mapping[str, str]
     keys: Path | None = None

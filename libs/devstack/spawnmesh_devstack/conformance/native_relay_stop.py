@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, CaseResult, object_of
 from spawnmesh_devstack.conformance.compare import difference, shown

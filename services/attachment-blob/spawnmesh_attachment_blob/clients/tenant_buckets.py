@@ -57,6 +57,11 @@ class TenantBuckets:
         """Return the name of the tenant's bucket."""
         return f"{self._settings.bucket_prefix}{tenant_id}"
 
+    def has_bucket(self, tenant_id: str) -> bool:
+        """Return whether the tenant has a bucket. Raises S3Error if S3 refuses the keys."""
+        exists: bool = self._client(None).bucket_exists(self.bucket_of(tenant_id))
+        return exists
+
     def make_bucket(self, tenant_id: str) -> None:
         """Create the tenant's bucket, unless it exists.
 

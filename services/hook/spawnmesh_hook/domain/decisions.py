@@ -18,6 +18,36 @@ class FinalizeAnswer(StrEnum):
     FINALIZE = "finalize"
 
 
+class RevisionCap(StrEnum):
+    """The bounds of revisions, spelled as in the proto and in the database."""
+
+    RUN = "RUN"
+    IDEMPOTENCY_KEY = "IDEMPOTENCY_KEY"
+    FINAL_EFFECTS = "FINAL_EFFECTS"
+    LAST_TURN = "LAST_TURN"
+
+
+@dataclass(frozen=True, slots=True)
+class CappedRevision:
+    """A plugin requested a revision that was not granted."""
+
+    plugin: str
+    cap: RevisionCap
+
+    @property
+    def explanation(self) -> str:
+        """Say which bound was reached, in one line for the log."""
+        return f"its revision was not granted: {_EXPLANATIONS[self.cap]}"
+
+
+_EXPLANATIONS = {
+    RevisionCap.RUN: f"the run had {MAX_REVISION_COUNT} revisions",
+    RevisionCap.IDEMPOTENCY_KEY: "its idempotency key had its max_attempts",
+    RevisionCap.FINAL_EFFECTS: "the run had effects that cannot be undone",
+    RevisionCap.LAST_TURN: "the run has no turn left",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Denial:
     """A plugin denies a spawn. The client that asked for the session reads `reason`."""
@@ -45,30 +75,30 @@ class PluginDecision:
 class MergedDecision:
     """The merged answer. `decided_by` is in order of priority.
 
-    A granted revision is counted for each of `revises`. `key_exhausted` says that a revise was
-    ignored because its idempotency key has no attempts left.
+    A granted revision is counted for each of `revises`. `wanted_by` also names the plugins whose
+    revise was ignored because its idempotency key has no attempts left.
     """
 
     answer: FinalizeAnswer
     reason: str = ""
     decided_by: tuple[str, ...] = ()
     revises: tuple[PluginDecision, ...] = ()
-    key_exhausted: bool = False
+    wanted_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision about a draft, as it is stored and returned.
 
-    `revision_number` is 0 unless the answer is a revise. `capped` says that a plugin wanted a
-    revise which was not granted.
+    `revision_number` is 0 unless the answer is a revise. `capped_revisions`, in order of priority,
+    is empty if it is one: the draft is sent back.
     """
 
     answer: FinalizeAnswer
     reason: str
     decided_by: tuple[str, ...]
     revision_number: int
-    capped: bool
+    capped_revisions: tuple[CappedRevision, ...] = ()
 
 
 def merge_decisions(
@@ -83,25 +113,27 @@ def merge_decisions(
     - A revise whose plugin and key are in `exhausted_keys` counts as a continue.
     """
     revises: list[PluginDecision] = []
-    key_exhausted = False
+    wanted_by: list[str] = []
     for decision in plugin_decisions:
         if decision.answer is FinalizeAnswer.REVISE:
-            if (decision.plugin, decision.idempotency_key) in exhausted_keys:
-                key_exhausted = True
-            else:
+            wanted_by.append(decision.plugin)
+            if (decision.plugin, decision.idempotency_key) not in exhausted_keys:
                 revises.append(decision)
         elif ends_dispatch(decision):
             if not revises:
-                return MergedDecision(decision.answer, decision.reason, (decision.plugin,))
+                return MergedDecision(
+                    decision.answer, decision.reason, (decision.plugin,), wanted_by=tuple(wanted_by)
+                )
             break
     if not revises:
-        return MergedDecision(FinalizeAnswer.CONTINUE, key_exhausted=key_exhausted)
+        return MergedDecision(FinalizeAnswer.CONTINUE, wanted_by=tuple(wanted_by))
     reason = _SEPARATOR.join(decision.reason for decision in revises)
     return MergedDecision(
         FinalizeAnswer.REVISE,
         reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore"),
         tuple(decision.plugin for decision in revises),
         tuple(revises),
+        tuple(wanted_by),
     )
 
 
@@ -110,14 +142,20 @@ def ends_dispatch(decision: PluginDecision) -> bool:
     return decision.answer is FinalizeAnswer.FINALIZE
 
 
-def decide_draft(merged: MergedDecision, revision_number: int | None) -> Decision:
+def decide_draft(merged: MergedDecision, granted: int | RevisionCap = 0) -> Decision:
     """Return the decision about the draft.
 
-    `revision_number` is the number that a wanted revise gets in its run, or None if the run may
-    have no more revisions.
+    `granted` is the number that a wanted revise gets in its run, or the bound that refuses it.
     """
-    if merged.answer is not FinalizeAnswer.REVISE:
-        return Decision(merged.answer, merged.reason, merged.decided_by, 0, merged.key_exhausted)
-    if revision_number is None:
-        return Decision(FinalizeAnswer.CONTINUE, "", (), 0, True)
-    return Decision(merged.answer, merged.reason, merged.decided_by, revision_number, False)
+    refused: dict[str, RevisionCap] = {}
+    if isinstance(granted, RevisionCap):
+        refused = {revise.plugin: granted for revise in merged.revises}
+    elif merged.answer is FinalizeAnswer.REVISE:
+        return Decision(merged.answer, merged.reason, merged.decided_by, granted)
+    capped = tuple(
+        CappedRevision(plugin, refused.get(plugin, RevisionCap.IDEMPOTENCY_KEY))
+        for plugin in merged.wanted_by
+    )
+    if refused:
+        return Decision(FinalizeAnswer.CONTINUE, "", (), 0, capped)
+    return Decision(merged.answer, merged.reason, merged.decided_by, 0, capped)

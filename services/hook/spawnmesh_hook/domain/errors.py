@@ -1,6 +1,8 @@
 """The errors of this service."""
 
-from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
+from datetime import timedelta
+
+from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.call_failures import CallFailure
@@ -53,20 +55,28 @@ class NameIsBundled(MeshError):
 class PluginFailed(MeshError):
     """A plugin whose failure policy is CLOSED gave no valid answer.
 
-    The fact `is_transient` says whether it may give one later.
+    The fact `is_transient` says whether it may give one later. It is false once the run has waited
+    for the plugin's `max_wait`, which is `exceeded` then.
     """
 
-    def __init__(self, plugin: str, hook: HookKind, failure: CallFailure) -> None:
+    def __init__(
+        self, plugin: str, hook: HookKind, failure: CallFailure, *, exceeded: timedelta | None = None
+    ) -> None:
+        facts: dict[str, Fact] = {
+            "plugin": plugin,
+            "hook": hook,
+            TRANSIENT_FACT: transient_fact(failure.is_transient and exceeded is None),
+        }
+        within, advice = "", "call again, or repair the plugin"
+        if exceeded is not None:
+            seconds = f"{exceeded.total_seconds():g}"
+            facts["max_wait_seconds"] = seconds
+            within, advice = f" within its max_wait of {seconds} s", "repair the plugin, or pause it"
         super().__init__(
             Reason.PLUGIN_FAILED,
-            f"plugin {plugin} gave no valid answer to {hook}: {failure.error};"
-            " call again, or repair the plugin",
-            retry_after_seconds=1.0,
-            facts={
-                "plugin": plugin,
-                "hook": hook,
-                TRANSIENT_FACT: transient_fact(failure.is_transient),
-            },
+            f"plugin {plugin} gave no valid answer to {hook}{within}: {failure.error}; {advice}",
+            retry_after_seconds=1.0 if exceeded is None else None,
+            facts=facts,
         )
 
 

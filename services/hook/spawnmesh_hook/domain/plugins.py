@@ -39,6 +39,14 @@ GATES = frozenset(
     }
 )
 MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET})
+AWAITED_BY_RUNS = frozenset(
+    {HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD}
+)
+"""Hooks at which a run waits for a plugin that gives no answer and is CLOSED.
+
+A spawn and a compaction fail instead, a model reads that a tool call was not allowed, and an end is
+delivered without a target.
+"""
 OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
 RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
 """The events that a run publishes."""
@@ -46,6 +54,8 @@ TRANSCRIPT_OBSERVERS = frozenset({HookKind.AFTER_COMPACTION})
 """The events that the transcript service publishes."""
 SESSION_OBSERVERS = OBSERVERS - RUN_OBSERVERS - TRANSCRIPT_OBSERVERS
 """The events that the session service publishes."""
+HELD_WHILE_PAUSED = frozenset({HookKind.SUBAGENT_ENDED})
+"""Events that a paused observer receives when it is resumed: it may have allowed the spawn."""
 WITHOUT_CONTENT = frozenset(
     {
         HookKind.BEFORE_MODEL_RESOLVE,
@@ -89,7 +99,8 @@ RegistrationKey = tuple[str, str, int]
 class Plugin:
     """A registered plugin. `endpoint` is spelled as it was registered.
 
-    `generation` rises with each registration, pause and resume of the plugin.
+    `generation` rises with each registration, pause and resume of the plugin. A run waits for the
+    plugin for `max_wait`, or until its deadline if that is None.
     """
 
     name: str
@@ -103,6 +114,7 @@ class Plugin:
     paused: bool = False
     bundled: bool = False
     generation: int = 0
+    max_wait: timedelta | None = None
 
     @property
     def sees_content(self) -> bool:
@@ -124,6 +136,22 @@ class ContentAccess:
 def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:
     """Return CLOSED if one of the hooks is a gate, else OPEN."""
     return FailurePolicy.CLOSED if GATES.intersection(hooks) else FailurePolicy.OPEN
+
+
+def wait_without_effect(plugin: Plugin) -> str:
+    """Return why the plugin's `max_wait` would have no effect; empty if it has one or is None."""
+    if plugin.max_wait is None:
+        return ""
+    if plugin.failure_policy is FailurePolicy.OPEN:
+        return "needs the failure policy CLOSED: nothing waits for a plugin that is OPEN"
+    if not AWAITED_BY_RUNS.intersection(plugin.hooks):
+        return f"needs one of the hooks at which runs wait: {', '.join(sorted(AWAITED_BY_RUNS))}"
+    return ""
+
+
+def has_bounded_wait(plugin: Plugin, hook: HookKind) -> bool:
+    """Return whether the plugin's `max_wait` bounds the time that a run waits at this hook."""
+    return plugin.max_wait is not None and hook in AWAITED_BY_RUNS
 
 
 def missing_grant(plugin: Plugin) -> tuple[HookKind, Grant] | None:

@@ -110,7 +110,9 @@ class OutboxRelay:
         """
         try:
             plugin = await self._observer_of(entry)
-            if plugin is None or await self._invoke(entry, plugin):
+            if plugin is not None and plugin.paused:
+                await self._hold(entry)
+            elif plugin is None or await self._invoke(entry, plugin):
                 async with self.database.transaction(entry.tenant_id) as connection:
                     await outbox.complete_entry(connection, entry)
         except _DATABASE_ERRORS as error:
@@ -119,15 +121,22 @@ class OutboxRelay:
             )
 
     async def _observer_of(self, entry: OutboxEntry) -> Plugin | None:
-        """Return the observer, or None if it is gone, paused, or left the hook."""
+        """Return the observer, or None if it receives the event neither now nor when resumed."""
         for _ in range(2):
-            active = await self.directory.active(entry.tenant_id, entry.hook)
-            found = next((plugin for plugin in active if plugin.name == entry.plugin), None)
+            observers = await self.directory.observers(entry.tenant_id, entry.hook)
+            found = next((plugin for plugin in observers if plugin.name == entry.plugin), None)
             if found is not None:
                 return found
             # The plugin may have been registered a moment ago. An entry that is dropped is lost.
             self.directory.invalidate()
         return None
+
+    async def _hold(self, entry: OutboxEntry) -> None:
+        """Keep the entry until its observer is resumed, or try again if it is by now."""
+        async with self.database.transaction(entry.tenant_id) as connection:
+            if not await outbox.hold_entry(connection, entry):
+                await outbox.retry_entry(connection, entry, timedelta(0))
+        self.directory.invalidate()
 
     async def _invoke(self, entry: OutboxEntry, plugin: Plugin) -> bool:
         """Return whether the observer received the event.

@@ -24,6 +24,7 @@ create table plugins (
     hooks text[] not null,
     priority integer not null,
     timeout interval not null,
+    max_wait interval, -- Null: a run waits for the plugin until its deadline.
     failure_policy text not null check (failure_policy in ('OPEN', 'CLOSED')),
     grants text[] not null,
     -- The order among equal priorities. A plugin that is replaced keeps its own.
@@ -48,7 +49,7 @@ create table decisions (
     reason text not null default '',
     decided_by text[] not null default '{}',
     revision_number integer not null default 0,
-    capped boolean not null default false,
+    capped_revisions jsonb not null default '[]', -- A list of plugins, each with its cap.
     decide_time timestamptz not null default now(),
     primary key (tenant_id, run_id, dispatch_key)
 );
@@ -79,6 +80,29 @@ create table revision_keys (
 -- For delete_old_revision_keys.
 create index revision_keys_age_idx on revision_keys (change_time);
 
+-- Spawns that plugins allowed. The session service asks if it lost the answer.
+create table allowed_spawns (
+    tenant_id text not null,
+    session_id text not null,
+    allow_time timestamptz not null default now(),
+    primary key (tenant_id, session_id)
+);
+-- For delete_old_allowed_spawns.
+create index allowed_spawns_age_idx on allowed_spawns (allow_time);
+
+-- Runs that wait for a plugin with a max_wait. A row is deleted when the plugin answers, and counts
+-- for one generation of the plugin.
+create table plugin_waits (
+    tenant_id text not null,
+    run_id text not null,
+    plugin text not null,
+    generation bigint not null,
+    begin_time timestamptz not null default now(), -- The first call that got no answer.
+    primary key (tenant_id, run_id, plugin)
+);
+-- For delete_old_plugin_waits.
+create index plugin_waits_age_idx on plugin_waits (begin_time);
+
 -- Published events. A row is kept for the retention of the log, so that a repeated key is
 -- recognized. `event` is emptied once no observer is left to receive it.
 create table observed_events (
@@ -96,13 +120,14 @@ create table observed_events (
 create index observed_events_age_idx on observed_events (publish_time);
 
 -- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
--- after the last attempt. A worker that claims an entry sets `due_time` to the end of its lease, so
--- that another worker takes over if it dies.
+-- after the last attempt. The end of a session waits as HELD while its observer is paused, and is
+-- PENDING again when the observer is resumed. A worker that claims an entry sets `due_time` to the
+-- end of its lease, so that another worker takes over if it dies.
 create table outbox_entries (
     tenant_id text not null,
     event_key text not null,
     plugin text not null,
-    state text not null default 'PENDING' check (state in ('PENDING', 'DEAD')),
+    state text not null default 'PENDING' check (state in ('PENDING', 'HELD', 'DEAD')),
     attempt_count integer not null default 0,
     due_time timestamptz not null default now(),
     primary key (tenant_id, event_key, plugin),
@@ -117,7 +142,8 @@ create index outbox_entries_pending_idx on outbox_entries (due_time)
 -- key does: with stale statistics the planner may choose either.
 create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
 
--- The log: one row for each call of a plugin, and one for each entry that becomes DEAD.
+-- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
+-- requested revision that was not granted.
 create table deliveries (
     tenant_id text not null,
     delivery_id text not null,
@@ -129,7 +155,7 @@ create table deliveries (
     latency interval not null,
     decision text not null check (decision in (
         'allow', 'deny', 'continue', 'revise', 'finalize', 'proceed', 'rewrite', 'block', 'chosen', 'changed',
-        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead'
+        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead', 'capped'
     )),
     error text not null,
     attempt integer not null default 1,
@@ -184,6 +210,20 @@ create policy tenant on revision_keys
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on revision_keys using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table allowed_spawns enable row level security;
+alter table allowed_spawns force row level security;
+create policy tenant on allowed_spawns
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on allowed_spawns using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table plugin_waits enable row level security;
+alter table plugin_waits force row level security;
+create policy tenant on plugin_waits
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on plugin_waits using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table observed_events enable row level security;
 alter table observed_events force row level security;

@@ -7,11 +7,11 @@ from google.protobuf.message import Message
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.errors import PluginFailed
 from spawnmesh_hook.domain.plugins import ContentAccess, FailurePolicy, HookKind, Plugin
 from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
+from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.operations.time_budget import TimeBudget
 
 E = TypeVar("E", bound=Message)
@@ -22,9 +22,10 @@ A = TypeVar("A", bound=Message)
 class Dispatcher:
     """Calls the active plugins of a hook in order of priority."""
 
-    def __init__(self, directory: PluginDirectory, invoker: PluginInvoker) -> None:
+    def __init__(self, directory: PluginDirectory, invoker: PluginInvoker, waits: PluginWaits) -> None:
         self._directory = directory
         self._invoker = invoker
+        self._waits = waits
 
     async def answers(
         self,
@@ -39,7 +40,7 @@ class Dispatcher:
 
         The next plugin is called when the next answer is requested, and gets the event as it is
         then. A plugin that fails is skipped if it is OPEN. Raises PluginFailed for one that is
-        CLOSED.
+        CLOSED; it is final if the run has waited for the plugin's `max_wait`.
         """
         if plugins is None:
             plugins = await self._directory.active(tenant_id, hook)
@@ -48,6 +49,7 @@ class Dispatcher:
             request = await offload(event.ByteSize(), build, access, event)
             answer = await self._invoker.invoke(tenant_id, plugin, request, budget)
             if not isinstance(answer, CallFailure):
+                await self._waits.answered(tenant_id, plugin, hook, request.run_id)
                 yield access, answer
             elif plugin.failure_policy is FailurePolicy.CLOSED:
-                raise PluginFailed(plugin.name, hook, answer)
+                raise await self._waits.failed(tenant_id, plugin, hook, request.run_id, answer)

@@ -10,13 +10,18 @@ from uuid import UUID, uuid4
 import structlog
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
-from spawnmesh_postgres.database import Database
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_hook.domain.decisions import (
+    CappedRevision,
     Decision,
     FinalizeAnswer,
+    MergedDecision,
     PluginDecision,
+    RevisionCap,
     decide_draft,
     ends_dispatch,
     merge_decisions,
@@ -29,6 +34,7 @@ from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.store import decisions
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey
+from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
 
 # Added to the longest time of the plugins, so that a slow commit does not look like a dead process.
 _LEASE_MARGIN = timedelta(seconds=5)
@@ -69,7 +75,7 @@ class FinalizeGate:
         draft = DraftKey(tenant_id, event.run_id, dispatch_key)
         plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
         if not plugins and not await self._is_claimed_or_decided(draft):
-            return decide_draft(merge_decisions([]), None)
+            return decide_draft(merge_decisions([]))
         with self._listener.subscription(CLAIM_ENDED_CHANNEL, draft.topic) as claim_ended:
             while True:
                 claim = await self._claim(draft, plugins, budget)
@@ -114,7 +120,7 @@ class FinalizeGate:
         """Return the stored decision, or None if another call took the claim over meanwhile."""
         try:
             plugin_decisions = await self._collect_decisions(claim, event, budget)
-            return await self._store(claim, plugin_decisions, may_revise=not event.has_final_effects)
+            return await self._store(claim, event, plugin_decisions)
         except BaseException:
             await asyncio.shield(self._release(claim))
             raise
@@ -142,7 +148,7 @@ class FinalizeGate:
         return plugin_decisions
 
     async def _store(
-        self, claim: _Claim, plugin_decisions: Sequence[PluginDecision], *, may_revise: bool
+        self, claim: _Claim, event: BeforeAgentFinalizeEvent, plugin_decisions: Sequence[PluginDecision]
     ) -> Decision | None:
         draft = claim.draft
         async with self._database.adding(draft.tenant_id) as connection:
@@ -150,24 +156,58 @@ class FinalizeGate:
                 return None
             exhausted = await decisions.find_exhausted_keys(connection, draft, plugin_decisions)
             merged = merge_decisions(plugin_decisions, exhausted)
-            number = None
-            if merged.answer is FinalizeAnswer.REVISE and may_revise:
-                number = await decisions.count_revision(connection, draft)
-            if number is not None:
-                for revise in merged.revises:
-                    if revise.idempotency_key:
-                        await decisions.count_key_attempt(connection, draft, revise)
-            decision = decide_draft(merged, number)
+            granted: int | RevisionCap = 0
+            if merged.answer is FinalizeAnswer.REVISE:
+                granted = _cap_of(event) or await _count_revision(connection, draft, merged)
+            decision = decide_draft(merged, granted)
             await decisions.store_decision(connection, draft, claim.claim_id, decision)
+            for capped in decision.capped_revisions:
+                await insert_delivery(connection, draft.tenant_id, _capped_delivery(event, capped))
             await decisions.notify_claim_ended(connection, draft)
-        if decision.capped:
-            structlog.get_logger().warning("revision_capped", run=draft.run_id, plugins=merged.decided_by)
+        if decision.capped_revisions:
+            plugins = [capped.plugin for capped in decision.capped_revisions]
+            structlog.get_logger().warning("revision_capped", run=draft.run_id, plugins=plugins)
         return decision
 
     async def _release(self, claim: _Claim) -> None:
         async with self._database.transaction(claim.draft.tenant_id) as connection:
             await decisions.release_claim(connection, claim.draft, claim.claim_id)
             await decisions.notify_claim_ended(connection, claim.draft)
+
+
+def _cap_of(event: BeforeAgentFinalizeEvent) -> RevisionCap | None:
+    """Return why the run may have no revision of this draft, whatever it had before."""
+    if event.has_final_effects:
+        return RevisionCap.FINAL_EFFECTS
+    return RevisionCap.LAST_TURN if event.is_last_turn else None
+
+
+async def _count_revision(
+    connection: Connection, draft: DraftKey, merged: MergedDecision
+) -> int | RevisionCap:
+    """Count the revision and return its number; count nothing if the run has had all of its own."""
+    number = await decisions.count_revision(connection, draft)
+    if number is None:
+        return RevisionCap.RUN
+    for revise in merged.revises:
+        if revise.idempotency_key:
+            await decisions.count_key_attempt(connection, draft, revise)
+    return number
+
+
+def _capped_delivery(event: BeforeAgentFinalizeEvent, capped: CappedRevision) -> Delivery:
+    return Delivery(
+        delivery_id=new_id(IdKind.DELIVERY),
+        plugin=capped.plugin,
+        hook=HookKind.BEFORE_AGENT_FINALIZE,
+        session_id=event.session_id,
+        run_id=event.run_id,
+        start_time=utc_now(),
+        latency=timedelta(0),
+        decision="capped",
+        error=capped.explanation,
+        attempt=1,
+    )
 
 
 def _parse_decision(plugin: str, decision: FinalizeDecision) -> PluginDecision:

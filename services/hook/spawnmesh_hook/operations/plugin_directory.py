@@ -11,7 +11,14 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
 
-from spawnmesh_hook.domain.plugins import WITHOUT_CONTENT, ContentAccess, HookKind, Plugin, in_order
+from spawnmesh_hook.domain.plugins import (
+    HELD_WHILE_PAUSED,
+    WITHOUT_CONTENT,
+    ContentAccess,
+    HookKind,
+    Plugin,
+    in_order,
+)
 from spawnmesh_hook.store import plugins, tenants
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
 
@@ -67,6 +74,14 @@ class PluginDirectory:
     async def active(self, tenant_id: str, hook: HookKind) -> Sequence[Plugin]:
         """Return the plugins to call for the hook, in order."""
         return [plugin for plugin in await self.all(tenant_id) if hook in plugin.hooks and not plugin.paused]
+
+    async def observers(self, tenant_id: str, hook: HookKind) -> Sequence[Plugin]:
+        """Return the plugins that receive an event, now or when they are resumed."""
+        return [
+            plugin
+            for plugin in await self.all(tenant_id)
+            if hook in plugin.hooks and (not plugin.paused or hook in HELD_WHILE_PAUSED)
+        ]
 
     async def content_access(
         self, tenant_id: str, hook: HookKind, plugins: Sequence[Plugin]

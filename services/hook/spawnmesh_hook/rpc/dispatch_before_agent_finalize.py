@@ -2,6 +2,7 @@
 
 from spawnmesh.hook.v1 import decision_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller
 
@@ -39,5 +40,8 @@ def _render(decision: Decision) -> pb.DispatchBeforeAgentFinalizeResponse:
         decided_by=decision.decided_by,
         revision_number=decision.revision_number,
         max_revision_count=MAX_REVISION_COUNT,
-        capped=decision.capped,
+        capped_revisions=[
+            CappedRevision(plugin=capped.plugin, cap=RevisionCap.Value(f"REVISION_CAP_{capped.cap}"))
+            for capped in decision.capped_revisions
+        ],
     )

@@ -11,6 +11,7 @@ from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.store import allowed_spawns
 
 
 async def dispatch_before_spawn(
@@ -18,15 +19,26 @@ async def dispatch_before_spawn(
 ) -> pb.DispatchBeforeSpawnResponse:
     """Return the first denial in order of priority, or an allow. Raises PluginFailed.
 
-    No plugin below a denial is called. Only the delivery log is stored.
+    No plugin below a denial is called. An allow is stored, if there are plugins: they allowed the
+    spawn also if the caller never gets the answer.
     """
+    tenant_id = caller.tenant_id
+    plugins = await deps.directory.active(tenant_id, HookKind.BEFORE_SPAWN)
     answers = deps.dispatcher.answers(
-        caller.tenant_id, HookKind.BEFORE_SPAWN, budget, request.event, request_builders.before_spawn
+        tenant_id,
+        HookKind.BEFORE_SPAWN,
+        budget,
+        request.event,
+        request_builders.before_spawn,
+        plugins=plugins,
     )
     async with aclosing(answers):
         async for access, answer in answers:
             if answer.decision.HasField("deny"):
                 return _render(Denial(access.plugin.name, answer.decision.deny.reason))
+    if plugins:
+        async with deps.database.adding(tenant_id) as connection:
+            await allowed_spawns.insert_allowed_spawn(connection, tenant_id, request.event.session_id)
     return _render(None)
 
 

@@ -25,6 +25,10 @@ def render_plugin(plugin: Plugin) -> pb.Plugin:
     """Render the plugin as it is registered."""
     timeout = Duration()
     timeout.FromTimedelta(plugin.timeout)
+    max_wait = None
+    if plugin.max_wait is not None:
+        max_wait = Duration()
+        max_wait.FromTimedelta(plugin.max_wait)
     return pb.Plugin(
         name=plugin.name,
         endpoint=plugin.endpoint,
@@ -36,6 +40,7 @@ def render_plugin(plugin: Plugin) -> pb.Plugin:
         max_concurrent_calls=plugin.max_concurrent_calls,
         paused=plugin.paused,
         bundled=plugin.bundled,
+        max_wait=max_wait,
     )
 
 

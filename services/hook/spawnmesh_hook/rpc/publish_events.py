@@ -38,7 +38,7 @@ async def publish_events(
     to_enqueue: list[tuple[PublishedEvent, list[str]]] = []
     for event in request.events:
         hook = _hook_of(event)
-        observers = await deps.directory.active(caller.tenant_id, hook)
+        observers = await deps.directory.observers(caller.tenant_id, hook)
         if observers:
             accesses = await deps.directory.content_access(caller.tenant_id, hook, observers)
             published = await offload(event.ByteSize(), _redact_and_render, event, accesses, caller.run_id)

@@ -23,6 +23,7 @@ from spawnmesh_hook.domain.plugins import (
     Plugin,
     default_failure_policy,
     missing_grant,
+    wait_without_effect,
 )
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_plugin
@@ -75,7 +76,8 @@ async def _check_endpoint(
 def _parse_plugin(message: pb.Plugin) -> Plugin:
     """Parse the plugin and fill in defaults.
 
-    Raises INVALID_REQUEST for an endpoint that is neither `grpc://host:port` nor an https URL.
+    Raises INVALID_REQUEST for an endpoint that is neither `grpc://host:port` nor an https URL, and
+    for a `max_wait` without effect.
     """
     try:
         parse_endpoint(message.endpoint)
@@ -88,7 +90,7 @@ def _parse_plugin(message: pb.Plugin) -> Plugin:
         policy = default_failure_policy(hooks)
     else:
         policy = FailurePolicy(pb.FailurePolicy.Name(message.failure_policy).removeprefix("FAILURE_POLICY_"))
-    return Plugin(
+    plugin = Plugin(
         name=message.name,
         endpoint=message.endpoint,
         hooks=hooks,
@@ -97,4 +99,8 @@ def _parse_plugin(message: pb.Plugin) -> Plugin:
         failure_policy=policy,
         grants=tuple(Grant(pb.Grant.Name(grant).removeprefix("GRANT_")) for grant in message.grants),
         max_concurrent_calls=message.max_concurrent_calls or DEFAULT_CONCURRENT_CALLS,
+        max_wait=message.max_wait.ToTimedelta() if message.HasField("max_wait") else None,
     )
+    if why := wait_without_effect(plugin):
+        raise invalid("plugin.max_wait", why)
+    return plugin

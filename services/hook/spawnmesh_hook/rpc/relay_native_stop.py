@@ -1,6 +1,6 @@
 """RelayNativeStop: decide about a stop event of a coding harness outside the mesh."""
 
-from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller
@@ -34,7 +34,9 @@ async def relay_native_stop(
     except PluginFailed:
         return pb.RelayNativeStopResponse()
     return pb.RelayNativeStopResponse(
-        output=render_answer(decision), revision_number=decision.revision_number, capped=decision.capped
+        output=render_answer(decision),
+        revision_number=decision.revision_number,
+        capped=bool(decision.capped_revisions),
     )
 
 

@@ -6,17 +6,21 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_hook.domain.errors import NameIsBundled
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_plugin
-from spawnmesh_hook.store import plugins
+from spawnmesh_hook.store import outbox, plugins
 
 
 async def resume_plugin(
     request: pb.ResumePluginRequest, caller: Caller, deps: Dependencies
 ) -> pb.ResumePluginResponse:
-    """Resume the plugin and return it. Raises NameIsBundled and NOT_FOUND."""
+    """Resume the plugin and return it. It receives the events that were held for it.
+
+    Raises NameIsBundled and NOT_FOUND.
+    """
     if deps.bundled.serves(caller.tenant_id, request.name):
         raise NameIsBundled(request.name)
     async with deps.database.transaction(caller.tenant_id) as connection:
         plugin = await plugins.set_paused(connection, caller.tenant_id, request.name, paused=False)
+        await outbox.release_held_entries(connection, caller.tenant_id, request.name)
         await plugins.notify_plugins_changed(connection)
     deps.directory.invalidate()
     return pb.ResumePluginResponse(plugin=render_plugin(plugin))

@@ -6,6 +6,7 @@ from typing import Any
 from grpc import aio
 from spawnmesh.hook.v1 import compaction_pb2, delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import native_stop_pb2 as native_pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
@@ -22,6 +23,7 @@ from spawnmesh_hook.rpc.dispatch_before_prompt_build import dispatch_before_prom
 from spawnmesh_hook.rpc.dispatch_before_spawn import dispatch_before_spawn
 from spawnmesh_hook.rpc.dispatch_before_tool_call import dispatch_before_tool_call
 from spawnmesh_hook.rpc.dispatch_delivery_target import dispatch_delivery_target
+from spawnmesh_hook.rpc.get_spawn_decision import get_spawn_decision
 from spawnmesh_hook.rpc.list_active_hooks import list_active_hooks
 from spawnmesh_hook.rpc.list_deliveries import list_deliveries
 from spawnmesh_hook.rpc.list_plugins import list_plugins
@@ -73,6 +75,11 @@ class HookServicer(HookServiceServicer):
     ) -> pb.DispatchBeforeSpawnResponse:
         return await dispatch_before_spawn(request, current_caller(), self.deps, _budget(context))
 
+    async def GetSpawnDecision(
+        self, request: pb.GetSpawnDecisionRequest, context: Context
+    ) -> pb.GetSpawnDecisionResponse:
+        return await get_spawn_decision(request, current_caller(), self.deps)
+
     async def DispatchBeforeAgentFinalize(
         self, request: pb.DispatchBeforeAgentFinalizeRequest, context: Context
     ) -> pb.DispatchBeforeAgentFinalizeResponse:
@@ -99,8 +106,8 @@ class HookServicer(HookServiceServicer):
         return await list_deliveries(request, current_caller(), self.deps)
 
     async def RelayNativeStop(
-        self, request: pb.RelayNativeStopRequest, context: Context
-    ) -> pb.RelayNativeStopResponse:
+        self, request: native_pb.RelayNativeStopRequest, context: Context
+    ) -> native_pb.RelayNativeStopResponse:
         return await relay_native_stop(request, current_caller(), self.deps, _budget(context))
 
 

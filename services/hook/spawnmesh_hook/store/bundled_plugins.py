@@ -14,6 +14,7 @@ from spawnmesh_hook.domain.plugins import (
     HookKind,
     Plugin,
     default_failure_policy,
+    wait_without_effect,
 )
 
 
@@ -33,6 +34,7 @@ class BundledPlugin(BaseModel):
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT.total_seconds(), gt=0, le=600)
     failure_policy: FailurePolicy | None = None
     max_concurrent_calls: int = Field(default=DEFAULT_CONCURRENT_CALLS, ge=1, le=1000)
+    max_wait_seconds: float | None = Field(default=None, gt=0, le=86400)
     tenants: list[str] | None = None
 
 
@@ -76,6 +78,8 @@ def read_bundled(file: Path | None) -> BundledPlugins:
             parse_endpoint(entry.endpoint)
         except ValueError as error:
             raise ValueError(f"the file of bundled plugins: {entry.name}: endpoint {error}") from None
+        if why := wait_without_effect(_plugin(entry)):
+            raise ValueError(f"the file of bundled plugins: {entry.name}: max_wait_seconds {why}")
     return BundledPlugins(entries)
 
 
@@ -91,4 +95,5 @@ def _plugin(entry: BundledPlugin) -> Plugin:
         grants=(),
         max_concurrent_calls=entry.max_concurrent_calls,
         bundled=True,
+        max_wait=None if entry.max_wait_seconds is None else timedelta(seconds=entry.max_wait_seconds),
     )

@@ -2,15 +2,23 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, FinalizeAnswer, PluginDecision
+from spawnmesh_hook.domain.decisions import (
+    MAX_REVISION_COUNT,
+    CappedRevision,
+    Decision,
+    FinalizeAnswer,
+    PluginDecision,
+    RevisionCap,
+)
 
 CLAIM_ENDED_CHANNEL = "hook_decisions"
 
@@ -54,7 +62,9 @@ async def get_decision(connection: Connection, draft: DraftKey) -> Decision | No
         reason=row["reason"],
         decided_by=tuple(row["decided_by"]),
         revision_number=row["revision_number"],
-        capped=row["capped"],
+        capped_revisions=tuple(
+            CappedRevision(capped["plugin"], RevisionCap(capped["cap"])) for capped in row["capped_revisions"]
+        ),
     )
 
 
@@ -81,7 +91,7 @@ async def store_decision(connection: Connection, draft: DraftKey, claim_id: UUID
             "reason": decision.reason,
             "decided_by": list(decision.decided_by),
             "revision_number": decision.revision_number,
-            "capped": decision.capped,
+            "capped_revisions": Jsonb([asdict(capped) for capped in decision.capped_revisions]),
         },
     )
 

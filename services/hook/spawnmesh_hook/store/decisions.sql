@@ -9,7 +9,7 @@ returning claim_id;
 
 -- name: get_decision
 -- Takes no lock. Index: decisions_pkey.
-select answer, reason, decided_by, revision_number, capped
+select answer, reason, decided_by, revision_number, capped_revisions
 from decisions
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
     and state = 'DECIDED';
@@ -31,7 +31,7 @@ for update;
 -- Updates the row that lock_claim has locked. Index: decisions_pkey.
 update decisions
 set state = 'DECIDED', answer = %(answer)s, reason = %(reason)s, decided_by = %(decided_by)s,
-    revision_number = %(revision_number)s, capped = %(capped)s
+    revision_number = %(revision_number)s, capped_revisions = %(capped_revisions)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
     and claim_id = %(claim_id)s;
 

@@ -112,6 +112,17 @@ async def delay_entry(connection: Connection, entry: OutboxEntry, delay: timedel
     await connection.execute(_SQL["delay_entry"], {**_key(entry), "delay": delay})
 
 
+async def hold_entry(connection: Connection, entry: OutboxEntry) -> bool:
+    """Keep the entry until its plugin is resumed. Return False if the plugin is not paused."""
+    return await (await connection.execute(_SQL["hold_entry"], _key(entry))).fetchone() is not None
+
+
+async def release_held_entries(connection: Connection, tenant_id: str, name: str) -> None:
+    """Make the entries due that were held while the plugin was paused, and wake the workers."""
+    await connection.execute(_SQL["release_held_entries"], {"tenant_id": tenant_id, "name": name})
+    await notify_outbox(connection)
+
+
 async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:
     """Mark the entry as dead, and clear the event's content if no other entry is pending."""
     await connection.execute(_SQL["dead_letter_entry"], _key(entry))

@@ -58,6 +58,25 @@ where o.tenant_id = locked.tenant_id and o.event_key = locked.event_key and o.pl
 update outbox_entries set due_time = now() + %(delay)s::interval
 where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
 
+-- name: hold_entry
+-- Locks the plugin first, so that a resume either sees the held entry or is seen here. Does not
+-- count as an attempt. Returns nothing if the plugin is not paused. Indexes: plugins_pkey,
+-- outbox_entries_pkey.
+with paused as (
+    select tenant_id, name from plugins
+    where tenant_id = %(tenant_id)s and name = %(plugin)s and paused
+    for share
+)
+update outbox_entries o set state = 'HELD', attempt_count = o.attempt_count - 1
+from paused
+where o.tenant_id = paused.tenant_id and o.event_key = %(event_key)s and o.plugin = paused.name
+returning o.plugin;
+
+-- name: release_held_entries
+-- Locks the rows. Index: outbox_entries_plugin_idx.
+update outbox_entries set state = 'PENDING', due_time = now()
+where tenant_id = %(tenant_id)s and plugin = %(name)s and state = 'HELD';
+
 -- name: dead_letter_entry
 -- Locks as `delete_entry` does. Indexes: observed_events_pkey, outbox_entries_pkey.
 with locked as (
@@ -76,7 +95,7 @@ update observed_events e set event = ''
 where e.tenant_id = %(tenant_id)s and e.event_key = %(event_key)s
     and not exists (
         select from outbox_entries o
-        where o.tenant_id = e.tenant_id and o.event_key = e.event_key and o.state = 'PENDING'
+        where o.tenant_id = e.tenant_id and o.event_key = e.event_key and o.state <> 'DEAD'
     );
 
 -- name: lock_events_of_plugin
@@ -109,5 +128,5 @@ where e.tenant_id = removed.tenant_id and e.event_key = removed.event_key
     and not exists (
         select from outbox_entries o
         where o.tenant_id = e.tenant_id and o.event_key = e.event_key and o.plugin <> %(name)s
-            and o.state = 'PENDING'
+            and o.state <> 'DEAD'
     );

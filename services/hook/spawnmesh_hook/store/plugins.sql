@@ -3,25 +3,25 @@
 -- and stays paused if it was. A new generation starts from the time, so that a name that is removed
 -- and registered again never gets an old generation.
 insert into plugins
-    (tenant_id, name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls,
-     generation)
+    (tenant_id, name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants,
+     max_concurrent_calls, generation)
 values
     (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s,
-     %(failure_policy)s, %(grants)s, %(max_concurrent_calls)s,
+     %(max_wait)s, %(failure_policy)s, %(grants)s, %(max_concurrent_calls)s,
      (extract(epoch from clock_timestamp()) * 1000000)::bigint)
 on conflict (tenant_id, name) do update
 set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.priority,
-    timeout = excluded.timeout,
+    timeout = excluded.timeout, max_wait = excluded.max_wait,
     failure_policy = excluded.failure_policy, grants = excluded.grants,
     max_concurrent_calls = excluded.max_concurrent_calls, generation = plugins.generation + 1
-returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused,
-    generation;
+returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
+    paused, generation;
 
 -- name: list_plugins
 -- Takes no lock. Indexes: plugins_pkey, decisions_pkey. A tenant has few plugins. Returns one row
 -- without a name if the tenant has no plugins.
-select name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused,
-    generation, exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions
+select name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
+    paused, generation, exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions
 from (values (1)) as one (row) left join plugins on tenant_id = %(tenant_id)s
 order by priority desc, registration;
 
@@ -30,8 +30,8 @@ order by priority desc, registration;
 update plugins
 set paused = %(paused)s, generation = generation + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
-returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused,
-    generation;
+returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
+    paused, generation;
 
 -- name: delete_plugin
 -- Locks the row. Index: plugins_pkey.

@@ -6,7 +6,15 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
-_TABLES = ("deliveries", "decisions", "run_revisions", "revision_keys", "observed_events")
+_TABLES = (
+    "deliveries",
+    "decisions",
+    "run_revisions",
+    "revision_keys",
+    "plugin_waits",
+    "allowed_spawns",
+    "observed_events",
+)
 
 
 async def delete_old_rows(connection: Connection, retention: timedelta, limit: int) -> int:

@@ -30,6 +30,22 @@ where (tenant_id, run_id, plugin, idempotency_key) in (
     where change_time < now() - %(retention)s::interval limit %(limit)s for update skip locked
 );
 
+-- name: delete_old_plugin_waits
+-- Locks the rows that it deletes, of every tenant. Index: plugin_waits_age_idx.
+delete from plugin_waits
+where (tenant_id, run_id, plugin) in (
+    select tenant_id, run_id, plugin from plugin_waits
+    where begin_time < now() - %(retention)s::interval limit %(limit)s for update skip locked
+);
+
+-- name: delete_old_allowed_spawns
+-- Locks the rows that it deletes, of every tenant. Index: allowed_spawns_age_idx.
+delete from allowed_spawns
+where (tenant_id, session_id) in (
+    select tenant_id, session_id from allowed_spawns
+    where allow_time < now() - %(retention)s::interval limit %(limit)s for update skip locked
+);
+
 -- name: delete_old_observed_events
 -- Locks the rows that it deletes and their outbox entries, of every tenant.
 -- Index: observed_events_age_idx.

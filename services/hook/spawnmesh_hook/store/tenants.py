@@ -15,6 +15,8 @@ PURGED_TABLES = (
     "decisions",
     "run_revisions",
     "revision_keys",
+    "plugin_waits",
+    "allowed_spawns",
     "deliveries",
 )
 

@@ -65,6 +65,22 @@ where (tenant_id, run_id, plugin, idempotency_key) in (
     where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
 );
 
+-- name: purge_plugin_waits
+-- Locks the rows that it deletes. Index: plugin_waits_pkey.
+delete from plugin_waits
+where (tenant_id, run_id, plugin) in (
+    select tenant_id, run_id, plugin from plugin_waits
+    where tenant_id = %(tenant_id)s order by run_id, plugin limit %(limit)s
+);
+
+-- name: purge_allowed_spawns
+-- Locks the rows that it deletes. Index: allowed_spawns_pkey.
+delete from allowed_spawns
+where (tenant_id, session_id) in (
+    select tenant_id, session_id from allowed_spawns
+    where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
+);
+
 -- name: purge_deliveries
 -- Locks the rows that it deletes. Index: deliveries_pkey.
 delete from deliveries

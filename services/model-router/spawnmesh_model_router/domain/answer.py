@@ -34,6 +34,36 @@ class Usage:
     cache_read: int = 0
     cache_write: int = 0
 
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBounds:
+    """The most tokens that one call can use. A provider's count above them is wrong."""
+
+    input: int
+    output: int
+
+    def apply(self, usage: Usage, written_bytes: int) -> Usage:
+        """Return the usage within the bounds.
+
+        Some endpoints do not count thoughts against the limit of the output, so `written_bytes`
+        raise its bound: a token has at least one byte.
+        """
+        read = min(usage.input, self.input)
+        return Usage(
+            read,
+            min(usage.output, max(self.output, written_bytes)),
+            min(usage.cache_read, read),
+            min(usage.cache_write, read),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
@@ -104,7 +134,7 @@ class ProviderFailed(Exception):
 
     `detail` is for people. It never contains the provider's own text, which may repeat a key or a
     prompt. With `is_about_request` no cooldown begins, whatever the reason: other requests may
-    succeed.
+    succeed. With `is_silent` the call took as long as an attempt may take.
     """
 
     def __init__(
@@ -115,6 +145,7 @@ class ProviderFailed(Exception):
         http_status: int = 0,
         retry_after_seconds: float | None = None,
         is_about_request: bool = False,
+        is_silent: bool = False,
     ) -> None:
         super().__init__(detail)
         self.reason = reason
@@ -122,6 +153,22 @@ class ProviderFailed(Exception):
         self.http_status = http_status
         self.retry_after_seconds = retry_after_seconds
         self.is_about_request = is_about_request
+        self.is_silent = is_silent
+
+
+def written_bytes_of(piece: Piece) -> int:
+    """Return the bytes that the model wrote for the piece, an upper bound of its tokens.
+
+    Tool calls and thoughts are also reported as hidden output while they grow.
+    """
+    match piece:
+        case HiddenOutput():
+            return piece.written_bytes
+        case TextPiece() | Thought():
+            return len(piece.text.encode("utf-8", "replace"))
+        case ToolCall():
+            return len(piece.block_json.encode("utf-8", "replace"))
+    return 0
 
 
 def hidden_output(*written: str) -> list[HiddenOutput]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from spawnmesh_model_router.domain.cooldown import Cooldown, should_probe
-from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
+from spawnmesh_model_router.domain.reasons import FailoverReason
 
 # An alias may name an alias. More steps than this are a cycle or a mistake.
 MAX_ALIAS_STEPS: Final = 8
@@ -51,6 +51,8 @@ class Capability(StrEnum):
 
     IMAGES = "IMAGES"
     TOOLS = "TOOLS"
+    CONTEXT_WINDOW = "CONTEXT_WINDOW"
+    """A window that holds the request. No model offers it to every request."""
 
 
 class SkipReason(StrEnum):
@@ -191,7 +193,7 @@ def assess(
 
 def skip_after(failed: ModelRef, reason: FailoverReason, other: ModelRef) -> Skipped | None:
     """Return why the failure of `failed` excludes a later candidate; None if it does not."""
-    if reason in CHAIN_STOPPING:
+    if reason is FailoverReason.NO_FAILOVER:
         return Skipped(SkipReason.CHAIN_STOPPED)
     if reason is FailoverReason.TLS_CERTIFICATE and other.provider == failed.provider:
         return Skipped(SkipReason.PROVIDER_CERTIFICATE)

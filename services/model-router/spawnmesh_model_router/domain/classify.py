@@ -11,7 +11,8 @@ from spawnmesh_model_router.domain.error_names import reason_of_name
 from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, extract_evidence
 from spawnmesh_model_router.domain.prompt_echo import PromptEchoFilter, unescape
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
-from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
+from spawnmesh_model_router.domain.signal_terms import PERIOD
+from spawnmesh_model_router.domain.signals import SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,11 @@ class StatusRule:
     overriding: frozenset[Topic] = frozenset()
 
 
-# A response came over a connection with a trusted certificate, so its text is never about TLS.
-_ANSWERED: Final = frozenset(Topic) - {Topic.TLS}
-# These topics override every status: the request itself or our own side is at fault.
-_ALWAYS: Final = frozenset({Topic.LOCAL, Topic.IMAGE, Topic.REFUSAL, Topic.REFILL, Topic.CONTEXT})
+# A response came over a connection with a trusted certificate, and from another machine than ours:
+# its text is about neither of the two.
+_ANSWERED: Final = frozenset(Topic) - {Topic.TLS, Topic.LOCAL}
+# These topics override every status: the request itself is at fault.
+_ALWAYS: Final = frozenset({Topic.IMAGE, Topic.REFUSAL, Topic.REFILL, Topic.CONTEXT})
 _MALFORMED: Final = frozenset({Topic.TRANSCRIPT, Topic.REPLAY})
 _MONEY: Final = frozenset({Topic.BILLING, Topic.CREDITS})
 _ACCESS: Final = frozenset({Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
@@ -77,8 +79,9 @@ _LEADING_PAYMENT: Final = re.compile(
 def classify(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -> FailoverReason:
     """Return the reason of the failure.
 
-    A text without any known signal is NO_FAILOVER: the caller may be at fault. With `echo_filter`,
-    text that repeats the request is no evidence, apart from the response's own code and type.
+    A failure that no rule matches is UNCLASSIFIED: NO_FAILOVER needs evidence that another model
+    would refuse as well. With `echo_filter`, text that repeats the request is no evidence, apart
+    from the response's own code and type.
     """
     if echo_filter is not None:
         return _judge(failure, echo_filter)
@@ -122,10 +125,11 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
     if evidence.status == 402:
         return _payment(evidence, echo_filter)
     if evidence.status == 413:
-        by_text = _by_text(evidence, _ANSWERED - {Topic.REFILL}, echo_filter)
+        by_text = _by_text(evidence, _ANSWERED, echo_filter)
         too_large = any(map(_TOO_LARGE.search, evidence.texts))
-        return by_text or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.NO_FAILOVER)
-    if evidence.status in (400, 422) and not evidence.has_body:
+        # Without a text it may be the limit of a proxy, which another provider does not have.
+        return by_text or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.FORMAT)
+    if evidence.status == 400 and not evidence.has_body:
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
@@ -135,12 +139,11 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
         if echo_filter is None
         else [name for name in evidence.names if _is_own_name(name, evidence, echo_filter)]
     )
-    found = _by_text(
-        evidence, frozenset(Topic) if echo_filter is None else _ANSWERED, echo_filter
-    ) or _by_name(names)
+    topics = frozenset(Topic) if echo_filter is None and evidence.status is None else _ANSWERED
+    found = _by_text(evidence, topics, echo_filter) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:
         return FailoverReason.NO_ERROR_DETAILS
-    return found or FailoverReason.NO_FAILOVER
+    return found or FailoverReason.UNCLASSIFIED
 
 
 def _is_transport(status: int | None) -> bool:

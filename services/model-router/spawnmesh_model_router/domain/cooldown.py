@@ -17,8 +17,8 @@ PROBE_SPACING: Final = timedelta(seconds=30)
 
 
 class Scope(StrEnum):
-    """The scope of a cooldown: one model, one credential with all its models, or a whole
-    provider.
+    """The scope of a cooldown: one model, one credential (with all its models, or with one), or a
+    whole provider.
     """
 
     MODEL = "MODEL"
@@ -30,6 +30,7 @@ class CooldownTarget(NamedTuple):
     """The target of a cooldown.
 
     The name is `provider/model`, `provider/<fingerprint of a credential>` or `provider`, by scope.
+    The name of a credential whose cooldown concerns one model has `/model` behind it.
     """
 
     scope: Scope
@@ -44,7 +45,8 @@ class CooldownTarget(NamedTuple):
 # A reason that is missing here causes no cooldown. FORMAT, CONTEXT_OVERFLOW and NO_FAILOVER are
 # about the request, and SESSION_EXPIRED is about one conversation: the next request to the model
 # may succeed. The same holds for EMPTY_RESPONSE: any caller can make a model say nothing, and a
-# cooldown affects every tenant.
+# cooldown affects every tenant. UNCLASSIFIED is no evidence against the model: its cause is not
+# known.
 SCOPES: Final[dict[R, Scope]] = {
     R.RATE_LIMIT: Scope.MODEL,
     R.OVERLOADED: Scope.MODEL,
@@ -52,7 +54,6 @@ SCOPES: Final[dict[R, Scope]] = {
     R.SERVER_ERROR: Scope.MODEL,
     R.MODEL_NOT_FOUND: Scope.MODEL,
     R.NO_ERROR_DETAILS: Scope.MODEL,
-    R.UNCLASSIFIED: Scope.MODEL,
     R.UNKNOWN: Scope.MODEL,
     R.BILLING: Scope.CREDENTIAL,
     R.AUTH: Scope.CREDENTIAL,
@@ -109,16 +110,20 @@ def schedule_of(reason: R) -> BackoffSchedule:
 
 
 def extend(
-    existing: Cooldown | None, reason: R, now: datetime, retry_after: timedelta | None = None
+    existing: Cooldown | None,
+    reason: R,
+    now: datetime,
+    retry_after: timedelta | None = None,
+    scope: Scope | None = None,
 ) -> Cooldown | None:
     """Return the cooldown of a target after one more failure; `existing` if `reason` causes none.
 
     The deadline of an active cooldown never moves earlier. `retry_after` is a minimum, up to the
-    longest cooldown of the schedule. `existing` belongs to the same target, with the scope
-    `scope_of(reason)`.
+    longest cooldown of the schedule. `existing` belongs to the same target. `scope` is that of the
+    target, by default `scope_of(reason)`.
     """
-    scope = scope_of(reason)
-    if scope is None:
+    scope = scope or scope_of(reason)
+    if scope is None or not causes_cooldown(reason, scope):
         return existing
     schedule = schedule_of(reason)
     failures, failed_at = _count(existing, schedule, now)
@@ -145,6 +150,14 @@ def _count(existing: Cooldown | None, schedule: BackoffSchedule, now: datetime) 
 def scope_of(reason: R) -> Scope | None:
     """Return the scope of the reason's cooldown; None if it causes none."""
     return SCOPES.get(reason)
+
+
+def causes_cooldown(reason: R, scope: Scope) -> bool:
+    """Return whether the reason causes a cooldown of the scope.
+
+    In a pool of credentials, a rate limit concerns the credential that met it.
+    """
+    return scope_of(reason) is scope or (reason is R.RATE_LIMIT and scope is Scope.CREDENTIAL)
 
 
 def has_same_cooldown(reason: R, other: R | None) -> bool:

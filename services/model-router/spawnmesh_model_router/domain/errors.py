@@ -8,7 +8,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_model_router.domain.answer import Answer, TextPiece, ToolCall
 from spawnmesh_model_router.domain.candidates import ModelRef
-from spawnmesh_model_router.domain.events import Outcomes
+from spawnmesh_model_router.domain.events import Attempt, Outcomes
 from spawnmesh_model_router.domain.policy import Exceeded
 from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS, FailoverReason
 
@@ -59,10 +59,22 @@ def model_refused(model: ModelRef, reason: FailoverReason, detail: str, outcomes
     )
 
 
-def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outcomes: Outcomes) -> MeshError:
+def request_too_large(outcomes: Outcomes) -> MeshError:
+    """Return the error for a request that fits into the context window of no candidate."""
+    return MeshError(
+        Reason.MODEL_REFUSED,
+        f"the request fits into the context window of no candidate ({_listed(outcomes)})",
+        facts={"failover_reason": FailoverReason.CONTEXT_OVERFLOW.value, **_facts(outcomes)},
+    )
+
+
+def stream_broken(
+    model: ModelRef, reason: FailoverReason, answer: Answer, first: Attempt, outcomes: Outcomes
+) -> MeshError:
     """Return the error for an answer that broke off after its first output.
 
-    The facts say how much was sent, so that the caller can find and discard it.
+    The facts say how much was sent, so that the caller can find and discard it. They name the
+    `first` attempt of the call: its provider was given the images.
     """
     text = "".join(block.text for block in answer.blocks if isinstance(block, TextPiece))
     return MeshError(
@@ -71,6 +83,8 @@ def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outco
         facts={
             "model": str(model),
             "failover_reason": reason.value,
+            "first_model": str(first.model),
+            "first_failover_reason": (first.reason or reason).value,
             "sent_text_bytes": len(text.encode("utf-8", "replace")),
             "sent_tool_call_count": sum(isinstance(block, ToolCall) for block in answer.blocks),
             **_facts(outcomes),

@@ -1,6 +1,6 @@
 """The events of a chain of model calls, in order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from spawnmesh_model_router.domain.answer import (
@@ -78,6 +78,10 @@ class Completed:
     attempts: tuple[Attempt, ...]
     images: ImageOutcome
     thinking: ThinkingLevel | None = None
+    image_provider: str = ""
+    """The provider that was given the images that a switch of the provider withheld."""
+    failed_usage: Usage = field(default_factory=Usage)
+    """The tokens of the attempts that failed before."""
 
 
 Event = AttemptStarted | TextPiece | ToolCall | AttemptFailed | Completed

@@ -1,5 +1,6 @@
 """The images of a request: on a retry, and at a model that cannot see."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,56 @@ def images_for_attempt(
     moved = provider is not None and first_provider is not None and provider != first_provider
     withheld = is_retry and (moved or previous_reason is FailoverReason.FORMAT)
     return RetryImages(keep_images=not withheld, suppress_prompt_image_detection=withheld)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMessage:
+    """A message of the conversation, as far as the boundary of its images depends on it.
+
+    `provider` gave the answer; it is empty for a message that is no answer. `image_provider` was
+    given the images that were withheld from the answer's model; empty if none were.
+    """
+
+    is_user: bool = False
+    has_images: bool = False
+    provider: str = ""
+    image_provider: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBoundary:
+    """The provider that was given the images. They are withheld from every other one.
+
+    `last_index` is the newest message whose images are withheld; None for all messages.
+    """
+
+    provider: str
+    last_index: int | None = None
+
+    def excludes(self, provider: str) -> bool:
+        """Return whether the images are withheld from the provider."""
+        return provider != self.provider
+
+
+def image_boundary(messages: Iterable[ImageMessage]) -> ImageBoundary | None:
+    """Return the boundary that the conversation so far sets; None if it sets none.
+
+    A switch of the provider withholds the images until the provider that was given them answers
+    again, or the user sends new ones. Within a turn, the provider of its first answer was given
+    the images.
+    """
+    switched: ImageBoundary | None = None
+    of_turn = ""
+    for index, message in enumerate(messages):
+        if message.is_user:
+            of_turn = ""
+            switched = None if message.has_images else switched
+        elif message.image_provider:
+            switched = ImageBoundary(message.image_provider, index)
+        elif switched is not None and message.provider == switched.provider:
+            switched = None
+        of_turn = of_turn or message.image_provider or message.provider
+    return switched or (ImageBoundary(of_turn) if of_turn else None)
 
 
 class BlindModelPolicy(StrEnum):

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from spawnmesh_model_router.domain.candidates import Cooling, Incapable, SkipReason, Tried, Verdict
+from spawnmesh_model_router.domain.candidates import (
+    Capability,
+    Cooling,
+    Incapable,
+    SkipReason,
+    Tried,
+    Verdict,
+)
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
@@ -50,10 +57,17 @@ def outcome_of(verdict: Verdict, detail: str = "") -> Outcome:
     if isinstance(verdict, Cooling):
         return Outcome("COOLING", verdict.reason, verdict.until)
     if isinstance(verdict, Incapable):
-        return Outcome(
-            "INCAPABLE", detail="cannot take " + " and ".join(one.value.lower() for one in verdict.missing)
-        )
+        return _incapable(verdict.missing)
     why = getattr(verdict, "why", None)
     if why is SkipReason.NO_CREDENTIAL:
         return Outcome("INCAPABLE", FailoverReason.AUTH, detail="no credential of its provider can be read")
     return Outcome("NOT_NEEDED", detail=_SKIPPED.get(why, "") if why is not None else "")
+
+
+def _incapable(missing: tuple[Capability, ...]) -> Outcome:
+    others = [one.value.lower() for one in missing if one is not Capability.CONTEXT_WINDOW]
+    details = [f"cannot take {' and '.join(others)}"] if others else []
+    if len(others) == len(missing):
+        return Outcome("INCAPABLE", detail=details[0])
+    details.append("its context window cannot hold the request")
+    return Outcome("INCAPABLE", FailoverReason.CONTEXT_OVERFLOW, detail="; ".join(details))

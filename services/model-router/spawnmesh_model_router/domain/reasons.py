@@ -27,7 +27,7 @@ class FailoverReason(StrEnum):
 
 
 # After these no other candidate is called: the request itself has to change, or the failure is our
-# own.
+# own. Only a candidate with a larger context window is called after CONTEXT_OVERFLOW.
 CHAIN_STOPPING = frozenset({FailoverReason.NO_FAILOVER, FailoverReason.CONTEXT_OVERFLOW})
 
 

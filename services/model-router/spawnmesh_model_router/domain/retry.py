@@ -1,6 +1,7 @@
 """Decide whether and when to call the same candidate again."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,7 +15,8 @@ TRANSIENT_TRIES: Final = 8
 TRANSIENT_WINDOW_SECONDS: Final = 90.0
 BASE_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
-MAX_RETRY_AFTER_SECONDS: Final = 60.0
+MAX_COOLDOWN_WAIT_SECONDS: Final = 600.0
+"""For callers without a deadline."""
 
 TRANSIENT: Final = frozenset(
     {
@@ -89,19 +91,32 @@ def _delay(tries: int, retry_after: float | None, draw: float) -> float:
     """
     step = min(BASE_SECONDS * 2.0 ** min(tries - 1, 16), MAX_BACKOFF_SECONDS)
     backoff = step * (0.5 + draw / 2)
-    floor = min(retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
-    return backoff if backoff >= floor else min(floor + BASE_SECONDS * draw, MAX_RETRY_AFTER_SECONDS)
+    floor = retry_after or 0.0
+    return backoff if backoff >= floor else floor + BASE_SECONDS * draw
 
 
-def tries_allowed(reason: FailoverReason, *, others_ready: bool, before_failover: int, at_last: int) -> int:
+def tries_allowed(
+    reason: FailoverReason, *, is_silent: bool, others_ready: bool, before_failover: int, at_last: int
+) -> int:
     """Return the total number of calls of a candidate.
 
-    That is `at_last` if no other candidate can take over, otherwise `before_failover`. After a rate
-    limit it is 1: another candidate can answer at once.
+    That is `at_last` if no other candidate can take over, otherwise `before_failover`. It is 1
+    after a rate limit, and if the candidate was silent for the time of an attempt: another
+    candidate can answer at once.
     """
     if not others_ready:
         return at_last
-    return 1 if reason is FailoverReason.RATE_LIMIT else before_failover
+    return 1 if reason is FailoverReason.RATE_LIMIT or is_silent else before_failover
+
+
+def cooldown_wait(seconds: Iterable[float], remaining: float, draw: float) -> float | None:
+    """Return how long to wait until the first candidate is out of its cooldown.
+
+    `seconds` are the rests of the candidates' cooldowns. None if there are none, or if the caller's
+    `remaining` seconds end first: then it is told when to call again.
+    """
+    first = min(seconds, default=math.inf) + BASE_SECONDS * draw
+    return first if first < min(remaining, MAX_COOLDOWN_WAIT_SECONDS) else None
 
 
 def parse_retry_after(value: str, now: datetime) -> float | None:

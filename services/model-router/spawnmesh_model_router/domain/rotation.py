@@ -9,7 +9,6 @@ from spawnmesh_model_router.domain.reasons import FailoverReason as R
 
 # Failures of one account: another credential of the provider may succeed at once.
 ACCOUNT_REASONS: Final = frozenset({R.RATE_LIMIT, R.BILLING, R.AUTH, R.AUTH_PERMANENT})
-MAX_CREDENTIALS_TRIED: Final = 2
 
 
 def pick_credential(
@@ -37,9 +36,10 @@ def other_credential(
 ) -> str | None:
     """Return another credential for the same candidate after `reason`.
 
-    Return None if the failure is not one of the account, or if two credentials were tried.
+    Return None if the failure is not one of the account, or if every credential was tried or is in
+    cooldown. The caller's deadline bounds the calls.
     """
-    if reason not in ACCOUNT_REASONS or len(used) >= MAX_CREDENTIALS_TRIED:
+    if reason not in ACCOUNT_REASONS:
         return None
     unused = [name for name in credentials if name not in used and not _is_active(cooldowns.get(name), now)]
     return pick_credential(unused, last_uses, cooldowns, now)

@@ -3,20 +3,25 @@
 from dataclasses import dataclass
 
 from spawnmesh_model_router.domain.candidates import Candidate, Capability, ModelRef
-from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.images import BlindModelPolicy, ImageBoundary
 from spawnmesh_model_router.domain.partial import PartialExecution, not_replayable
 from spawnmesh_model_router.domain.policy import TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.request_size import RequestSize
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """The attempts of the turn before this call. `first_provider` is empty if it is unknown."""
+    """The attempts of the turn before this call. `first_provider` is empty if it is unknown.
+
+    The answers of the models in `broken` broke off: they are called after the others.
+    """
 
     is_retry: bool = False
     first_provider: str = ""
     previous_reason: FailoverReason | None = None
     done: PartialExecution | None = None
+    broken: frozenset[ModelRef] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class RoutingRequest:
     blind_model_policy: BlindModelPolicy
     policy: TenantPolicy
     image_count: int
+    image_boundary: ImageBoundary | None
+    size: RequestSize
     has_tools: bool
     idempotent_tools: frozenset[str]
     last_answer_provider: str
@@ -50,7 +57,7 @@ class RoutingRequest:
 
     @property
     def needs(self) -> frozenset[Capability]:
-        """Return the capabilities that a candidate must have.
+        """Return the capabilities that a candidate must have, whatever the size of the request.
 
         Only the policy ROUTE_AROUND makes images one of them.
         """
@@ -79,7 +86,14 @@ def has_side_effects(done: PartialExecution, idempotent: frozenset[str]) -> bool
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """A candidate of a chain, with the configured model that its name resolves to."""
+    """A candidate of a chain, with the configured model that its name resolves to.
+
+    `context_window` is in tokens. `fits` says whether the request is estimated to fit into it, and
+    `is_capable` whether the model has the other capabilities that the request needs.
+    """
 
     candidate: Candidate
     model: ModelRef
+    context_window: int
+    fits: bool
+    is_capable: bool

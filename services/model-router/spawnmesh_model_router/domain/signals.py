@@ -12,7 +12,9 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Final
 
+from spawnmesh_model_router.domain import signal_terms as terms
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
+from spawnmesh_model_router.domain.signal_terms import CERTIFICATE_CODES, PERIOD, SOCKET_CODES, WORD
 
 
 class Topic(Enum):
@@ -80,21 +82,7 @@ def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
     return Signal(topic, reason, re.compile("|".join(forms), re.DOTALL), provider)
 
 
-PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"
-CERTIFICATE_CODES: Final = (
-    r"cert_\w+|err_tls_cert\w*|unable_to_verify_leaf_signature|unable_to_get_issuer_cert\w*"
-    r"|(?:depth_zero_)?self_signed_cert\w*|sslcertverificationerror|crl_\w+"
-)
-SOCKET_CODES: Final = (
-    r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset|down)"
-    r"|ehost(?:unreach|down)|eproto|und_err_\w+|err_(?:stream_premature_close|ssl_\w+|http2_\w+)"
-)
-
 ZHIPU_CODE: Final = r"(?:code[\"']?:\s*[\"']?|error\s+|^)"
-# Words and blanks share no character, and blanks match possessively. Otherwise a long run of `_`
-# would backtrack for minutes.
-WORD: Final = r"[^\s_]{1,40}"
-
 # The request exceeds the tokens of a minute. Another model may have a higher limit.
 TOO_LARGE_FOR_A_MINUTE: Final = row(
     Topic.REFILL, R.RATE_LIMIT, r"too large .{0,160}(?:tokens per min(?:ute)?|tpm)"
@@ -111,6 +99,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"permissionerror|filenotfounderror|(?:is|not)adirectoryerror",
         r"writer claim lost|session takeover|server draining",
         r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
+        r"(?:user|caller) aborted (?:a|the) request",
+        r"cancellederror|disk (?:is )?full|database is locked",
     ),
     # The caller must send fewer or smaller images.
     row(
@@ -132,9 +122,11 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"violat(?:es|ed|ing) (?:(?:our|the) )?(?:usage|content|community) (?:polic(?:y|ies)|guidelines)",
         r"moderation blocked|content policy",
         r"content exists risk|sensitive content|contains? sensitive information",
-        r"prohibited content|data inspection failed|safety system|requires moderation",
+        r"prohibited content|data inspection failed|safety system|requires moderation|refused by the model",
         r"(?:flagged|blocked|rejected) (?:by|due to|for) .{0,40}(?:moderation|safety|policy)",
     ),
+    # The finish reason alone.
+    row(Topic.REFUSAL, R.NO_FAILOVER, r"^(?:(?:image )?safety|recitation)$"),
     row(
         Topic.TLS,
         R.TLS_CERTIFICATE,
@@ -167,6 +159,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"invalid request format|(?:unknown|unsupported|unrecognized) parameters?",
         r"invalid (?:tool|function) schema",
         r"requested .{1,80} does not support",
+        *terms.MISSING_FEATURE,
+        *terms.REFUSED_SHAPE,
         r"malformed input request|no tool output found|function call outputs? .{0,40}(?:missing|required)",
         r"参数(?:错误|无效)",
     ),
@@ -190,6 +184,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"model.{0,60} (?:has been|was|is) (?:deprecated|retired|decommissioned|shut down|removed)",
         r"model (?:decommissioned|deprecated|retired)",
         r"(?:requested model is|model) not supported",
+        *terms.GONE_MODEL,
         r"模型不存在|(?:找不到|未找到)模型",
     ),
     # Zhipu sends its own error numbers with any HTTP status.
@@ -208,6 +203,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         R.RATE_LIMIT,
         r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)",
         r"quota exceeded for (?:quota )?metric",
+        terms.USAGE_THAT_RESETS,
     ),
     row(
         Topic.CONTEXT,
@@ -227,6 +223,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"exceed(?:s|ed|ing)? (?:the |your |this )?(?:model(?:'s)? )?(?:available |maximum |max )?context"
         r"(?: (?:length|window|size|budget|limit))?",
         r"(?:maximum|max) context length|maximum number of tokens|maximum (?:input|prompt) (?:length|tokens)",
+        *terms.LONG_CONTEXT,
         r"(?:out of|no) room in .{0,40}context window|reduce the length of the (?:messages|prompt|input)",
         r"(?:上下文|输入|提示词?|prompt).{0,12}(?:过长|超长|超出|超过|超限)",
         r"(?:超出|超过).{0,8}(?:上下文|输入长度|token)|压缩上下文|上下文過長",
@@ -257,6 +254,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"requires a paid (?:plan|subscription)|subscription (?:is )?required",
         r"requires? billing to be enabled|enable billing|arrearage|account is in good standing",
         r"unpaid invoices?",
+        *terms.SPENT_MONEY,
         r"overdue (?:balance|payments?|invoices?)|account overdue|budget (?:has been |was )?exceeded",
         r"free (?:tier|quota|allowance)(?: of the model)? (?:has been |is )?(?:exhausted|used up|over)",
         r"exceeded your (?:monthly )?included credits|can only afford|negative balance",
@@ -275,8 +273,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         Topic.PERIODIC,
         R.RATE_LIMIT,
         rf"{PERIOD}(?:/{PERIOD})*(?: {WORD}){{0,2}} limits?|\d+[-\s]hours? limit|usage limits?",
-        rf"(?:hit|reached|exceeded) your(?: {WORD})? limit|request limit (?:reached|exceeded)",
-        r"(?:limit|quota) will reset",
+        rf"{terms.ALLOWANCE}|request limit (?:reached|exceeded)",
+        rf"(?:limit|quota) will reset|{terms.NO_QUOTA_LEFT}",
     ),
     row(
         Topic.RATE,
@@ -300,6 +298,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"service (?:is )?(?:temporarily |currently )?unavailable",
         r"(?:server|engine|api|model) (?:is )?(?:currently |too )?busy",
         r"capacity exceeded|maximum pending requests",
+        *terms.STARTING_MODEL,
         r"过载|负载过高|负载.{0,3}饱和|访问量过大|過載|過負荷|混み合って|과부하",
     ),
     row(
@@ -326,7 +325,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         R.AUTH_PERMANENT,
         rf"keys?(?: {WORD}){{0,2}} (?:revoked|deactivated|deleted|disabled|suspended)",
         r"(?:revoked|deactivated|deleted|disabled) (?:api )?key",
-        rf"(?:account|org(?:anization)?|workspace|project|user)(?: {WORD}){{0,2}}"
+        rf"(?:account|org(?:anization)?|workspace|project|user)(?: {WORD}){{0,3}}"
         r" (?:deactivated|deleted|disabled|suspended|banned|terminated|archived)",
         rf"(?:account|org(?:anization)?)(?: {WORD}){{0,2}} (?:locked|restricted)|access terminated",
         r"deactivated workspace|not allowed for this organization|reported as leaked",
@@ -345,7 +344,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         rf"(?:token|credentials?|key)(?: {WORD}){{0,3}} (?:expired|invalid)",
         r"could not (?:authenticate|validate|resolve) .{0,40}(?:api key|credentials?|token|authentication)",
         r"authentication(?: error| failed)?|unauthori[sz]ed|unauthenticated|not authori[sz]ed",
-        r"forbidden|access[-_\s]?denied\w*",
+        r"forbidden|access[-_\s]?denied\w*|(?:location|region|country) (?:is )?not supported",
+        r"(?:not|don.?t) have (?:access|permission)",
         r"permission (?:error|denied)|insufficient permissions?|missing scopes?|insufficient scope",
         r"bad credentials|unrecognizedclientexception",
         r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?|incompletesignature",
@@ -375,6 +375,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"\[ssl:\s?\w+\]|violation of protocol|ssl handshake|tls handshake|handshake failure|ssleoferror",
         r"all connection attempts failed|incomplete chunked read|without sending (?:a response|any chunks)",
         r"(?:operation|request|stream|response) was (?:aborted|closed)|stream read error|goaway",
+        *terms.CLOSED_STREAM,
         r"stream (?:ended|closed|disconnected) (?:before|without)"
         r" (?:completion|(?:a )?(?:terminal|finish|final|stop|done|message stop))",
         r"(?:finish |stop )?reason: (?:abort|network error|malformed response)",
@@ -382,7 +383,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"逾時|超時|連線(?:中斷|失敗|錯誤)|タイムアウト|接続(?:エラー|できません)|시간\s?초과|연결\s?오류",
     ),
     # Complete texts of wrappers that dropped the cause.
-    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$", r"^(?:typeerror: )?terminated$"),
+    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$", r"^(?:(?:type)?error: )?terminated$"),
     row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"no error details"),
     row(
         Topic.SILENCE,

@@ -27,19 +27,20 @@ async def run_jobs(
     """Run the jobs until the block ends.
 
     The cooldowns are read before the block begins. At its end, unsaved cooldowns are saved if that
-    takes at most 2 s, and pending reads and charges of tenants finish.
+    takes at most 2 s, and pending reads and charges of tenants finish. A job that fails ends the
+    block.
     """
     await cooldowns.sync()
-    tasks = [
-        asyncio.create_task(sync_cooldowns(cooldowns, cooldown_changes), name="sync cooldowns"),
-        asyncio.create_task(refresh_policies(policies, policy_changes), name="refresh policies"),
-    ]
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            jobs = [
+                group.create_task(sync_cooldowns(cooldowns, cooldown_changes), name="sync cooldowns"),
+                group.create_task(refresh_policies(policies, policy_changes), name="refresh policies"),
+            ]
+            yield
+            for job in jobs:
+                job.cancel()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(_LAST_SYNC_SECONDS):
                 await cooldowns.sync()

@@ -6,7 +6,8 @@
 -- Cooldowns of models, credentials and providers.
 --  A cooldown concerns the operator's own credentials, so it applies to every tenant. All rows
 -- belong to the tenant `mesh`; no request of a caller runs in a transaction of that tenant.
---  target: MODEL `provider/model`, CREDENTIAL `provider/<digest of the key>`, PROVIDER `provider`.
+--  target: MODEL `provider/model`, CREDENTIAL `provider/<digest of the key>`, or
+-- `provider/<digest of the key>/model` if the cooldown concerns one model, PROVIDER `provider`.
 -- until_time only moves later. The row is deleted when a call that began after the last failure
 -- succeeds, or when an operator clears the cooldown. counted_time is the last failure that raised
 -- failure_count. last_failure_time is the last failure.

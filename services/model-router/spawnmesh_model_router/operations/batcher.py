@@ -18,6 +18,7 @@ class TenantBatcher(Generic[ItemT, ResultT]):
     def __init__(self, work: Callable[[str, list[ItemT]], Awaitable[list[ResultT]]]) -> None:
         self._work = work
         self._pending: dict[str, list[tuple[ItemT, asyncio.Future[ResultT]]]] = {}
+        # `finish` owns the tasks. A TaskGroup would cancel them with its block, and lose charges.
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def add(self, tenant_id: str, item: ItemT) -> ResultT:

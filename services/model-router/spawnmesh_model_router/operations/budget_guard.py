@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from spawnmesh_core.errors import MeshError
 
@@ -41,7 +41,7 @@ async def generate_within_budget(
     """
     limits = routing.policy.limits
     await budgets.admit(tenant_id, limits)
-    open_call = _OpenCall(_Estimate(routing, request))
+    open_call, failed = _OpenCall(_Estimate(routing, request)), Usage()
 
     async def charge(model: ModelRef, usage: Usage) -> None:
         prices = deps.config.models[str(model)].prices
@@ -51,24 +51,35 @@ async def generate_within_budget(
     try:
         async with aclosing(call_chain(deps, routing, request)) as events:
             async for event in events:
-                broken = open_call.broken_by(event) if limits else None
-                if limits:
-                    open_call.observe(event)
-                if broken is not None:
-                    await charge(*broken)
-                if isinstance(event, DiscardedAnswer):
-                    await charge(event.model, event.usage)
+                for model, usage in open_call.lost_by(event):
+                    failed += usage
+                    await charge(model, usage)
+                open_call.observe(event)
                 if isinstance(event, DiscardedAnswer | HiddenOutput):
                     continue
-                if limits and isinstance(event, Completed):
-                    await charge(event.model, open_call.estimate.complete(event))
-                yield event
-    except MeshError:
+                if isinstance(event, Completed):
+                    if limits:
+                        await charge(event.model, open_call.estimate.complete(event))
+                    yield replace(event, failed_usage=failed)
+                else:
+                    yield event
+    except MeshError as error:
         open_call.close_if_silent()
+        if open_call.model is not None:
+            failed += open_call.usage()
+        error.facts.update(_usage_facts(failed))
         raise
     finally:
         if open_call.model is not None:
             await charge(open_call.model, open_call.usage())
+
+
+def _usage_facts(usage: Usage) -> dict[str, str]:
+    """Return the facts of an error about the tokens that were used in vain; none if none were."""
+    if not (usage.input or usage.output):
+        return {}
+    counts = asdict(usage)
+    return {f"used_{name}_token_count": str(count) for name, count in counts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +137,16 @@ class _OpenCall:
             case DiscardedAnswer() | AttemptFailed() | Completed():
                 self.model = None
 
-    def broken_by(self, event: Event | UsageReport) -> tuple[ModelRef, Usage] | None:
-        """Return the usage of an attempt that failed after hidden output; None for any
-        other event.
+    def lost_by(self, event: Event | UsageReport) -> list[tuple[ModelRef, Usage]]:
+        """Return the usage of an answer that the event reports as failed.
+
+        An answer that broke off after hidden output is an estimate.
         """
+        if isinstance(event, DiscardedAnswer):
+            return [(event.model, event.usage)]
         if isinstance(event, AttemptFailed) and self.model is not None and self.written_bytes:
-            return self.model, self.usage()
-        return None
+            return [(self.model, self.usage())]
+        return []
 
     def close_if_silent(self) -> None:
         """Close a call without output: a provider that only refuses charges nothing."""

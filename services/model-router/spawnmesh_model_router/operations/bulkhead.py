@@ -40,6 +40,7 @@ class DatabaseBulkhead:
         self._database = database
         self._slots = asyncio.Semaphore(max_concurrent)
         self._open_until = 0.0
+        # `finish` owns these tasks. A TaskGroup would end the service when one of them fails.
         self._abandoned: set[asyncio.Task[Any]] = set()
 
     async def execute(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -60,6 +61,10 @@ class DatabaseBulkhead:
             finally:
                 if not task.done():
                     self._abandon(task)
+
+    async def finish(self) -> None:
+        """Wait until the abandoned work has ended: a second or two if the server is silent."""
+        await asyncio.gather(*self._abandoned, return_exceptions=True)
 
     async def _transact(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._database.pipelined(tenant_id) as connection:

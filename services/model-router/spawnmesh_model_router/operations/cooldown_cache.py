@@ -12,7 +12,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Subscription
 from spawnmesh_runtime.defer import defer
 
-from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, extend, scope_of
+from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, causes_cooldown, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.store.cooldowns import (
@@ -82,8 +82,8 @@ class CooldownCache:
         Does nothing if the reason causes no cooldown in the target's scope.
         """
         before = self.get(target)
-        cooldown = extend(before, reason, now, retry_after) if scope_of(reason) is target.scope else None
-        if cooldown is not None:
+        cooldown = extend(before, reason, now, retry_after, target.scope)
+        if cooldown is not None and causes_cooldown(reason, target.scope):
             if before is None or not before.active(now):
                 defer(partial(self._metrics.cooldown_started, target.provider, target.scope, reason))
             self._records[target] = CooldownRecord(cooldown, now)

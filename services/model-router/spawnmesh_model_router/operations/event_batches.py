@@ -18,6 +18,8 @@ async def batch_events(events: AsyncGenerator[Event, None]) -> AsyncGenerator[li
     after the last batch.
     """
     buffer = _EventBuffer()
+    # The generator owns the reader and ends it below. A TaskGroup would cancel the consumer of the
+    # batches when `events` fails, before it has the last batch.
     reader = asyncio.create_task(buffer.fill(events))
     try:
         while batch := await buffer.take():

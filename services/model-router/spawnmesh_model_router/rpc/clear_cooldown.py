@@ -16,30 +16,37 @@ async def clear_cooldown(
 ) -> pb.ClearCooldownResponse:
     """Delete the cooldown, durably.
 
-    Raises MeshError NOT_FOUND for a target that is not configured.
+    That of a model includes the cooldowns of its credentials at this model. Raises MeshError
+    NOT_FOUND for a target that is not configured.
     """
-    target = _parse_target(deps.chain, request.scope, request.target.strip())
-    if target is None:
+    targets = _parse_targets(deps.chain, request.scope, request.target.strip())
+    if not targets:
         raise not_found("model, credential or provider", request.target.strip())
-    return pb.ClearCooldownResponse(was_cooling=await deps.cooldowns.clear(target))
+    cleared = [await deps.cooldowns.clear(target) for target in targets]
+    return pb.ClearCooldownResponse(was_cooling=any(cleared))
 
 
-def _parse_target(
+def _parse_targets(
     chain: ChainDependencies, scope: routing_pb2.CooldownScope.ValueType, name: str
-) -> CooldownTarget | None:
-    """Return the target; None if it is not configured.
+) -> list[CooldownTarget]:
+    """Return the targets; none if it is not configured.
 
-    A credential is named `provider/<number>`.
+    A credential is named `provider/<number>`, or `provider/<number>/<model>` at one model.
     """
     match scope:
         case routing_pb2.COOLDOWN_SCOPE_MODEL:
             model = chain.config.resolve_model(name)
-            return CooldownTarget(Scope.MODEL, str(model)) if model is not None else None
+            if model is None:
+                return []
+            readable = chain.availability.numbered_credentials(model.provider).values()
+            of_credentials = (credential_target(model.provider, one, model.model) for one in readable)
+            return [CooldownTarget(Scope.MODEL, str(model)), *of_credentials]
         case routing_pb2.COOLDOWN_SCOPE_CREDENTIAL:
-            provider, _, number = name.partition("/")
+            provider, _, rest = name.partition("/")
+            number, _, model_name = rest.partition("/")
             if provider not in chain.config.providers or not number.isdecimal():
-                return None
+                return []
             fingerprint = chain.availability.numbered_credentials(provider).get(int(number))
-            return credential_target(provider, fingerprint) if fingerprint is not None else None
+            return [] if fingerprint is None else [credential_target(provider, fingerprint, model_name)]
         case _:
-            return CooldownTarget(Scope.PROVIDER, name) if name in chain.config.providers else None
+            return [CooldownTarget(Scope.PROVIDER, name)] if name in chain.config.providers else []

@@ -6,9 +6,11 @@ from datetime import datetime
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready
+from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, Skipped, SkipReason
+from spawnmesh_model_router.domain.events import Attempt
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome, outcome_of
+from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.routing_request import ChainLink
 from spawnmesh_model_router.operations.failover.attempt_plan import plan_attempt
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
@@ -17,6 +19,8 @@ from spawnmesh_model_router.operations.failover.routing import assess_link, buil
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.messages import parse_generate_request, render_verdict
 
+_CHAIN_STOPPED = outcome_of(Skipped(SkipReason.CHAIN_STOPPED))
+
 
 async def explain_route(
     request: pb.ExplainRouteRequest,
@@ -24,7 +28,7 @@ async def explain_route(
     remaining_seconds: float | None,
     deps: Dependencies,
 ) -> pb.ExplainRouteResponse:
-    """Return the outcome of each candidate by the present cooldowns.
+    """Return the outcome of each candidate by the present cooldowns, if the ones before it fail.
 
     Raises MeshError as Generate does before it calls a provider, budgets apart.
     """
@@ -35,9 +39,14 @@ async def explain_route(
     )
     progress = ChainProgress(routing, content, build_links(chain.config, routing))
     now = chain.clock()
+    outcomes: list[Outcome] = []
+    for link in progress.chain:
+        refused = any(outcome.images is ImageOutcome.REFUSED for outcome in outcomes)
+        outcomes.append(_CHAIN_STOPPED if refused else _explain(chain, progress, link, now))
     return pb.ExplainRouteResponse(
         candidates=[
-            render_verdict(str(link.model), _explain(chain, progress, link, now)) for link in progress.chain
+            render_verdict(str(link.model), outcome)
+            for link, outcome in zip(progress.chain, outcomes, strict=True)
         ]
     )
 
@@ -49,4 +58,9 @@ def _explain(chain: ChainDependencies, progress: ChainProgress, link: ChainLink,
         routed = isinstance(verdict, Incapable) and Capability.IMAGES in verdict.missing
         return replace(outcome, images=ImageOutcome.ROUTED_AROUND) if routed else outcome
     plan = plan_attempt(progress, link.model, chain.config)
+    if plan.images is ImageOutcome.REFUSED:
+        return replace(outcome_of(Incapable((Capability.IMAGES,))), images=plan.images)
+    # The next candidate is called only if this one fails.
+    number = len(progress.attempts) + 1
+    progress.attempts.append(Attempt(number, link.model, now, now, FailoverReason.UNKNOWN))
     return Outcome("PROBE" if verdict.probe else "READY", images=plan.images, thinking=plan.thinking)

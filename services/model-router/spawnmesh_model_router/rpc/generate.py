@@ -76,6 +76,7 @@ def _render_completion(completed: Completed) -> generation_pb2.Completion:
         content=_render_blocks(completed.answer),
         model=str(completed.model),
         usage=_render_usage(completed.finished.usage),
+        image_provider=completed.image_provider,
     )
     return generation_pb2.Completion(
         message=message,
@@ -84,6 +85,7 @@ def _render_completion(completed: Completed) -> generation_pb2.Completion:
         attempts=map(_render_attempt, completed.attempts),
         images=render_images(completed.images),
         thinking=render_thinking(completed.thinking),
+        failed_usage=_render_usage(completed.failed_usage),
     )
 
 

@@ -46,8 +46,8 @@ def _render_cooldown(
     """
     name = target.name
     if target.scope is Scope.CREDENTIAL:
-        provider, _, fingerprint = name.partition("/")
-        name = f"{provider}/{numbers.get(fingerprint, 0)}"
+        provider, fingerprint, *model = name.split("/", 2)
+        name = "/".join((provider, str(numbers.get(fingerprint, 0)), *model))
     rendered = routing_pb2.Cooldown(
         scope=routing_pb2.CooldownScope.Value(f"COOLDOWN_SCOPE_{target.scope.value}"),
         target=name,

@@ -26,6 +26,7 @@ from spawnmesh_model_router.domain.partial import (
 )
 from spawnmesh_model_router.domain.policy import TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.request_size import RequestSize
 from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.domain.routing_request import EarlierAttempts, RoutingRequest
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
@@ -77,6 +78,8 @@ def parse_generate_request(
         blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
         policy=policy,
         image_count=content.image_count,
+        image_boundary=content.image_boundary,
+        size=RequestSize(content.text_bytes, content.image_count, content.max_output),
         has_tools=bool(content.tools),
         idempotent_tools=frozenset(tool.name for tool in content.tools if tool.idempotent),
         last_answer_provider=content.last_answer_provider,
@@ -138,6 +141,11 @@ def _parse_earlier(request: pb.GenerateRequest, config: RouterConfig) -> Earlier
         first_provider=first.provider if first is not None else "",
         previous_reason=earlier.previous_reason,
         done=merge([earlier.partial, parse_partial_execution(request.partial_execution)]),
+        broken=frozenset(
+            model
+            for attempt in request.earlier_attempts
+            if attempt.stream_broke and (model := config.resolve_model(attempt.model)) is not None
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from spawnmesh_runner.clients.retry import backoff, mesh_error_of, retry_transient
 from spawnmesh_runner.domain.failure import ModelCallTimedOut
@@ -24,11 +24,19 @@ from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
 # first, the run would end with a failure instead.
 _PAST_DEADLINE_SECONDS = 5.0
 
+_TOKEN_COUNTS = (
+    "input_token_count",
+    "output_token_count",
+    "cache_read_token_count",
+    "cache_write_token_count",
+)
+
 
 async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> generation_pb2.Completion:
-    """Ask the run's models for the next answer, in their order. Retry once if the stream breaks.
+    """Ask the run's models for the next answer, in their order.
 
-    Nothing of a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
+    If the stream breaks, call again: once for each candidate, and at least once. Only the usage of
+    a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
     UNKNOWN_MODEL, STREAM_BROKEN, PLUGIN_FAILED, or the error of an unavailable peer; and
     ModelCallTimedOut.
     """
@@ -36,13 +44,22 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
     await dispatch_prompt_hooks(assignment, request)
     attempts = AsyncRetrying(
         retry=retry_if_exception(_is_broken_stream),
-        stop=stop_after_attempt(2),
+        stop=_is_last_broken_stream,
         wait=backoff,
         before_sleep=lambda state: add_broken_attempt(request, mesh_error_of(state)),
         reraise=True,
         sleep=asyncio.sleep,
     )
     return await attempts(retry_transient, lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+
+
+def _is_last_broken_stream(state: RetryCallState) -> bool:
+    """Return whether the streams of all candidates broke, and at least two streams did.
+
+    The router calls a candidate whose stream broke after the others.
+    """
+    candidates = sum(name.startswith("candidate_") for name in mesh_error_of(state).facts)
+    return state.attempt_number >= max(candidates, 2)
 
 
 def _is_broken_stream(error: BaseException) -> bool:
@@ -62,12 +79,20 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
                     if event.HasField("completion"):
                         completion = event.completion
     except MeshError as error:
+        assignment.add_usage(_usage_in(error))
         if error.reason is Reason.DEADLINE_EXCEEDED:
             raise ModelCallTimedOut(error) from error
         raise
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
+    assignment.add_usage(completion.failed_usage)
     return completion
+
+
+def _usage_in(error: MeshError) -> message_pb2.TokenUsage:
+    """Return the tokens of the failed attempts that the router's error reports."""
+    counts = {name: error.facts.get(f"used_{name}", "") for name in _TOKEN_COUNTS}
+    return message_pb2.TokenUsage(**{name: int(count) for name, count in counts.items() if count.isdecimal()})
 
 
 def without_refused_calls(completion: generation_pb2.Completion) -> message_pb2.Message:

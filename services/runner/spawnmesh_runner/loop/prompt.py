@@ -48,13 +48,21 @@ async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry
 
 
 def add_broken_attempt(request: pb.GenerateRequest, error: MeshError) -> None:
-    """Record in the request that an attempt's stream broke."""
-    name = f"FAILOVER_REASON_{error.facts.get('failover_reason', 'UNKNOWN')}"
-    known = name in generation_pb2.FailoverReason.keys()  # noqa: SIM118 - it is no mapping
+    """Record in the request that a stream broke, behind the first attempt of its call."""
+    facts = error.facts
+    if facts.get("first_model", facts.get("model")) != facts.get("model"):
+        request.earlier_attempts.add(
+            model=facts["first_model"], reason=_reason(facts.get("first_failover_reason"))
+        )
     request.earlier_attempts.add(
-        model=str(error.facts.get("model", "")),
-        reason=generation_pb2.FailoverReason.Value(name) if known else generation_pb2.FAILOVER_REASON_UNKNOWN,
+        model=facts.get("model", ""), reason=_reason(facts.get("failover_reason")), stream_broke=True
     )
+
+
+def _reason(given: object) -> generation_pb2.FailoverReason.ValueType:
+    name = f"FAILOVER_REASON_{given}"
+    known = name in generation_pb2.FailoverReason.keys()  # noqa: SIM118 - it is no mapping
+    return generation_pb2.FailoverReason.Value(name) if known else generation_pb2.FAILOVER_REASON_UNKNOWN
 
 
 def _declared(assignment: Assignment, name: str) -> generation_pb2.ToolDeclaration:

@@ -56,6 +56,14 @@ class Hooks:
             self._stub.DispatchBeforeSpawn, request, timeout_seconds=self.spawn_seconds
         )
 
+    async def has_allowed_spawn(self, session_id: str) -> bool:
+        """Return whether before_spawn has allowed the session, also if its answer was lost."""
+        request = pb.GetSpawnDecisionRequest(session_id=session_id)
+        answer = await self.peer.unary(
+            self._stub.GetSpawnDecision, request, timeout_seconds=self.timeout_seconds
+        )
+        return answer.allowed
+
     async def before_finalize(
         self, event: BeforeAgentFinalizeEvent, dispatch_key: str
     ) -> pb.DispatchBeforeAgentFinalizeResponse:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import Run, RunState, require_lease
+from spawnmesh_session.domain.runs import Run, RunState, UngrantedRevision, require_lease
 
 MAX_REVISION_COUNT = 3
 """The number in the event for plugins. The hook service counts revisions and enforces the limit."""
@@ -38,7 +38,7 @@ class Draft:
     @property
     def dispatch_key(self) -> str:
         """Name the question that the hooks answer."""
-        return f"{self.run_id}:{self.text_key}:{int(self.has_final_effects)}"
+        return f"{self.run_id}:{self.text_key}:{int(self.has_final_effects)}{int(self.is_last_turn)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,13 @@ class Revision:
     instruction: str
     number: int
     max_revision_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """No plugin sends the draft back. `capped_revisions` were requested and not granted."""
+
+    capped_revisions: tuple[UngrantedRevision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Runs: their states, the lease and its epoch, and their outcomes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -75,6 +76,14 @@ class RunDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class UngrantedRevision:
+    """A plugin wanted a revision of the answer, and `cap` is the bound that refused it."""
+
+    plugin: str
+    cap: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewDelay:
     """Why a run that is released cannot go on now, and the shortest pause before its next claim."""
 
@@ -91,7 +100,8 @@ NO_DELAY = NewDelay("", "", timedelta())
 class Run:
     """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
-    `decided_text_key` identifies the decided text by entry and hash.
+    `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
+    of the decided draft.
     """
 
     run_id: str
@@ -113,6 +123,7 @@ class Run:
     start_time: datetime | None
     end_time: datetime | None
     delay: RunDelay = RunDelay()
+    capped_revisions: tuple[UngrantedRevision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +233,12 @@ def describe_timeout(run: Run) -> str:
     why = ": ".join(part for part in (run.delay.reason, run.delay.message) if part)
     times = "once" if run.delay.count == 1 else f"{run.delay.count} times"
     return f"{text}; it was delayed {times}, the last time because of {why}"
+
+
+def describe_capped(revisions: Sequence[UngrantedRevision]) -> str:
+    """Return one line for people: which plugins wanted a revision, and the bounds that were hit."""
+    wanted = ", ".join(f"{capped.plugin} ({capped.cap})" for capped in revisions)
+    return f"delivered although a revision was requested by {wanted}"
 
 
 def check_queue(waiting_count: int, max_queued_run_count: int) -> None:

@@ -26,6 +26,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -256,6 +257,29 @@ def spawn_error(step: str, error: MeshError) -> MeshError:
         status=Status.UNAVAILABLE if is_transient else Status.FAILED_PRECONDITION,
         facts={**error.facts, "step": step, "cause": error.reason},
     )
+
+
+class GatePassed(StrEnum):
+    """The answer of the before_spawn hooks about a spawn that failed, as the undo knows it.
+
+    It is UNKNOWN if the answer was lost, or came to a process that died.
+    """
+
+    YES = "YES"
+    NO = "NO"
+    UNKNOWN = "UNKNOWN"
+
+
+def gate_passed_before(step: str, refusal: MeshError | None) -> GatePassed:
+    """Return whether the spawn that failed at this step had passed the gate.
+
+    `refusal` is None if the step was cancelled or met a defect.
+    """
+    if step != "gate":
+        return GatePassed.YES
+    if refusal is not None and refusal.reason in (Reason.SPAWN_REFUSED, Reason.PLUGIN_FAILED):
+        return GatePassed.NO
+    return GatePassed.UNKNOWN
 
 
 def overtaken() -> MeshError:

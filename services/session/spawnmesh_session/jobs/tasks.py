@@ -99,6 +99,16 @@ def add_tasks(
                     if failure is not None:
                         raise failure
 
+    @blueprint.task(name=follow_up_jobs.PUBLISH_SPAWN_FAILURE, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
+    async def publish_spawn_failure(
+        tenant_id: str, session_id: str, parent_session_id: str, traceparent: str
+    ) -> None:
+        event = RunEnded(session_id, "", parent_session_id, follow_up_jobs.SPAWN_FAILED, traceparent)
+        with continue_trace(traceparent), impersonate(tenant_id):
+            async with traced("publish_spawn_failure"):
+                if await hooks.has_allowed_spawn(session_id):
+                    await pending_events.insert_pending_event(database, tenant_id, event)
+
     @blueprint.task(name=follow_up_jobs.PUBLISH_SESSION_START, retry=Backoff(max_attempts=_ATTEMPTS_OF_A_DAY))
     async def publish_session_start(
         tenant_id: str, session_id: str, parent_session_id: str, traceparent: str

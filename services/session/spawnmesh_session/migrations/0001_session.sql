@@ -17,6 +17,17 @@
 --   4. A statement that does not search by the primary key gives the tenant as `(select …)`, for
 --      which the planner expects a tenant of average size.
 --   5. `offset 0` keeps a lookup from being joined with the query around it.
+--
+-- Contents
+--   Tables
+--     tenants, agents, sessions, runs, work_queue, inbox_messages, session_events, tenant_deletions
+--   Row-level security
+--   Functions of requests: one round trip for each step
+--     enter_tenant, find_session, begin_spawn, pass_gate, queue_run, activate_session,
+--     take_claimable_runs, list_inbox, begin_finalizing, decide_run
+--   Functions of the worker: passes over all tenants
+--     take_overdue, take_lost_runs, prune_events, prune_messages, forget_deleted_sessions,
+--     delete_runs
 
 -- ------------------------------------------------------------------------------------------
 -- Tables
@@ -136,6 +147,7 @@ create table runs (
     delay_reason         text        not null default '',   -- Of the last of them.
     delay_message        text        not null default '',
     not_before_time      timestamptz,                       -- The end of the last delay.
+    capped_revisions     jsonb       not null default '[]', -- Of the decided draft: plugins with their caps.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (state in ('QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'))
@@ -301,7 +313,7 @@ create policy every_tenant on tenant_deletions for select
     using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- ------------------------------------------------------------------------------------------
--- Functions: one round trip for what requests wait for
+-- Functions of requests: one round trip for each step
 -- ------------------------------------------------------------------------------------------
 
 -- Enters the tenant: no deletion of the tenant begins until the transaction ends. Waits for a
@@ -603,13 +615,14 @@ end
 $$;
 
 -- Decides that the draft, with this text, is the answer of a run that is held at this epoch. From
--- then on no message is put before it. If a message waits, or the draft is superseded, the run is
--- RUNNING again instead. Changes nothing if a draft was decided before. Returns the run as it is
--- then (all null if there is none) and the number of unread messages. Locks the run before it
--- counts the messages. Index: runs_pkey, inbox_messages_unread_idx.
+-- then on no message is put before it, and p_capped_revisions are kept with it. If a message waits,
+-- or the draft is superseded, the run is RUNNING again instead. Changes nothing if a draft was
+-- decided before. Returns the run as it is then (all null if there is none) and the number of
+-- unread messages. Locks the run before it counts the messages. Index: runs_pkey,
+-- inbox_messages_unread_idx.
 create function decide_run(
     p_tenant_id text, p_run_id text, p_epoch bigint, p_entry_id text, p_text_key text,
-    out run runs, out waiting bigint
+    p_capped_revisions jsonb, out run runs, out waiting bigint
 ) language plpgsql as $$
 declare
     is_decided boolean;
@@ -626,6 +639,7 @@ begin
             state = case when is_decided then 'FINALIZING' else 'RUNNING' end,
             draft_entry_id = case when is_decided then p_entry_id else '' end,
             decided_text_key = case when is_decided then p_text_key else r.decided_text_key end,
+            capped_revisions = case when is_decided then p_capped_revisions else r.capped_revisions end,
             decided_entry_id = case when is_decided then p_entry_id else r.decided_entry_id end
         where r.tenant_id = p_tenant_id and r.run_id = p_run_id
         returning * into run;
@@ -634,7 +648,7 @@ end
 $$;
 
 -- ------------------------------------------------------------------------------------------
--- Functions: the worker's passes over all tenants
+-- Functions of the worker: passes over all tenants
 -- ------------------------------------------------------------------------------------------
 
 -- Takes at most p_limit due entries of the kind, which is not RUN, in the scope of every tenant. Of

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-import structlog
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh.hook.v1.revision_pb2 import RevisionCap
 from spawnmesh.transcript.v1.entry_pb2 import (
     LABEL_KIND_FINAL,
     LABEL_KIND_SUPERSEDED,
@@ -14,13 +14,14 @@ from spawnmesh.transcript.v1.entry_pb2 import (
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
 from spawnmesh_session.domain.drafts import (
     MAX_REVISION_COUNT,
+    Acceptance,
     Draft,
     MessagesPending,
     Revision,
@@ -30,7 +31,14 @@ from spawnmesh_session.domain.drafts import (
     require_open,
     superseded,
 )
-from spawnmesh_session.domain.runs import Run, RunOutcome, RunState, require_lease
+from spawnmesh_session.domain.runs import (
+    Run,
+    RunOutcome,
+    RunState,
+    UngrantedRevision,
+    describe_capped,
+    require_lease,
+)
 from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.masking import mask_secrets
@@ -72,17 +80,19 @@ class FinalizeSaga:
         require_decided_text(run, draft)
         if run.state == RunState.SUCCEEDED:
             return run
+        acceptance = Acceptance()  # Of a draft that is decided: it is kept with the decision.
         if not run.decided_entry_id:
             try:
                 async with traced("finalize gate"):
-                    revision = await self._dispatch_gate(finalizing, draft)
+                    answer = await self._dispatch_gate(finalizing, draft)
             except MeshError:
                 await self._resume(tenant_id, draft)
                 raise
-            if revision is not None:
-                return await self._revise(tenant_id, run.session_id, draft, revision)
+            if isinstance(answer, Revision):
+                return await self._revise(tenant_id, run.session_id, draft, answer)
+            acceptance = answer
         async with traced("finalize commit"):
-            return await self._make_final(tenant_id, run.session_id, draft)
+            return await self._make_final(tenant_id, run.session_id, draft, acceptance)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> FinalizingRun | MessagesPending | _AbandonedDraft:
         finalizing = await drafts.begin_finalizing(
@@ -111,8 +121,8 @@ class FinalizeSaga:
         async with self.database.pipelined(tenant_id) as connection:
             await drafts.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, entry_id)
 
-    async def _dispatch_gate(self, finalizing: FinalizingRun, draft: Draft) -> Revision | None:
-        """Dispatch before_agent_finalize. Return the revision that a plugin demands, if any."""
+    async def _dispatch_gate(self, finalizing: FinalizingRun, draft: Draft) -> Revision | Acceptance:
+        """Dispatch before_agent_finalize. A repeat of the same draft gets the same answer."""
         event = BeforeAgentFinalizeEvent(
             session_id=finalizing.run.session_id,
             run_id=draft.run_id,
@@ -122,16 +132,17 @@ class FinalizeSaga:
             draft_text=draft.text,
             draft_bytes=len(draft.text.encode()),
             has_final_effects=draft.has_final_effects,
+            is_last_turn=draft.is_last_turn,
         )
         answer = await self.hooks.before_finalize(event, draft.dispatch_key)
-        if not answer.decision.HasField("revise"):
-            return None
-        # In the last turn no runner can revise the draft, so it is delivered.
-        if draft.is_last_turn:
-            log = structlog.get_logger()
-            log.warning("revision_capped", run=draft.run_id, plugins=list(answer.decided_by))
-            return None
-        return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
+        if answer.decision.HasField("revise"):
+            return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
+        return Acceptance(
+            tuple(
+                UngrantedRevision(capped.plugin, RevisionCap.Name(capped.cap).removeprefix("REVISION_CAP_"))
+                for capped in answer.capped_revisions
+            )
+        )
 
     async def _resume(self, tenant_id: str, draft: Draft) -> None:
         """FINALIZING -> RUNNING, unless another runner holds the run."""
@@ -175,8 +186,10 @@ class FinalizeSaga:
                 )
         return revision
 
-    async def _make_final(self, tenant_id: str, session_id: str, draft: Draft) -> Run | MessagesPending:
-        decided = await self._decide(tenant_id, draft)
+    async def _make_final(
+        self, tenant_id: str, session_id: str, draft: Draft, acceptance: Acceptance
+    ) -> Run | MessagesPending:
+        decided = await self._decide(tenant_id, draft, acceptance)
         if isinstance(decided, MessagesPending) or decided.state == RunState.SUCCEEDED:
             return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
@@ -188,14 +201,20 @@ class FinalizeSaga:
             raise
         return await self._commit(tenant_id, draft)
 
-    async def _decide(self, tenant_id: str, draft: Draft) -> Run | MessagesPending:
+    async def _decide(self, tenant_id: str, draft: Draft, acceptance: Acceptance) -> Run | MessagesPending:
         """Decide that the draft is the answer, unless a message arrived while the hooks judged it.
 
         The sender of such a message was told that this run will read it. Raise RUN_STATE for a
         superseded draft, since no later run would read such an answer.
         """
         decided = await drafts.decide_run(
-            self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id, draft.text_key
+            self.database,
+            tenant_id,
+            draft.run_id,
+            draft.epoch,
+            draft.entry_id,
+            draft.text_key,
+            acceptance.capped_revisions,
         )
         run = decided.run
         require_decided_text(run, draft)
@@ -238,11 +257,25 @@ class FinalizeSaga:
             if is_answer(locked.run, draft):
                 return locked.run
             require_open(locked.run, draft)
+            await self._append_capped(connection, tenant_id, locked.run)
             ended = await self.terminator.terminate(connection, tenant_id, locked, outcome, epoch=draft.epoch)
         run = await ended.fetch() if ended is not None else locked.run
         if run is None:
             raise RuntimeError("a run that was locked and open was not ended")
         return run
+
+    async def _append_capped(self, connection: Connection, tenant_id: str, run: Run) -> None:
+        """Append an event if plugins wanted a revision of the draft that becomes the answer."""
+        if run.capped_revisions:
+            await events.append_event(
+                connection,
+                tenant_id,
+                run.session_id,
+                EventKind.REVISION_CAPPED,
+                run_id=run.run_id,
+                run_state=RunState.FINALIZING,
+                detail=describe_capped(run.capped_revisions),
+            )
 
 
 def _is_absent_entry(error: MeshError) -> bool:

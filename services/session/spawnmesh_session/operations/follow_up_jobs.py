@@ -7,8 +7,12 @@ from spawnmesh_postgres.jobs import DueJob
 NAMESPACE = "session"
 RELEASE_ATTACHMENTS = "release_attachments"
 FINISH_ENDED_RUN = "finish_ended_run"
+PUBLISH_SPAWN_FAILURE = "publish_spawn_failure"
 PUBLISH_SESSION_START = "publish_session_start"
 PUBLISH_SESSION_END = "publish_session_end"
+
+SPAWN_FAILED = "spawn_failed"
+"""The outcome of a failed spawn in its event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,19 @@ def finish_ended_run(
         traceparent=traceparent,
         withdrawn_entry_id=withdrawal.entry_id if withdrawal else "",
         withdrawal_epoch=withdrawal.epoch if withdrawal else 0,
+    )
+
+
+def publish_spawn_failure(
+    tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str
+) -> DueJob:
+    """Publish the end of a failed spawn if the hook service knows that the plugins allowed it."""
+    return _due(
+        PUBLISH_SPAWN_FAILURE,
+        tenant_id=tenant_id,
+        session_id=session_id,
+        parent_session_id=parent_session_id,
+        traceparent=traceparent,
     )
 
 

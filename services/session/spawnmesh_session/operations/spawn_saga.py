@@ -34,9 +34,11 @@ from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.runs import QUEUE_MARGIN, require_lease, require_run
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import (
+    GatePassed,
     SpawnFailure,
     SpawnSpec,
     check_spawn,
+    gate_passed_before,
     is_uncertain,
     mount_note,
     overtaken,
@@ -106,7 +108,10 @@ class SpawnSaga:
         # The spawn may have begun; a repeat must not wait for this call.
         except asyncio.CancelledError:
             failure = SpawnFailure.cut_off("begin")
-            await asyncio.shield(self.undo.undo(tenant_id, spec.session_id, failure, settled=True))
+            undoing = self.undo.undo(
+                tenant_id, spec.session_id, failure, settled=True, passed_gate=GatePassed.NO
+            )
+            await asyncio.shield(undoing)
             raise
         if depth is None:
             return None
@@ -175,7 +180,11 @@ class SpawnSaga:
                 failure = SpawnFailure.of(step, spawn_error(step, refusal))
                 settled = step == "gate" or not is_uncertain(refusal)
             undoing = self.undo.undo(
-                tenant_id, spec.session_id, failure, settled=settled, passed_gate=step != "gate"
+                tenant_id,
+                spec.session_id,
+                failure,
+                settled=settled,
+                passed_gate=gate_passed_before(step, refusal),
             )
             kept = await asyncio.shield(undoing)
             if not isinstance(error, Exception):

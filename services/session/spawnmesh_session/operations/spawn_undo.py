@@ -12,7 +12,7 @@ from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
-from spawnmesh_session.domain.spawns import SpawnFailure
+from spawnmesh_session.domain.spawns import GatePassed, SpawnFailure
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import events, sessions, spawns, work_queue
 
@@ -33,7 +33,7 @@ class SpawnUndo:
         failure: SpawnFailure,
         *,
         settled: bool,
-        passed_gate: bool = False,
+        passed_gate: GatePassed = GatePassed.UNKNOWN,
     ) -> Session | None:
         """PROVISIONING -> SPAWN_FAILED, then clean up.
 
@@ -60,9 +60,11 @@ class SpawnUndo:
         session_id: str,
         failure: SpawnFailure,
         *,
-        passed_gate: bool = False,
+        passed_gate: GatePassed = GatePassed.UNKNOWN,
     ) -> None:
         """PROVISIONING -> SPAWN_FAILED, and publish the failure if the spawn had passed the gate.
+
+        If neither the row nor the caller knows that, a job asks the hook service.
 
         A session that failed while its saga was in progress returns to the queue, since the saga
         may have created more since then. The deletion cleans up after a deleted session.
@@ -75,24 +77,33 @@ class SpawnUndo:
         await work_queue.insert_entry(
             connection, tenant_id, work_queue.SPAWN, session_id, due_in=work_queue.RETRY_IN
         )
-        is_published = session.gate_passed
-        if session.state == SessionState.PROVISIONING:
-            is_published = False
+        is_first = session.state == SessionState.PROVISIONING
+        if is_first:
             await spawns.fail_spawn(connection, tenant_id, session_id, failure)
             await events.append_event(
                 connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
             )
-        if (session.gate_passed or passed_gate) and not is_published:
+        has_passed = session.gate_passed or passed_gate is GatePassed.YES
+        # The end of a session with `gate_passed` was published when it failed first.
+        if has_passed and (is_first or not session.gate_passed):
             ended = follow_up_jobs.finish_ended_run(
                 tenant_id,
                 session_id,
                 run_id="",
                 epoch=0,
                 parent_session_id=session.parent_session_id,
-                outcome="spawn_failed",
+                outcome=follow_up_jobs.SPAWN_FAILED,
                 traceparent=session.traceparent,
             )
             await enqueue(self.job_app, connection, ended)
+        elif is_first and passed_gate is GatePassed.UNKNOWN:
+            unknown = follow_up_jobs.publish_spawn_failure(
+                tenant_id,
+                session_id,
+                parent_session_id=session.parent_session_id,
+                traceparent=session.traceparent,
+            )
+            await enqueue(self.job_app, connection, unknown)
 
     async def clean_up(
         self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool

@@ -10,18 +10,20 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
+from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.telemetry import trace_id_of
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import Run, RunDelay
+from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 
 _DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
+_CAP = "REVISION_CAP_"
 
 
 # Requests
@@ -122,7 +124,15 @@ def render_run(run: Run) -> pb.Run:
         end_time=render_time(run.end_time),
         revision_count=run.revision_count,
         delay=_render_delay(run.delay) if run.delay.count else None,
+        capped_revisions=_render_capped(run) if run.state is RunState.SUCCEEDED else (),
     )
+
+
+def _render_capped(run: Run) -> list[CappedRevision]:
+    return [
+        CappedRevision(plugin=capped.plugin, cap=RevisionCap.Value(f"{_CAP}{capped.cap}"))
+        for capped in run.capped_revisions
+    ]
 
 
 def _render_delay(delay: RunDelay) -> pb.RunDelay:

@@ -1,11 +1,13 @@
 """Drafts of runs: FINALIZING, the decision, and the way back to RUNNING."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
+from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain.runs import Run, require_run
+from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run
 from spawnmesh_session.store.rows import run_of
 
 _SQL = load_statements(__name__)
@@ -46,15 +48,29 @@ class DecidedRun:
 
 
 async def decide_run(
-    database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str, text_key: str
+    database: Database,
+    tenant_id: str,
+    run_id: str,
+    epoch: int,
+    entry_id: str,
+    text_key: str,
+    capped_revisions: Sequence[UngrantedRevision] = (),
 ) -> DecidedRun:
     """Decide that the draft with this text is the answer, in a transaction of its own.
+
+    Keep the revisions that were requested and not granted with the decision.
 
     The run is FINALIZING with the decided draft. With unread messages, or for a superseded draft,
     it is RUNNING again. It stays as it is if it is not held at this epoch, or a draft was decided
     before. Raise RUN_LEASE_LOST if the run was deleted.
     """
-    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id, "text_key": text_key}
+    values = {
+        "run_id": run_id,
+        "epoch": epoch,
+        "entry_id": entry_id,
+        "text_key": text_key,
+        "capped_revisions": Jsonb([asdict(capped) for capped in capped_revisions]),
+    }
     [row] = await database.call(tenant_id, _SQL["decide_run"], values)
     return DecidedRun(require_run(run_id, run_of(row) if row["run_id"] else None), row["waiting"])
 

@@ -14,7 +14,8 @@ left join lateral (
 -- A transaction of its own. Locks the run. See the function for its indexes.
 select (d.run).*, d.waiting
 from decide_run(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s, %(text_key)s
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s, %(text_key)s,
+    %(capped_revisions)s
 ) d;
 
 -- name: resume_run
@@ -31,6 +32,7 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
 
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
-update runs set state = 'RUNNING', draft_entry_id = '', decided_entry_id = '', decided_text_key = ''
+update runs set state = 'RUNNING', draft_entry_id = '', decided_entry_id = '', decided_text_key = '',
+                capped_revisions = '[]'
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and decided_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')

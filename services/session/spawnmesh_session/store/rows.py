@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from psycopg import AsyncCursor
 
 from spawnmesh_session.domain.agents import AgentProfile
-from spawnmesh_session.domain.runs import Run, RunDelay, RunState
+from spawnmesh_session.domain.runs import Run, RunDelay, RunState, UngrantedRevision
 from spawnmesh_session.domain.sessions import Session, SessionMode, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 
@@ -67,6 +67,7 @@ def run_of(row: Row) -> Run:
             message=row["delay_message"],
             not_before_time=time_of(row["not_before_time"]),
         ),
+        capped_revisions=tuple(UngrantedRevision(**capped) for capped in row["capped_revisions"]),
     )
 
 

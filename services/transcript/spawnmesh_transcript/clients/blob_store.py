@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
+from spawnmesh_core.errors import unavailable
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only
 
 _PUT_SECONDS = 20.0
 _GET_SECONDS = 20.0
+_SILENT_SECONDS = 4.0
+"""A frozen store keeps its connections and never answers.
+
+This is shorter than the deadlines of most callers, so that they learn the cause.
+"""
 _FETCHES = 8  # Of the whole process.
 
 
@@ -63,11 +69,25 @@ class BlobStore:
             raise stored_hash_differs("a payload in the blob store is not the one that was put")
         return bytes(data)
 
-    def read(self, blob_id: str, *, offset: int, length: int) -> AsyncGenerator[pb.GetBlobResponse, None]:
-        """Stream the bytes of a payload from `offset` on, to its end if `length` is 0."""
+    async def read(
+        self, blob_id: str, *, offset: int, length: int
+    ) -> AsyncGenerator[pb.GetBlobResponse, None]:
+        """Stream the bytes of a payload from `offset` on, to its end if `length` is 0.
+
+        Raises NOT_FOUND, and DEPENDENCY_UNAVAILABLE also if the next bytes do not arrive in time.
+        """
         peer, blobs = self._connected()
         request = pb.GetBlobRequest(blob_id=blob_id, offset=offset, length=length)
-        return peer.stream(blobs.GetBlob, request, timeout_seconds=_GET_SECONDS)
+        async with aclosing(peer.stream(blobs.GetBlob, request, timeout_seconds=_GET_SECONDS)) as responses:
+            while True:
+                try:
+                    async with asyncio.timeout(_SILENT_SECONDS):
+                        response = await anext(responses)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    raise unavailable(peer.name) from None
+                yield response
 
     def _connected(self) -> "tuple[Peer, BlobServiceAsyncStub]":
         if self._peer is None:

@@ -9,7 +9,7 @@ from spawnmesh_core.json_text import List, Node, Object, String
 
 CALL_TYPES = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
 CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
-"""Where a call's block may have its id; the first one that is not empty counts."""
+"""Fields of a call's block that may have its id; the first one that is not empty counts."""
 
 MIRROR_TYPE = "spawnmesh.mirror"
 """The custom type of mirrors in session files; their data has the message."""
@@ -32,7 +32,7 @@ OWNED_TYPES = frozenset(
 
 _TEXTS_OF_BLOCKS = {"text": ("text",), "thinking": ("thinking", "thinkingSignature", "signature")}
 _BASH_ROLES = ("bashExecution", "bash_execution")
-_CONTENT_ROLES = ("user", "assistant", "toolResult", "tool_result", "custom")
+_CONTENT_ROLES = ("user", "assistant", "toolResult", "tool_result", "custom", "hookMessage")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Check that the run itself wrote what a transcript got while its prompt window was open."""
 
-import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from spawnmesh_transcript.domain.chain import chain_hash
 from spawnmesh_transcript.domain.entries import EntryKind, Head, WriterClaim
 from spawnmesh_transcript.domain.turns import Role
 
@@ -45,11 +46,15 @@ class WindowEntry(NamedTuple):
     """
 
     seq: int
+    entry_id: str
+    parent_entry_id: str
     kind: EntryKind
     role: Role | None
     writer_run_id: str
     writer_epoch: int
+    writer_service: str
     writer_client: str
+    create_time: datetime
     chain_hash: bytes
     body: bytes
     dropped_bytes: int
@@ -65,15 +70,21 @@ class Offence:
     cause: TakeoverCause
 
 
-def fence_offence(fence: Fence, head: Head, at_fence: WindowEntry | None) -> Offence | None:
-    """Check the transcript up to the fence; `at_fence` is the entry that stands there now."""
+def fence_offence(
+    fence: Fence, head: Head, before_hash: bytes, at_fence: WindowEntry | None
+) -> Offence | None:
+    """Check the transcript up to the fence.
+
+    `at_fence` is the entry that stands there now, with its complete body, and `before_hash` the
+    chain hash of the entry before it.
+    """
     if head.incarnation != fence.incarnation:
         return Offence(1, EntryKind.HEADER, TakeoverCause.INCARNATION)
     if head.seq < fence.seq:
         return Offence(head.seq + 1, None, TakeoverCause.SHRUNK)
     if at_fence is None or at_fence.seq != fence.seq:
         return Offence(fence.seq, None, TakeoverCause.SHRUNK)
-    if at_fence.chain_hash != fence.chain_hash:
+    if not at_fence.chain_hash == fence.chain_hash == chain_hash(before_hash, at_fence):
         return Offence(fence.seq, at_fence.kind, TakeoverCause.REWRITTEN)
     return None
 
@@ -96,7 +107,7 @@ def head_offence(reached: Fence, head: Head) -> Offence | None:
 
 
 def _cause(before: Fence, entry: WindowEntry, claim: WriterClaim) -> TakeoverCause | None:
-    if hashlib.sha256(before.chain_hash + entry.body).digest() != entry.chain_hash:
+    if chain_hash(before.chain_hash, entry) != entry.chain_hash:
         return TakeoverCause.REWRITTEN
     if not entry.is_canonical:
         return TakeoverCause.NOT_CANONICAL

@@ -1,5 +1,7 @@
 """Remove the content of attachments from calls of the spawn tool, before anything is stored."""
 
+from collections.abc import Callable
+
 from spawnmesh_core.json_text import (
     MAX_DEPTH,
     MAX_NODES,
@@ -29,7 +31,7 @@ from spawnmesh_core.spawn_redaction import (
     redact_inside,
 )
 
-from spawnmesh_transcript.domain.line_parts import parts_of
+from spawnmesh_transcript.domain.line_parts import LineParts, parts_of
 from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_json, require_storable_depth
 
 
@@ -55,8 +57,10 @@ def redact_block(tool_name: str, block_json: str) -> str:
     return apply_edits(block_json, edits)
 
 
-def redact_line(text: str, max_values: int = MAX_NODES) -> str:
-    """Return a line of a session file as it may be stored.
+def redact_line(
+    text: str, max_values: int = MAX_NODES, parts: Callable[[Object], LineParts] = parts_of
+) -> str:
+    """Return a line of a session file as it may be stored. `parts` finds its known parts.
 
     Its calls are redacted like those of an append, and its texts are left alone. The rest of the
     line is redacted like a document, and so is a line of unknown shape. A well-formed marker
@@ -68,8 +72,8 @@ def redact_line(text: str, max_values: int = MAX_NODES) -> str:
     root = parse_json(text, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    parts = parts_of(root)
-    edits.texts, edits.calls = parts.texts, parts.calls
+    found = parts(root)
+    edits.texts, edits.calls = found.texts, found.calls
     _search_blocks(text, root, 0, edits)
     return apply_edits(text, edits)
 

@@ -152,6 +152,17 @@ def search_refused(why: str, message: str, **facts: int) -> MeshError:
     return MeshError(Reason.SEARCH_REFUSED, message, facts={"why": why, **facts})
 
 
+def still_indexing(indexed_seq: int, head_seq: int) -> MeshError:
+    """Return the error of a search that came before the words of its transcript are indexed."""
+    return MeshError(
+        Reason.DEPENDENCY_UNAVAILABLE,
+        f"the words of entries 1 to {indexed_seq} of {head_seq} are indexed, and the others are being "
+        "indexed for this search: call again in a moment",
+        retry_after_seconds=0.5,
+        facts={"dependency": "search index", "indexed_seq": indexed_seq, "head_seq": head_seq},
+    )
+
+
 def stored_hash_differs(what: str) -> MeshError:
     """Return the error of stored bytes that have changed."""
     return MeshError(Reason.STORED_HASH_DIFFERS, what)

@@ -43,8 +43,8 @@ class Worker:
 
     async def work(self) -> None:
         """Work until stopped. Retries while the database or another service is unavailable."""
-        beat = asyncio.create_task(send_heartbeats(self._database, "transcript-worker"), name="beat")
-        try:
+        async with asyncio.TaskGroup() as tasks:
+            beat = tasks.create_task(send_heartbeats(self._database, "transcript-worker"), name="beat")
             while not self._stop.is_set():
                 await self.work_once()
                 try:
@@ -52,9 +52,7 @@ class Worker:
                         await self._stop.wait()
                 except TimeoutError:
                     continue
-        finally:
             beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
 
     async def work_once(self) -> None:
         """Run the jobs of the tenants that are due.

@@ -2,9 +2,40 @@
 --
 -- Each key begins with tenant_id. Row-level security shows a transaction only the rows of the
 -- tenant in `spawnmesh.tenant`, which the transaction sets first.
+--
+-- Contents
+--   Tables of tenants
+--     tenants
+--   Tables of transcripts
+--     transcripts, entries, appends, imports
+--   Tables of the stub tier
+--     payloads, stubs
+--   Tables of compaction
+--     summaries
+--   Tables of search
+--     search_progress, search_pieces
+--   Tables of activities
+--     activity_heads, activities
+--   Row-level security
+--   Functions of tenants
+--     tenant_is_purging, enter_tenant
+--   Functions of appends
+--     entry_input, append_input, find_target, find_appended, write_entries, append_entries,
+--     append_plain
+--   Functions of creation, writer claims and prompt windows
+--     begin_transcript, acquire_writer, release_writer, scan_window
+--   Functions of token counts
+--     recount_entries
+--   Functions of deletion in pages
+--     delete_rows_at
+--   Functions of activities
+--     lock_activities, record_activities, delete_activities
+--   Functions of the stub tier
+--     find_payloads, lock_payloads, lock_for_payload_move, record_payloads, drop_inline_payloads,
+--     restore_inline_payloads
 
 -- -------------------------------------------------------------------------------------------------
--- Tenants
+-- Tables of tenants
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each prepared tenant: its settings, and whether it is being purged.
@@ -23,11 +54,17 @@ create table tenants (
     -- Otherwise 0.
     purged_version           bigint      not null default 0,
     work_time                timestamptz, -- When a worker last claimed the tenant.
+    -- Where a worker continues to verify: in this transcript behind verified_seq, or behind this
+    -- transcript if verified_seq is 0.
+    verified_session_id      text        not null default '',
+    verified_incarnation     text        not null default '',
+    verified_seq             bigint      not null default 0,
+    verified_chain_hash      bytea       not null default ''::bytea,
     primary key (tenant_id)
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Transcripts
+-- Tables of transcripts
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each transcript: its head, its writer and its totals. The lock of this row orders all
@@ -47,7 +84,7 @@ create table transcripts (
     incarnation            text        not null, -- New with each creation of the same session.
     forked_from_session_id text        not null, -- Empty if the transcript is no fork.
     parent_session_id      text        not null default '', -- A deleted row keeps it for its children.
-    -- The head: the newest entry, and the hash over the bodies of all entries.
+    -- The head: the newest entry, and its chain hash.
     seq                    bigint      not null default 0,
     chain_hash             bytea       not null default ''::bytea,
     newest_entry_id        text        not null default '',
@@ -97,7 +134,10 @@ create table entries (
     writer_service   text        not null,
     writer_client    text        not null,
     create_time      timestamptz not null,
-    chain_hash       bytea       not null, -- sha256(previous chain_hash || body as it was appended).
+    -- sha256 over the previous chain_hash, the ids, the writer, the time, and the body as it was
+    -- appended: see domain/chain.py. kind, role, calls, answers, is_synthetic, label and target_seq
+    -- follow from the body.
+    chain_hash       bytea       not null,
     body             bytea       not null,
     -- The bytes that the stored body lacks, because payloads of it are in the blob store only; 0
     -- for a complete body. chain_hash and token_count always belong to the complete body.
@@ -143,6 +183,10 @@ create table imports (
     is_branched      boolean     not null default false, -- The file has other branches.
     -- Hash chain over the first byte_count bytes of the file. It refuses another file on resume.
     line_chain       bytea       not null default decode(repeat('00', 32), 'hex'),
+    dialect          text        not null default '', -- Of the file; empty before its first line.
+    memory           jsonb       not null default '{}', -- See domain/dialects/reading.py: FileMemory.
+    -- The newest compactions of the agent, oldest first.
+    compaction_ids   text[]      not null default '{}',
     update_time      timestamptz not null default now(),
     primary key (tenant_id, session_id),
     check (state in ('IMPORTING', 'COMPLETE', 'ABORTED'))
@@ -152,7 +196,7 @@ create table imports (
 create index imports_stale_idx on imports (tenant_id, update_time) where state <> 'COMPLETE';
 
 -- -------------------------------------------------------------------------------------------------
--- Stub tier
+-- Tables of the stub tier
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each text or image that is a file in the blob store. The row is written before the
@@ -200,7 +244,7 @@ create table stubs (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Compaction
+-- Tables of compaction
 -- -------------------------------------------------------------------------------------------------
 
 -- One row for each compaction; seq is the seq of its entry. The row with the highest seq is in
@@ -226,14 +270,15 @@ create table summaries (
     is_published        boolean not null default false, -- Observers have been notified.
     primary key (tenant_id, session_id, seq),
     check (first_source_seq <= last_source_seq and last_source_seq < seq),
-    check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT'))
+    -- IMPORTED: the agent whose session file was imported made it.
+    check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT', 'IMPORTED'))
 );
 
 -- Serves `list_unpublished_summaries`.
 create index summaries_unpublished_idx on summaries (tenant_id) where not is_published;
 
 -- -------------------------------------------------------------------------------------------------
--- Search
+-- Tables of search
 -- -------------------------------------------------------------------------------------------------
 
 -- How far each transcript is indexed. The first search of a transcript creates its index, and each
@@ -256,7 +301,7 @@ create table search_pieces (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Activities
+-- Tables of activities
 -- -------------------------------------------------------------------------------------------------
 
 -- The newest position of each tenant's activities. It never decreases, also when activities expire.
@@ -353,7 +398,7 @@ create policy every_tenant on tenants for select using (current_setting('spawnme
 -- tenant, it estimates one row and may otherwise choose any index that begins with tenant_id.
 
 -- -------------------------------------------------------------------------------------------------
--- Tenants
+-- Functions of tenants
 -- -------------------------------------------------------------------------------------------------
 
 -- Returns true while the tenant is being purged. Index: tenants primary key.
@@ -371,7 +416,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Entries
+-- Functions of appends
 -- -------------------------------------------------------------------------------------------------
 
 -- One entry to write. Empty values may be missing in the JSON: an entry without parent_entry_id has
@@ -468,6 +513,7 @@ declare
     target_seq bigint;
     first_byte integer := p_first_byte;
     moment timestamptz := clock_timestamp();
+    parent_id text;
     body bytea;
 begin
     for number in 0 .. jsonb_array_length(p_entries) - 1 loop
@@ -496,15 +542,20 @@ begin
         body := substring(p_bodies from first_byte for item.body_size);
         first_byte := first_byte + item.body_size;
         head.seq := head.seq + 1;
-        head.chain_hash := sha256(head.chain_hash || body);
+        parent_id := coalesce(item.parent_entry_id, head.newest_entry_id);
+        head.chain_hash := sha256(
+            head.chain_hash || convert_to(concat_ws(
+                E'\n', item.entry_id, parent_id, p_run_id, p_epoch, p_service,
+                (extract(epoch from moment) * 1000000)::bigint, octet_length(p_client), p_client, ''
+            ), 'UTF8') || body
+        );
         insert into entries (
             tenant_id, session_id, seq, entry_id, parent_entry_id, kind, role, token_count, calls, answers,
             is_synthetic, label, target_seq, writer_run_id, writer_epoch, writer_service, writer_client,
             create_time, chain_hash, body, token_vocabulary
         ) values (
-            head.tenant_id, head.session_id, head.seq, item.entry_id,
-            coalesce(item.parent_entry_id, head.newest_entry_id), item.kind, coalesce(item.role, ''),
-            item.token_count, coalesce(item.calls, '{}'), coalesce(item.answers, ''),
+            head.tenant_id, head.session_id, head.seq, item.entry_id, parent_id, item.kind,
+            coalesce(item.role, ''), item.token_count, coalesce(item.calls, '{}'), coalesce(item.answers, ''),
             coalesce(item.is_synthetic, false), coalesce(item.label, ''), target_seq, p_run_id, p_epoch,
             p_service, p_client, moment, head.chain_hash, body, item.token_vocabulary
         );
@@ -695,9 +746,10 @@ begin
                 or call.role in ('USER', 'ASSISTANT', 'TOOL_RESULT', 'BASH_EXECUTION', 'CUSTOM')
             )
             and call.first_byte + call.body_size <= octet_length(p_bodies) + 1
-    ), head as (
-        select g.*, t.seq + 1 as seq, sha256(t.chain_hash || g.body) as chain_hash, t.newest_entry_id,
-            t.writer_run_id, t.writer_epoch
+    ), locked as (
+        select g.*, t.seq + 1 as seq, t.chain_hash as previous_hash,
+            coalesce(g.parent_entry_id, t.newest_entry_id) as parent_id, t.writer_run_id, t.writer_epoch,
+            clock_timestamp() as moment
         from given g
         cross join lateral (
             select *
@@ -707,6 +759,14 @@ begin
             limit 1
             for update skip locked
         ) as t
+    ), head as (
+        select l.*, sha256(
+            l.previous_hash || convert_to(concat_ws(
+                E'\n', l.entry_id, l.parent_id, l.run_id, l.epoch, l.service,
+                (extract(epoch from l.moment) * 1000000)::bigint, octet_length(l.client), l.client, ''
+            ), 'UTF8') || l.body
+        ) as chain_hash
+        from locked l
     ), kept as (
         insert into appends (
             tenant_id, session_id, idempotency_key, content_hash, first_seq, last_seq, writer_run_id,
@@ -723,10 +783,10 @@ begin
             is_synthetic, label, target_seq, writer_run_id, writer_epoch, writer_service, writer_client,
             create_time, chain_hash, body, token_vocabulary
         )
-        select p_tenant_id, h.session_id, h.seq, h.entry_id, coalesce(h.parent_entry_id, h.newest_entry_id),
+        select p_tenant_id, h.session_id, h.seq, h.entry_id, h.parent_id,
             h.kind, coalesce(h.role, ''), h.token_count, coalesce(h.calls, '{}'), coalesce(h.answers, ''),
             coalesce(h.is_synthetic, false), '', null, h.run_id, h.epoch, h.service, h.client,
-            clock_timestamp(), h.chain_hash, h.body, h.token_vocabulary
+            h.moment, h.chain_hash, h.body, h.token_vocabulary
         from head h
         join kept k on k.session_id = h.session_id
         returning session_id, seq, entry_id, chain_hash, token_count, octet_length(body) as body_size,
@@ -756,7 +816,7 @@ $$;
 -- counts, deletion and activities. What is said above the functions for appends holds here as well.
 
 -- -------------------------------------------------------------------------------------------------
--- Creation, writer claim, prompt window
+-- Functions of creation, writer claims and prompt windows
 -- -------------------------------------------------------------------------------------------------
 
 -- Inserts a transcript that is no fork, with its first entries, and returns its head.
@@ -841,24 +901,35 @@ begin
 end
 $$;
 
--- Returns the head, and beside it the entries from p_from_seq to the head, in no particular
--- order: at most p_row_count, and at most p_max_bytes of complete bodies, but always the first.
+-- Returns the head, the chain hash of the entry before p_from_seq (null if there is none), and
+-- beside them the entries from p_from_seq to the head, in no particular order: at most
+-- p_row_count, and at most p_max_bytes of complete bodies, but always the first.
 -- One row without an entry if there are none; no row if there is no transcript. All rows are of
 -- one snapshot. Takes no lock. Cost: the returned entries. Indexes: the primary keys.
 create function scan_window(
     p_tenant_id text, p_session_id text, p_from_seq bigint, p_row_count integer, p_max_bytes bigint
 ) returns table (
     incarnation text, head_seq bigint, head_chain_hash bytea, head_run_id text, head_epoch bigint,
-    seq bigint, kind text, role text, writer_run_id text, writer_epoch bigint, writer_client text,
-    chain_hash bytea, body bytea, dropped_bytes integer
+    before_chain_hash bytea, seq bigint, entry_id text, parent_entry_id text, kind text, role text,
+    writer_run_id text, writer_epoch bigint, writer_service text, writer_client text,
+    create_time timestamptz, chain_hash bytea, body bytea, dropped_bytes integer
 ) language plpgsql stable set enable_sort = off as $$
 begin
     return query
     select
         t.incarnation, t.seq, t.chain_hash, t.writer_run_id, t.writer_epoch,
-        found.seq, found.kind, found.role, found.writer_run_id, found.writer_epoch, found.writer_client,
-        found.chain_hash, found.body, found.dropped_bytes
+        before.chain_hash, found.seq, found.entry_id, found.parent_entry_id, found.kind, found.role,
+        found.writer_run_id, found.writer_epoch, found.writer_service, found.writer_client,
+        found.create_time, found.chain_hash, found.body, found.dropped_bytes
     from transcripts t
+    left join lateral (
+        select e.chain_hash
+        from entries e
+        where e.tenant_id = p_tenant_id and e.session_id = p_session_id
+            and e.seq between p_from_seq - 1 and p_from_seq - 1
+        order by e.seq
+        limit 1
+    ) as before on true
     left join lateral (
         select * from (
             select page.*,
@@ -880,7 +951,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Token counts
+-- Functions of token counts
 -- -------------------------------------------------------------------------------------------------
 
 -- Stores the token counts of messages, notes, summaries and their stubs by another vocabulary,
@@ -961,7 +1032,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Deletion in pages
+-- Functions of deletion in pages
 -- -------------------------------------------------------------------------------------------------
 
 -- Deletes the rows at these places, and returns a row for each. The caller has found them in the
@@ -974,7 +1045,7 @@ end
 $$;
 
 -- -------------------------------------------------------------------------------------------------
--- Activities
+-- Functions of activities
 -- -------------------------------------------------------------------------------------------------
 
 -- Keeps every other transaction from recording or deleting activities of the tenant until commit.
@@ -1051,6 +1122,10 @@ $$;
 
 -- Functions that move payloads between the entries and the blob store. Each moves entry by entry,
 -- and skips what another transaction moved first.
+
+-- -------------------------------------------------------------------------------------------------
+-- Functions of the stub tier
+-- -------------------------------------------------------------------------------------------------
 
 -- Returns the payloads of an entry. Index: payloads_session_idx.
 create function find_payloads(p_tenant_id text, p_session_id text, p_seq bigint)

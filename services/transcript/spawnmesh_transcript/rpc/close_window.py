@@ -1,8 +1,8 @@
 """CloseWindow.
 
 Verifies that everything since the fence is the run's own work: the incarnation is the same, the
-entry of the fence has the same chain hash, and every later entry continues the chain, is well
-formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+entry of the fence still has the hash of the fence, and every later entry continues the chain, is
+well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
 BASH_EXECUTION.
 """
 
@@ -27,7 +27,7 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import is_canonical
 from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bodies
 from spawnmesh_transcript.rpc.dependencies import Dependencies
-from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_fence
+from spawnmesh_transcript.rpc.messages import parse_claim, parse_fence, parse_key, render_fence
 from spawnmesh_transcript.store import entries as entry_store
 
 _SCAN_ROWS = 256
@@ -43,18 +43,19 @@ async def close_window(
     that was lost without such an entry, NOT_FOUND, and what `rehydrate_bodies` raises.
     """
     key, claim = parse_key(request.session_id, caller), parse_claim(request.claim, caller)
-    fence = _parse_fence(request.fence)
-    head, scanned = await _scan(deps.database, key, from_seq=fence.seq)
-    _refuse(fence_offence(fence, head, scanned[0] if scanned else None), head)
-    entries = await _rehydrate(deps, key, scanned[1:])
+    fence = parse_fence(request.fence)
+    head, before_hash, scanned = await _scan(deps.database, key, from_seq=fence.seq)
+    entries = await _rehydrate(deps, key, scanned)
+    _refuse(fence_offence(fence, head, before_hash, entries[0] if entries else None), head)
+    entries = entries[1:]
     while fence.seq < head.seq:
         for entry in entries:
             _refuse(entry_offence(fence, entry, claim), head)
             fence = Fence(fence.incarnation, entry.seq, entry.chain_hash)
         if fence.seq < head.seq:
-            head, scanned = await _scan(deps.database, key, from_seq=fence.seq + 1)
+            head, before_hash, scanned = await _scan(deps.database, key, from_seq=fence.seq + 1)
             if head.incarnation != fence.incarnation:
-                _refuse(fence_offence(fence, head, None), head)
+                _refuse(fence_offence(fence, head, before_hash, None), head)
             if not scanned:
                 break
             entries = await _rehydrate(deps, key, scanned)
@@ -63,11 +64,7 @@ async def close_window(
     return pb.CloseWindowResponse(fence=render_fence(fence))
 
 
-def _parse_fence(fence: pb.Fence) -> Fence:
-    return Fence(fence.incarnation, fence.seq, bytes.fromhex(fence.chain_hash))
-
-
-async def _scan(database: Database, key: Key, *, from_seq: int) -> tuple[Head, list[WindowEntry]]:
+async def _scan(database: Database, key: Key, *, from_seq: int) -> tuple[Head, bytes, list[WindowEntry]]:
     scanned = await entry_store.scan_window(
         database, key, from_seq=from_seq, row_count=_SCAN_ROWS, max_bytes=_SCAN_BYTES
     )

@@ -17,6 +17,7 @@ from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
 from spawnmesh_transcript.operations.search.find_entries import SearchDependencies
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
 from spawnmesh_transcript.operations.tiering import PayloadTiering
+from spawnmesh_transcript.operations.verification.report import VerificationReporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +43,5 @@ class Dependencies:
     model_router: Peer | None
     hooks: Peer | None
     stub_metrics: StubMetrics
+    verification: VerificationReporter
     compaction_metrics: CompactionMetrics

@@ -1,24 +1,18 @@
 """DescribeFile. Describes a file and, with a range, returns its content."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
-from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import file_service_pb2 as pb
-from spawnmesh_core.errors import MeshError, invalid, not_found
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.file_parts import Bytes, Content, LineCutter, Lines, cut_bytes, window_of
+from spawnmesh_transcript.domain.file_parts import Bytes, Content, Lines
 from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.operations.bodies.stubs import TEXT_TYPE, payload_of
-from spawnmesh_transcript.operations.rehydration import rehydrate_entries
+from spawnmesh_transcript.operations.file_reading import read_part
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import readable_key
-from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.payloads import StoredPayload
@@ -34,13 +28,7 @@ async def describe_file(
     """
     part = _parse_part(request)
     payload, key = await _find(request.file_id, caller, deps)
-    match part:
-        case None:
-            content = None
-        case Bytes():
-            content = await _read_bytes(deps, key, payload, part)
-        case Lines():
-            content = await _read_lines(deps, key, payload, part)
+    content = await read_part(deps.database, deps.blobs, key, payload, part) if part else None
     part_name = (request.WhichOneof("range") or "start") if request.expand else "none"
     deps.stub_metrics.drilled_down(part=part_name, caller=caller.kind)
     activity = activity_pb.DrilledDown(
@@ -73,56 +61,6 @@ async def _find(file_id: str, caller: Caller, deps: Dependencies) -> tuple[Store
         if error.reason is not Reason.NOT_FOUND:
             raise
         raise not_found("file", file_id) from None
-
-
-async def _read_bytes(deps: Dependencies, key: Key, payload: StoredPayload, wanted: Bytes) -> Content:
-    window = window_of(wanted, size=payload.size_bytes)
-    data = bytearray()
-    if window.length:
-        async with aclosing(_read_pieces(deps, key, payload, window)) as pieces:
-            async for piece in pieces:
-                data += piece
-    is_text = payload.mime_type == TEXT_TYPE
-    return cut_bytes(bytes(data), window.offset, wanted, size=payload.size_bytes, is_text=is_text)
-
-
-async def _read_lines(deps: Dependencies, key: Key, payload: StoredPayload, wanted: Lines) -> Content:
-    if payload.mime_type != TEXT_TYPE:
-        raise invalid("lines", "the file is no text: give a range of bytes")
-    if wanted.first_line > max(payload.line_count, 1):
-        raise invalid("lines.first_line", f"the file has {payload.line_count} lines")
-    cutter = LineCutter(wanted)
-    async with aclosing(_read_pieces(deps, key, payload, Bytes(0, payload.size_bytes))) as pieces:
-        async for piece in pieces:
-            if cutter.feed(piece):
-                break
-    return cutter.content(size=payload.size_bytes)
-
-
-async def _read_pieces(
-    deps: Dependencies, key: Key, payload: StoredPayload, span: Bytes
-) -> AsyncGenerator[bytes, None]:
-    """Read the bytes of the span: from the entry if the blob store may not have the payload yet."""
-    if payload.is_stored:
-        try:
-            async with aclosing(
-                deps.blobs.read(payload.blob_id, offset=span.offset, length=span.length)
-            ) as responses:
-                async for response in responses:
-                    yield response.data
-        # Released meanwhile, with the transcript or with its references.
-        except MeshError as error:
-            if error.reason in (Reason.NOT_FOUND, Reason.ATTACHMENT_SET_STATE):
-                raise not_found("file", file_id_of(payload.blob_id)) from None
-            raise
-        return
-    async with deps.database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
-        entries = await entry_store.get_entries(connection, key, [payload.seq])
-    # The payload may have been uploaded and externalized since its row was read.
-    [entry] = await rehydrate_entries(deps.database, deps.blobs, key, [*entries.values()])
-    block = entry_pb.EntryBody.FromString(entry.body).message.content[payload.block_index]
-    yield (payload_of(block) or b"")[span.offset : span.offset + span.length]
 
 
 def _render(payload: StoredPayload, content: Content | None) -> pb.DescribeFileResponse:

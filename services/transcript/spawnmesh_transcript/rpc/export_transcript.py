@@ -1,30 +1,14 @@
 """ExportTranscript. Exports the transcript as a session file, from a position."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
-from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
-from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.entries import EntryFilter, PagePosition, StoredEntry
-from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.operations.entry_pages import read_page, read_stored_page
-from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_SERVICE
-from spawnmesh_transcript.operations.session_files.line_writer import line_bytes, line_of, referred_id
-from spawnmesh_transcript.operations.session_files.source_lines import restore_line
+from spawnmesh_transcript.operations.session_files.file_export import export_pieces
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
-from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import imports as import_store
-from spawnmesh_transcript.store import planner
-
-_PAGE_SIZE = 500
-_PIECE_BYTES = 256 * 1024
-_ALL = EntryFilter()
-_INLINE_BYTES = 32 * 1024  # The lines of a smaller page are written faster than a thread starts.
 
 
 async def export_transcript(
@@ -36,118 +20,11 @@ async def export_transcript(
     incarnation, and what `rehydrate_entries` raises.
     """
     key = parse_key(request.session_id, caller)
-    after_seq, incarnation = request.after_seq, request.incarnation
-    newest_id = await _exported_id_at(deps.database, key, after_seq)
-    head_seq = -1
-    while head_seq < 0 or after_seq < head_seq:
-        page = await read_page(
-            deps.database, deps.blobs, key, PagePosition(after_seq), _ALL, page_size=_PAGE_SIZE
-        )
-        incarnation = incarnation or page.head.incarnation
-        if page.head.incarnation != incarnation:
-            raise not_found("transcript", key.session_id)
-        head_seq = page.head.seq if head_seq < 0 else head_seq
-        entries = [entry for entry in page.entries if entry.seq <= head_seq]
-        bodies = [entry_pb.EntryBody.FromString(entry.body) for entry in entries]
-        ids = await _exported_ids(deps.database, key, entries, bodies)
-        if sum(len(entry.body) for entry in entries) > _INLINE_BYTES:
-            lines, newest_id = await asyncio.to_thread(_write_lines, entries, bodies, ids, newest_id)
-        else:
-            lines, newest_id = _write_lines(entries, bodies, ids, newest_id)
-        pending = bytearray()
-        sent_seq = after_seq
-        for entry, data in zip(entries, lines, strict=True):
-            if pending and len(pending) + len(data) > _PIECE_BYTES:
-                yield _piece(bytes(pending), after_seq, incarnation)
-                sent_seq = after_seq
-                pending.clear()
-            rest = memoryview(data)
-            while len(rest) > _PIECE_BYTES:
-                yield _piece(bytes(rest[:_PIECE_BYTES]), sent_seq, incarnation)
-                rest = rest[_PIECE_BYTES:]
-            pending += rest
-            after_seq = entry.seq
-        if pending:
-            yield _piece(bytes(pending), after_seq, incarnation)
-    yield _piece(b"", after_seq, incarnation)
-
-
-def _piece(data: bytes, read_seq: int, incarnation: str) -> pb.ExportTranscriptResponse:
-    return pb.ExportTranscriptResponse(data=data, read_seq=read_seq, incarnation=incarnation)
-
-
-def _write_lines(
-    entries: Sequence[StoredEntry],
-    bodies: Sequence[entry_pb.EntryBody],
-    ids: Mapping[str, str],
-    newest_id: str,
-) -> tuple[list[bytes], str]:
-    """Return each entry's line with its line feed, and the newest id in the file after them.
-
-    `newest_id` is the id of the entry before the page. An entry that is not in the file has an
-    empty line.
-    """
-    lines: list[bytes] = []
-    for entry, body in zip(entries, bodies, strict=True):
-        if _is_import_mark(entry, body):
-            lines.append(b"")
-            continue
-        line = (
-            restore_line(body)
-            if body.HasField("source")
-            else line_of(entry.entry_id, entry.create_time, body, newest_id, ids)
-        )
-        newest_id = _exported_id(entry, body)
-        lines.append(line_bytes(line) + b"\n")
-    return lines, newest_id
-
-
-async def _exported_ids(
-    database: Database, key: Key, entries: Sequence[StoredEntry], bodies: Sequence[entry_pb.EntryBody]
-) -> dict[str, str]:
-    """Return the ids in the file of the entries that the page refers to, by their ids in the
-    transcript.
-
-    A header has none.
-    """
-    referred = {referred_id(body) for body in bodies if not body.HasField("source")} - {""}
-    ids = {
-        entry.entry_id: _exported_id(entry, body)
-        for entry, body in zip(entries, bodies, strict=True)
-        if entry.entry_id in referred
-    }
-    async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
-        for entry_id in referred - ids.keys():  # One at a time: a body may be large.
-            seqs = await import_store.find_entry_seqs(connection, key, [entry_id])
-            for entry in await entry_store.read_entries(connection, key, seqs.values()):
-                ids[entry_id] = _exported_id(entry, entry_pb.EntryBody.FromString(entry.body))
-    return ids
-
-
-async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
-    """Return the id in the file of its newest entry up to a seq, empty before the first one."""
-    before = seq + 1
-    while before > 1:
-        page = await read_stored_page(
-            database, key, PagePosition(before, is_backwards=True), _ALL, page_size=20
-        )
-        for entry in reversed(page.entries):
-            body = entry_pb.EntryBody.FromString(entry.body)
-            if not _is_import_mark(entry, body):
-                return _exported_id(entry, body)
-        if not page.entries:
-            return ""
-        before = page.entries[0].seq
-    return ""
-
-
-def _exported_id(entry: StoredEntry, body: entry_pb.EntryBody) -> str:
-    if body.HasField("header"):
-        return ""  # The first entry after a header has no parent.
-    return body.source.id if body.HasField("source") else entry.entry_id
-
-
-def _is_import_mark(entry: StoredEntry, body: entry_pb.EntryBody) -> bool:
-    """Return whether an import wrote this label. The file says the same by its branches."""
-    return body.HasField("label") and not body.HasField("source") and entry.writer_service == IMPORT_SERVICE
+    pieces = export_pieces(
+        deps.database, deps.blobs, key, after_seq=request.after_seq, incarnation=request.incarnation
+    )
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield pb.ExportTranscriptResponse(
+                data=piece.data, read_seq=piece.read_seq, incarnation=piece.incarnation
+            )

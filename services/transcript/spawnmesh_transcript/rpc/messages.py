@@ -4,6 +4,7 @@ use.
 
 from datetime import UTC, datetime
 
+from google.protobuf.message import DecodeError
 from spawnmesh.transcript.v1 import context_pb2 as context_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
@@ -13,7 +14,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.domain.entries import EntryFilter, EntryKind, Head, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.prompt_window import Fence
-from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim
+from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, stored_hash_differs
 from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import ROLES
@@ -87,6 +88,11 @@ def render_head(head: Head) -> pb.Head:
     )
 
 
+def parse_fence(fence: pb.Fence) -> Fence:
+    """Return a fence that the caller hands in again."""
+    return Fence(fence.incarnation, fence.seq, bytes.fromhex(fence.chain_hash))
+
+
 def render_fence(fence: Fence) -> pb.Fence:
     """Render a fence, which the caller hands in again."""
     return pb.Fence(incarnation=fence.incarnation, seq=fence.seq, chain_hash=fence.chain_hash.hex())
@@ -96,7 +102,8 @@ def render_entry(stored: StoredEntry, entry: entry_pb.Entry) -> None:
     """Fill in a stored entry. Its body is parsed from the very bytes that were hashed.
 
     A context has thousands of entries: therefore the message is filled in place, and its time is
-    computed without the protobuf library's calendar.
+    computed without the protobuf library's calendar. Raises STORED_HASH_DIFFERS for a body that
+    cannot be parsed.
     """
     entry.entry_id = stored.entry_id
     entry.parent_entry_id = stored.parent_entry_id
@@ -112,4 +119,9 @@ def render_entry(stored: StoredEntry, entry: entry_pb.Entry) -> None:
     create_time = entry.create_time
     create_time.seconds = age.days * 86_400 + age.seconds
     create_time.nanos = age.microseconds * 1_000
-    entry.body.ParseFromString(stored.body)
+    try:
+        entry.body.ParseFromString(stored.body)
+    except DecodeError:
+        raise stored_hash_differs(
+            f"the body of entry {stored.seq} is damaged; VerifyTranscript checks the transcript"
+        ) from None

@@ -25,6 +25,6 @@ async def open_window(
     scanned = await entry_store.scan_window(deps.database, key, from_seq=1, row_count=0, max_bytes=0)
     if scanned is None:
         raise not_found("transcript", key.session_id)
-    head, _ = scanned
+    head, _, _ = scanned
     require_current(claim, head)
     return pb.OpenWindowResponse(fence=render_fence(Fence(head.incarnation, head.seq, head.chain_hash)))

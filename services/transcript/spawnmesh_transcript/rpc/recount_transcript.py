@@ -4,33 +4,14 @@ Counts the tokens of entries again that were counted by another vocabulary than 
 settings, some entries for each call: continue with `next_after_seq` until `done`.
 """
 
-import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
-from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
-from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
-from spawnmesh_transcript.operations.rehydration import rehydrate_entries
+from spawnmesh_transcript.operations.recounting import recount
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
-from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
-from spawnmesh_transcript.store import recounts as recount_store
-from spawnmesh_transcript.store import tenants as tenant_store
-from spawnmesh_transcript.store import transcripts as transcript_store
-from spawnmesh_transcript.store.recounts import ScannedCount
 
 _DEFAULT_ENTRY_COUNT = 1_000
-_PAGE_ROWS = 64
-_BATCH_BYTES = 4 * 1024 * 1024  # Of bodies in memory, which are counted before anything is written.
-_CALL_SECONDS = 8.0  # After it the call returns, even if it was to examine more entries.
-_ATTEMPTS = 3  # TierTranscript may change references meanwhile.
 
 
 async def recount_transcript(
@@ -42,105 +23,20 @@ async def recount_transcript(
     The caller repeats the call until it is done. Raises NOT_FOUND, and DEPENDENCY_UNAVAILABLE while
     the blob store is unavailable and alone has a payload.
     """
-    key = parse_key(request.session_id, caller)
-    max_entry_count = request.max_entry_count or _DEFAULT_ENTRY_COUNT
-    deadline = monotonic_seconds() + _CALL_SECONDS
-    async with deps.database.transaction(key.tenant_id) as connection:
-        transcript = await transcript_store.get_transcript(connection, key)
-        policy = await tenant_store.read_policy(connection, key.tenant_id)
-    recount = _Recount(deps, key, transcript.head.incarnation, policy.token_vocabulary)
-    report = pb.RecountTranscriptResponse(
-        next_after_seq=request.after_seq, token_vocabulary=policy.token_vocabulary
+    report = await recount(
+        deps.database,
+        deps.blobs,
+        parse_key(request.session_id, caller),
+        after_seq=request.after_seq,
+        max_entry_count=request.max_entry_count or _DEFAULT_ENTRY_COUNT,
+        is_dry_run=request.dry_run,
     )
-    while (
-        not report.done and report.examined_entry_count < max_entry_count and monotonic_seconds() < deadline
-    ):
-        row_count = min(_PAGE_ROWS, max_entry_count - report.examined_entry_count)
-        page = await recount.scan(report.next_after_seq, row_count)
-        await recount.count_page(page, report, is_dry_run=request.dry_run)
-        report.examined_entry_count += len(page)
-        report.next_after_seq = page[-1].seq if page else report.next_after_seq
-        report.done = len(page) < row_count
-    return report
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Token counts of entries, and of the references that stand for some of them, by seq."""
-
-    entries: Mapping[int, int]
-    stubs: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Recount:
-    deps: Dependencies
-    key: Key
-    incarnation: str
-    vocabulary: Vocabulary
-
-    async def scan(self, after_seq: int, row_count: int) -> list[ScannedCount]:
-        async with self.deps.database.transaction(self.key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
-            return await recount_store.scan_counts(
-                connection, self.key, after_seq=after_seq, row_count=row_count
-            )
-
-    async def count_page(
-        self, page: Sequence[ScannedCount], report: pb.RecountTranscriptResponse, *, is_dry_run: bool
-    ) -> None:
-        """Count the entries of the page that were counted by another vocabulary."""
-        left = {one.seq: one for one in page if one.is_counted and one.token_vocabulary != self.vocabulary}
-        for _ in range(_ATTEMPTS):
-            for batch in _batches(list(left.values())):
-                counts = await self._count([one.seq for one in batch])
-                seqs = counts.entries.keys() if is_dry_run else await self._write(counts)
-                report.recounted_entry_count += len(seqs)
-                report.token_count_before += sum(left.pop(seq).token_count for seq in seqs)
-                report.token_count_after += sum(counts.entries[seq] for seq in seqs)
-            if not left:
-                return
-
-    async def _count(self, seqs: Sequence[int]) -> _Counts:
-        async with self.deps.database.transaction(self.key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
-            entries = await entry_store.read_entries(connection, self.key, seqs)
-            stubs = await recount_store.read_stub_bodies(connection, self.key, seqs)
-        complete = await rehydrate_entries(self.deps.database, self.deps.blobs, self.key, entries)
-        bodies = {entry.seq: entry.body for entry in complete}
-        return await asyncio.to_thread(_count_bodies, bodies, stubs, self.vocabulary)
-
-    async def _write(self, counts: _Counts) -> set[int]:
-        return await recount_store.recount_entries(
-            self.deps.database,
-            self.key,
-            incarnation=self.incarnation,
-            vocabulary=self.vocabulary,
-            token_counts=counts.entries,
-            stub_token_counts=counts.stubs,
-        )
-
-
-def _count_bodies(bodies: Mapping[int, bytes], stubs: Mapping[int, bytes], vocabulary: Vocabulary) -> _Counts:
-    return _Counts(
-        {seq: _token_count(body, vocabulary) for seq, body in bodies.items()},
-        {seq: _token_count(body, vocabulary) for seq, body in stubs.items()},
+    return pb.RecountTranscriptResponse(
+        next_after_seq=report.next_after_seq,
+        done=report.done,
+        examined_entry_count=report.examined_entry_count,
+        recounted_entry_count=report.recounted_entry_count,
+        token_count_before=report.token_count_before,
+        token_count_after=report.token_count_after,
+        token_vocabulary=report.token_vocabulary,
     )
-
-
-def _token_count(stored: bytes, vocabulary: Vocabulary) -> int:
-    body = entry_pb.EntryBody.FromString(stored)
-    if body.HasField("compaction"):
-        return count_tokens(body.compaction.summary, vocabulary)
-    return body_token_count(body, vocabulary)
-
-
-def _batches(entries: Sequence[ScannedCount]) -> Iterator[list[ScannedCount]]:
-    batch: list[ScannedCount] = []
-    for entry in entries:
-        if batch and sum(one.size_bytes for one in batch) + entry.size_bytes > _BATCH_BYTES:
-            yield batch
-            batch = []
-        batch.append(entry)
-    if batch:
-        yield batch

@@ -13,6 +13,8 @@ from spawnmesh.transcript.v1 import compaction_service_pb2 as compaction_pb
 from spawnmesh.transcript.v1 import compaction_service_pb2_grpc as compaction_pb_grpc
 from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_pb_grpc
+from spawnmesh.transcript.v1 import integrity_service_pb2 as integrity_pb
+from spawnmesh.transcript.v1 import integrity_service_pb2_grpc as integrity_pb_grpc
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_pb_grpc
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
@@ -44,6 +46,7 @@ from spawnmesh_transcript.rpc.recount_transcript import recount_transcript
 from spawnmesh_transcript.rpc.release_writer import release_writer
 from spawnmesh_transcript.rpc.search_entries import search_entries
 from spawnmesh_transcript.rpc.tier_transcript import tier_transcript
+from spawnmesh_transcript.rpc.verify_transcript import verify_transcript
 from spawnmesh_transcript.rpc.watch_activities import watch_activities
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -170,6 +173,18 @@ class ActivityServicer(activity_pb_grpc.ActivityServiceServicer):
         self, request: activity_pb.WatchActivitiesRequest, context: Context
     ) -> AsyncIterator[activity_pb.WatchActivitiesResponse]:
         async with aclosing(watch_activities(request, current_caller(), self._deps)) as responses:
+            async for response in responses:
+                yield response
+
+
+class IntegrityServicer(integrity_pb_grpc.IntegrityServiceServicer):
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
+
+    async def VerifyTranscript(
+        self, request: integrity_pb.VerifyTranscriptRequest, context: Context
+    ) -> AsyncIterator[integrity_pb.VerifyTranscriptResponse]:
+        async with aclosing(verify_transcript(request, current_caller(), self._deps)) as responses:
             async for response in responses:
                 yield response
 

@@ -67,8 +67,9 @@ async def write_entries(
 
 async def scan_window(
     database: Database, key: Key, *, from_seq: int, row_count: int, max_bytes: int
-) -> tuple[Head, list[WindowEntry]] | None:
-    """Return the head and the entries from a seq on, in one snapshot and one round trip.
+) -> tuple[Head, bytes, list[WindowEntry]] | None:
+    """Return the head, the chain hash before a seq, and the entries from the seq on, in one
+    snapshot and one round trip.
 
     Returns None if there is no transcript.
     """
@@ -84,7 +85,8 @@ async def scan_window(
         first["head_run_id"],
         first["head_epoch"],
     )
-    return head, sorted(_window_entry(row) for row in rows if row["seq"] is not None)
+    entries = sorted(_window_entry(row) for row in rows if row["seq"] is not None)
+    return head, first["before_chain_hash"] or b"", entries
 
 
 async def list_entries(
@@ -228,11 +230,15 @@ def _window_entry(row: Row) -> WindowEntry:
     kind, role = EntryKind(row["kind"]), Role(row["role"]) if row["role"] else None
     return WindowEntry(
         row["seq"],
+        row["entry_id"],
+        row["parent_entry_id"],
         kind,
         role,
         row["writer_run_id"],
         row["writer_epoch"],
+        row["writer_service"],
         row["writer_client"],
+        row["create_time"],
         row["chain_hash"],
         row["body"],
         row["dropped_bytes"],

@@ -1,13 +1,14 @@
 """Imports of session files. Each function runs in the caller's transaction."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 from psycopg.types.json import Jsonb
 from spawnmesh_core.line_chain import NO_LINES
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_transcript.domain.dialects.reading import FileMemory
 from spawnmesh_transcript.domain.transcripts import Key
 
 _SQL = load_statements(__name__)
@@ -27,6 +28,9 @@ class ImportProgress:
     is_branched: bool = False
     incarnation: str = ""
     line_chain: bytes = NO_LINES
+    dialect: str = ""
+    memory: FileMemory = field(default_factory=FileMemory)
+    compaction_ids: tuple[str, ...] = ()
 
 
 async def begin_import(connection: Connection, key: Key, *, incarnation: str) -> bool:
@@ -53,7 +57,15 @@ async def read_import(connection: Connection, key: Key) -> ImportProgress | None
     if row is None:
         return None
     malformed = tuple((int(line), str(problem)) for line, problem in row.pop("malformed"))
-    return ImportProgress(**row, malformed=malformed)
+    memory = row.pop("memory")
+    turn_parents = tuple(memory.pop("turn_parents", ()))
+    compaction_ids = tuple(row.pop("compaction_ids"))
+    return ImportProgress(
+        **row,
+        malformed=malformed,
+        memory=FileMemory(**memory, turn_parents=turn_parents),
+        compaction_ids=compaction_ids,
+    )
 
 
 async def advance_import(
@@ -75,6 +87,9 @@ async def advance_import(
         "newest_source_id": reached.newest_source_id,
         "leaf_entry_id": reached.leaf_entry_id,
         "is_branched": reached.is_branched,
+        "dialect": reached.dialect,
+        "memory": Jsonb(asdict(reached.memory)),
+        "compaction_ids": list(reached.compaction_ids),
     }
     return (await connection.execute(_SQL["advance_import"], parameters)).rowcount == 1
 
@@ -93,6 +108,33 @@ async def list_messages_off_branch(connection: Connection, key: Key, leaf_entry_
         _SQL["list_messages_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id}
     )
     return [row["entry_id"] for row in await cursor.fetchall()]
+
+
+async def find_newest_on_branch(
+    connection: Connection, key: Key, leaf_entry_id: str, entry_ids: Collection[str]
+) -> str:
+    """Return the newest of these entries on the branch of the leaf, empty if none is. Needs
+    `keep_index_order`.
+    """
+    parameters = {**_key(key), "leaf_entry_id": leaf_entry_id, "entry_ids": list(entry_ids)}
+    row = await (await connection.execute(_SQL["find_newest_on_branch"], parameters)).fetchone()
+    return str(row["entry_id"]) if row else ""
+
+
+async def insert_imported_summary(
+    connection: Connection, key: Key, *, seq: int, entry_id: str, last_source_seq: int, token_count: int
+) -> None:
+    """Put an imported summary of everything up to `last_source_seq` in force. Needs `lock_import`
+    and `keep_index_order`.
+    """
+    parameters = {
+        **_key(key),
+        "seq": seq,
+        "entry_id": entry_id,
+        "last_source_seq": last_source_seq,
+        "token_count": token_count,
+    }
+    await connection.execute(_SQL["insert_imported_summary"], parameters)
 
 
 async def complete_import(connection: Connection, key: Key, known: ImportProgress) -> bool:

@@ -22,7 +22,7 @@ for update;
 -- Takes no lock. Indexes: the primary keys.
 select
     i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id,
-    i.is_branched, i.line_chain, t.incarnation
+    i.is_branched, i.line_chain, i.dialect, i.memory, i.compaction_ids, t.incarnation
 from imports i
 join transcripts t on t.tenant_id = i.tenant_id and t.session_id = i.session_id
 where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s
@@ -34,7 +34,8 @@ where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s
 update imports
 set byte_count = %(byte_count)s, line_count = %(line_count)s, entry_count = %(entry_count)s,
     malformed = %(malformed)s, newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s,
-    is_branched = %(is_branched)s, line_chain = %(line_chain)s, update_time = now()
+    is_branched = %(is_branched)s, line_chain = %(line_chain)s, dialect = %(dialect)s, memory = %(memory)s,
+    compaction_ids = %(compaction_ids)s, update_time = now()
 where
     tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING'
     and byte_count = %(known_byte_count)s
@@ -101,6 +102,66 @@ from entries e
 where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.kind = 'MESSAGE'
     and e.entry_id not in (select b.entry_id from branch b)
 order by e.seq;
+
+-- name: find_newest_on_branch
+-- Returns the newest of the entries that is an ancestor of the leaf, or the leaf. Takes no lock.
+-- Needs `keep_index_order`: each ancestor is found by a range in order. Index: entries (tenant_id,
+-- session_id, entry_id).
+with recursive branch as (
+    (
+        select entry_id, parent_entry_id, seq
+        from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and entry_id between %(leaf_entry_id)s and %(leaf_entry_id)s
+        order by entry_id
+        limit 1
+    )
+    union
+    select e.entry_id, e.parent_entry_id, e.seq
+    from branch b
+    cross join lateral (
+        select entry_id, parent_entry_id, seq
+        from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and entry_id between b.parent_entry_id and b.parent_entry_id
+        order by entry_id
+        offset 0
+    ) as e
+)
+select entry_id
+from branch
+where entry_id = any(%(entry_ids)s::text[])
+order by seq desc
+limit 1;
+
+-- name: insert_imported_summary
+-- Reads the columns of all entries up to %(last_source_seq)s once, without bodies. Observers are
+-- not notified. Needs `lock_import` and `keep_index_order`. Indexes: entries primary key,
+-- entries_superseded_idx.
+insert into summaries (
+    tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, source_entry_count,
+    source_token_count, covered_turn_count, covered_token_count, token_count, method, model, run_id,
+    is_published
+)
+select
+    %(tenant_id)s, %(session_id)s, %(seq)s, %(entry_id)s, 1, %(last_source_seq)s,
+    count(*) filter (where not is_superseded),
+    coalesce(sum(token_count) filter (where not is_superseded), 0), count(*), coalesce(sum(token_count), 0),
+    %(token_count)s, 'IMPORTED', '', '', true
+from (
+    select said.kind, said.token_count,
+        said.seq in (
+            select target_seq from entries
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and label = 'SUPERSEDED'
+            order by target_seq
+        ) as is_superseded
+    from entries said
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
+        and said.seq <= %(last_source_seq)s
+    order by said.seq
+    offset 0
+) as covered
+where kind in ('MESSAGE', 'NOTE');
 
 -- name: abort_import
 -- Locks the row if the import made no progress for %(age_seconds)s. Needs `lock_import`. Index:

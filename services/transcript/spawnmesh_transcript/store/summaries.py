@@ -16,6 +16,13 @@ from spawnmesh_transcript.store.rows import counted_entry, head_of, key_paramete
 
 _SQL = load_statements(__name__)
 
+IMPORTED = "IMPORTED"
+"""The method of a summary that the agent of an imported session file made. An import marks other
+branches after it.
+"""
+
+_ANY_SEQ = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -125,7 +132,7 @@ async def list_sources(
         key,
         after_seq=max(after_seq, summary.first_source_seq - 1),
         last_source_seq=summary.last_source_seq,
-        summary_seq=summary.seq,
+        marked_before_seq=_ANY_SEQ if summary.method == IMPORTED else summary.seq,
         page_size=page_size,
         max_bytes=max_bytes,
     )

@@ -63,10 +63,10 @@ order by said.seq
 limit %(row_count)s;
 
 -- name: list_sources
--- Lists the sources of a summary, including entries that were superseded after it. A page ends
--- early to stay within %(max_bytes)s of complete bodies, but has at least one entry. found_count
--- is one more than the page if there are more entries. Takes no lock. Indexes: entries primary key,
--- entries_superseded_idx.
+-- Lists the sources of a summary, including entries that were superseded from
+-- %(marked_before_seq)s on. A page ends early to stay within %(max_bytes)s of complete bodies, but
+-- has at least one entry. found_count is one more than the page if there are more entries. Takes no
+-- lock. Indexes: entries primary key, entries_superseded_idx.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes, found_count
@@ -81,7 +81,8 @@ from (
             and said.kind in ('MESSAGE', 'NOTE') and said.seq not in (
                 select target_seq from entries
                 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
-                    and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED' and seq < %(summary_seq)s
+                    and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED'
+                    and seq < %(marked_before_seq)s
                 order by target_seq
             )
         order by said.seq

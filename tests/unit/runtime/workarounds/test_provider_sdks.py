@@ -3,7 +3,7 @@
 import anthropic
 import httpx2
 import pytest
-from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers, yield_pings
+from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers, yield_every_event
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
@@ -27,12 +27,12 @@ async def events(client: anthropic.AsyncAnthropic, *, with_pings: bool) -> int:
     """Return how many events a stream of one ping yields."""
     stream = anthropic.AsyncStream(cast_to=object, response=httpx2.Response(200, content=PING), client=client)
     if with_pings:
-        yield_pings(stream)
+        yield_every_event(stream)
     return len([event async for event in stream])
 
 
 async def test_a_ping_is_still_dropped(client: anthropic.AsyncAnthropic) -> None:
-    assert await events(client, with_pings=False) == 0, "remove yield_pings"
+    assert await events(client, with_pings=False) == 0, "remove yield_every_event"
 
 
 async def test_a_ping_can_be_yielded(client: anthropic.AsyncAnthropic) -> None:

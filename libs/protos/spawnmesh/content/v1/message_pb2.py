@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"spawnmesh/content/v1/message.proto\x12\x14spawnmesh.content.v1\x1a\x1b\x62uf/validate/validate.proto\"\xf4\x02\n\x07Message\x12\x34\n\x04role\x18\x01 \x01(\x0e\x32\x1a.spawnmesh.content.v1.RoleB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12>\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\".spawnmesh.content.v1.ContentBlockB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x1e\n\x0ctool_call_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1b\n\ttool_name\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x10\n\x08is_error\x18\x05 \x01(\x08\x12\x17\n\x05model\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12;\n\x0e\x62\x61sh_execution\x18\x08 \x01(\x0b\x32#.spawnmesh.content.v1.BashExecution\x12\x1d\n\x0b\x63ustom_type\x18\t \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"{\n\rBashExecution\x12\x18\n\x07\x63ommand\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\texit_code\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cis_cancelled\x18\x03 \x01(\x08\x12\x14\n\x0cis_truncated\x18\x04 \x01(\x08\x42\x0c\n\n_exit_code\"\xda\x01\n\x0c\x43ontentBlock\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.spawnmesh.content.v1.TextH\x00\x12\x32\n\x08thinking\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ThinkingH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12,\n\x05image\x18\x04 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageH\x00\x42\x07\n\x05\x62lock\"\x14\n\x04Text\x12\x0c\n\x04text\x18\x01 \x01(\t\"+\n\x08Thinking\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\"c\n\x08ToolCall\x12 \n\x0ctool_call_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1b\n\nblock_json\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x02\"1\n\x05Image\x12\x1a\n\tmime_type\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(\x7f\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x84\x01\n\nTokenUsage\x12\x19\n\x11input_token_count\x18\x01 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x02 \x01(\x03\x12\x1e\n\x16\x63\x61\x63he_read_token_count\x18\x03 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_write_token_count\x18\x04 \x01(\x03*\x7f\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\x14\n\x10ROLE_TOOL_RESULT\x10\x03\x12\x17\n\x13ROLE_BASH_EXECUTION\x10\x04\x12\x0f\n\x0bROLE_CUSTOM\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"spawnmesh/content/v1/message.proto\x12\x14spawnmesh.content.v1\x1a\x1b\x62uf/validate/validate.proto\"\x95\x03\n\x07Message\x12\x34\n\x04role\x18\x01 \x01(\x0e\x32\x1a.spawnmesh.content.v1.RoleB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12>\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\".spawnmesh.content.v1.ContentBlockB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x1e\n\x0ctool_call_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1b\n\ttool_name\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x10\n\x08is_error\x18\x05 \x01(\x08\x12\x17\n\x05model\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12\x1f\n\x0eimage_provider\x18\n \x01(\tB\x07\xbaH\x04r\x02(@\x12;\n\x0e\x62\x61sh_execution\x18\x08 \x01(\x0b\x32#.spawnmesh.content.v1.BashExecution\x12\x1d\n\x0b\x63ustom_type\x18\t \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"{\n\rBashExecution\x12\x18\n\x07\x63ommand\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\texit_code\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cis_cancelled\x18\x03 \x01(\x08\x12\x14\n\x0cis_truncated\x18\x04 \x01(\x08\x42\x0c\n\n_exit_code\"\xda\x01\n\x0c\x43ontentBlock\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.spawnmesh.content.v1.TextH\x00\x12\x32\n\x08thinking\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ThinkingH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12,\n\x05image\x18\x04 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageH\x00\x42\x07\n\x05\x62lock\"\x14\n\x04Text\x12\x0c\n\x04text\x18\x01 \x01(\t\"+\n\x08Thinking\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\"c\n\x08ToolCall\x12 \n\x0ctool_call_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1b\n\nblock_json\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x02\"1\n\x05Image\x12\x1a\n\tmime_type\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(\x7f\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x84\x01\n\nTokenUsage\x12\x19\n\x11input_token_count\x18\x01 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x02 \x01(\x03\x12\x1e\n\x16\x63\x61\x63he_read_token_count\x18\x03 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_write_token_count\x18\x04 \x01(\x03*\x7f\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\x14\n\x10ROLE_TOOL_RESULT\x10\x03\x12\x17\n\x13ROLE_BASH_EXECUTION\x10\x04\x12\x0f\n\x0bROLE_CUSTOM\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGE'].fields_by_name['tool_name']._serialized_options = b'\272H\005r\003(\200\002'
   _globals['_MESSAGE'].fields_by_name['model']._loaded_options = None
   _globals['_MESSAGE'].fields_by_name['model']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_MESSAGE'].fields_by_name['image_provider']._loaded_options = None
+  _globals['_MESSAGE'].fields_by_name['image_provider']._serialized_options = b'\272H\004r\002(@'
   _globals['_MESSAGE'].fields_by_name['custom_type']._loaded_options = None
   _globals['_MESSAGE'].fields_by_name['custom_type']._serialized_options = b'\272H\005r\003(\200\001'
   _globals['_BASHEXECUTION'].fields_by_name['command']._loaded_options = None
@@ -54,22 +56,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLCALL'].fields_by_name['block_json']._serialized_options = b'\272H\004r\002\020\002'
   _globals['_IMAGE'].fields_by_name['mime_type']._loaded_options = None
   _globals['_IMAGE'].fields_by_name['mime_type']._serialized_options = b'\272H\004r\002(\177'
-  _globals['_ROLE']._serialized_start=1164
-  _globals['_ROLE']._serialized_end=1291
+  _globals['_ROLE']._serialized_start=1197
+  _globals['_ROLE']._serialized_end=1324
   _globals['_MESSAGE']._serialized_start=90
-  _globals['_MESSAGE']._serialized_end=462
-  _globals['_BASHEXECUTION']._serialized_start=464
-  _globals['_BASHEXECUTION']._serialized_end=587
-  _globals['_CONTENTBLOCK']._serialized_start=590
-  _globals['_CONTENTBLOCK']._serialized_end=808
-  _globals['_TEXT']._serialized_start=810
-  _globals['_TEXT']._serialized_end=830
-  _globals['_THINKING']._serialized_start=832
-  _globals['_THINKING']._serialized_end=875
-  _globals['_TOOLCALL']._serialized_start=877
-  _globals['_TOOLCALL']._serialized_end=976
-  _globals['_IMAGE']._serialized_start=978
-  _globals['_IMAGE']._serialized_end=1027
-  _globals['_TOKENUSAGE']._serialized_start=1030
-  _globals['_TOKENUSAGE']._serialized_end=1162
+  _globals['_MESSAGE']._serialized_end=495
+  _globals['_BASHEXECUTION']._serialized_start=497
+  _globals['_BASHEXECUTION']._serialized_end=620
+  _globals['_CONTENTBLOCK']._serialized_start=623
+  _globals['_CONTENTBLOCK']._serialized_end=841
+  _globals['_TEXT']._serialized_start=843
+  _globals['_TEXT']._serialized_end=863
+  _globals['_THINKING']._serialized_start=865
+  _globals['_THINKING']._serialized_end=908
+  _globals['_TOOLCALL']._serialized_start=910
+  _globals['_TOOLCALL']._serialized_end=1009
+  _globals['_IMAGE']._serialized_start=1011
+  _globals['_IMAGE']._serialized_end=1060
+  _globals['_TOKENUSAGE']._serialized_start=1063
+  _globals['_TOKENUSAGE']._serialized_end=1195
 # @@protoc_insertion_point(module_scope)

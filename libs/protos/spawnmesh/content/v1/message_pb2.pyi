@@ -68,6 +68,7 @@ class Message(_message.Message):
     IS_ERROR_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    IMAGE_PROVIDER_FIELD_NUMBER: _builtins.int
     BASH_EXECUTION_FIELD_NUMBER: _builtins.int
     CUSTOM_TYPE_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
@@ -80,6 +81,10 @@ class Message(_message.Message):
     """For ROLE_TOOL_RESULT: the tool failed. The content describes the failure."""
     model: _builtins.str
     """For ROLE_ASSISTANT: the model, as `provider/model`."""
+    image_provider: _builtins.str
+    """For ROLE_ASSISTANT: the provider that was given the images of the conversation, if they were
+    withheld from this model because its provider is another one. Otherwise empty.
+    """
     custom_type: _builtins.str
     """For ROLE_CUSTOM, where it is required: the extension's name for this type of message."""
     @_builtins.property
@@ -107,12 +112,13 @@ class Message(_message.Message):
         is_error: _builtins.bool = ...,
         model: _builtins.str = ...,
         usage: Global___TokenUsage | None = ...,
+        image_provider: _builtins.str = ...,
         bash_execution: Global___BashExecution | None = ...,
         custom_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bash_execution", b"bash_execution", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bash_execution", b"bash_execution", "content", b"content", "custom_type", b"custom_type", "is_error", b"is_error", "model", b"model", "role", b"role", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bash_execution", b"bash_execution", "content", b"content", "custom_type", b"custom_type", "image_provider", b"image_provider", "is_error", b"is_error", "model", b"model", "role", b"role", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

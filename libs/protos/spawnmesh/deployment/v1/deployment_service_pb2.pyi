@@ -20,6 +20,74 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DependencyState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DependencyStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependencyState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEPENDENCY_STATE_UNSPECIFIED: _DependencyState.ValueType  # 0
+    """Not probed yet."""
+    DEPENDENCY_STATE_UP: _DependencyState.ValueType  # 1
+    """The process can use it."""
+    DEPENDENCY_STATE_DOWN: _DependencyState.ValueType  # 2
+    """The process cannot use it."""
+
+class DependencyState(_DependencyState, metaclass=_DependencyStateEnumTypeWrapper):
+    """The state of a dependency. No state is terminal."""
+
+DEPENDENCY_STATE_UNSPECIFIED: DependencyState.ValueType  # 0
+"""Not probed yet."""
+DEPENDENCY_STATE_UP: DependencyState.ValueType  # 1
+"""The process can use it."""
+DEPENDENCY_STATE_DOWN: DependencyState.ValueType  # 2
+"""The process cannot use it."""
+Global___DependencyState: _TypeAlias = DependencyState  # noqa: Y015
+
+class _DependencyFault:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DependencyFaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependencyFault.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEPENDENCY_FAULT_UNSPECIFIED: _DependencyFault.ValueType  # 0
+    """No probe failed."""
+    DEPENDENCY_FAULT_UNREACHABLE: _DependencyFault.ValueType  # 1
+    """No connection can be made, or it broke. PostgreSQL refuses wrong passwords in this way, too."""
+    DEPENDENCY_FAULT_TIMEOUT: _DependencyFault.ValueType  # 2
+    """It did not answer in time."""
+    DEPENDENCY_FAULT_NOT_SERVING: _DependencyFault.ValueType  # 3
+    """A service answers that it does not serve: it starts, stops, or waits for its schema."""
+    DEPENDENCY_FAULT_READ_ONLY: _DependencyFault.ValueType  # 4
+    """The database accepts no writes."""
+    DEPENDENCY_FAULT_CREDENTIALS_REFUSED: _DependencyFault.ValueType  # 5
+    """It refuses the credentials of the process."""
+    DEPENDENCY_FAULT_CREDENTIALS_MISSING: _DependencyFault.ValueType  # 6
+    """The process cannot read the credentials that its configuration names."""
+    DEPENDENCY_FAULT_FAILED: _DependencyFault.ValueType  # 7
+    """It answers with an error."""
+
+class DependencyFault(_DependencyFault, metaclass=_DependencyFaultEnumTypeWrapper):
+    """Why a dependency is down. It names no address and no secret. No value is terminal."""
+
+DEPENDENCY_FAULT_UNSPECIFIED: DependencyFault.ValueType  # 0
+"""No probe failed."""
+DEPENDENCY_FAULT_UNREACHABLE: DependencyFault.ValueType  # 1
+"""No connection can be made, or it broke. PostgreSQL refuses wrong passwords in this way, too."""
+DEPENDENCY_FAULT_TIMEOUT: DependencyFault.ValueType  # 2
+"""It did not answer in time."""
+DEPENDENCY_FAULT_NOT_SERVING: DependencyFault.ValueType  # 3
+"""A service answers that it does not serve: it starts, stops, or waits for its schema."""
+DEPENDENCY_FAULT_READ_ONLY: DependencyFault.ValueType  # 4
+"""The database accepts no writes."""
+DEPENDENCY_FAULT_CREDENTIALS_REFUSED: DependencyFault.ValueType  # 5
+"""It refuses the credentials of the process."""
+DEPENDENCY_FAULT_CREDENTIALS_MISSING: DependencyFault.ValueType  # 6
+"""The process cannot read the credentials that its configuration names."""
+DEPENDENCY_FAULT_FAILED: DependencyFault.ValueType  # 7
+"""It answers with an error."""
+Global___DependencyFault: _TypeAlias = DependencyFault  # noqa: Y015
+
 class _SchemaState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -117,10 +185,14 @@ class Replica(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    HOST_NAME_FIELD_NUMBER: _builtins.int
+    DEPENDENCIES_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     """The service, by its kebab id."""
     version: _builtins.str
     """The release, such as `0.1.0`."""
+    host_name: _builtins.str
+    """The host of the process; in Kubernetes, the name of the pod."""
     @_builtins.property
     def schema(self) -> Global___Schema:
         """The schema in the database."""
@@ -128,8 +200,12 @@ class Replica(_message.Message):
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Worker]:
         """The workers of the service, by name. Each worker that should exist is listed, even if it was
-        never seen.
+        never seen. Empty if the schema cannot be used or read.
         """
+
+    @_builtins.property
+    def dependencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
+        """What the process needs from others, by name, as its probes find it now."""
 
     def __init__(
         self,
@@ -138,14 +214,64 @@ class Replica(_message.Message):
         version: _builtins.str = ...,
         schema: Global___Schema | None = ...,
         workers: _abc.Iterable[Global___Worker] | None = ...,
+        host_name: _builtins.str = ...,
+        dependencies: _abc.Iterable[Global___Dependency] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema", "service", b"service", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "host_name", b"host_name", "schema", b"schema", "service", b"service", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Replica: _TypeAlias = Replica  # noqa: Y015
+
+@_typing.final
+class Dependency(_message.Message):
+    """Something outside of the process that it needs. `grpc.health.v1.Health/Check` answers for each
+    name: SERVING if it is up, NOT_SERVING if it is down. A dependency does not change the health of
+    the replica itself: a replica whose dependency is down serves, and refuses what needs it with
+    DEPENDENCY_UNAVAILABLE.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    LAST_FAULT_FIELD_NUMBER: _builtins.int
+    LAST_FAULT_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`postgresql`, the service's own database; `s3` and `sts` of attachment-blob; the kebab id of
+    another service; `credentials/<provider>` of model-router.
+    """
+    state: Global___DependencyState.ValueType
+    """The state."""
+    last_fault: Global___DependencyFault.ValueType
+    """Why it is down. If it is up: why it was down last, or UNSPECIFIED if it never was."""
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when the dependency is in this state, as this process has seen it."""
+
+    @_builtins.property
+    def last_fault_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last probe that failed ended. Absent if none did."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: Global___DependencyState.ValueType = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+        last_fault: Global___DependencyFault.ValueType = ...,
+        last_fault_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_fault_time", b"last_fault_time", "since_time", b"since_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_fault", b"last_fault", "last_fault_time", b"last_fault_time", "name", b"name", "since_time", b"since_time", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dependency: _TypeAlias = Dependency  # noqa: Y015
 
 @_typing.final
 class Schema(_message.Message):

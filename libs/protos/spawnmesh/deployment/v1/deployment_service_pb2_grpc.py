@@ -47,10 +47,11 @@ class DeploymentServiceServicer:
     """
 
     def DescribeReplica(self, request, context):
-        """Describes the replica that answers, the schema in its database, and the workers that were seen
-        there. A replica that waits for its schema answers this RPC too, and refuses everything else
-        with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It reads the database; a database that does not answer
-        is reported as a state. Not promised: that other replicas run the same release.
+        """Describes the replica that answers, its dependencies, the schema in its database, and the
+        workers that were seen there. A replica that waits for its schema answers this RPC too, and
+        refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
+        reads the database; one that does not answer is reported as a state, after at most five seconds.
+        Not promised: that other replicas run the same release or have the same view.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

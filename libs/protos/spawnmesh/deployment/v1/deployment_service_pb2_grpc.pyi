@@ -34,10 +34,11 @@ class DeploymentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DeploymentServiceAsyncStub: ...
     DescribeReplica: _grpc.UnaryUnaryMultiCallable[_deployment_service_pb2.DescribeReplicaRequest, _deployment_service_pb2.DescribeReplicaResponse]
-    """Describes the replica that answers, the schema in its database, and the workers that were seen
-    there. A replica that waits for its schema answers this RPC too, and refuses everything else
-    with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It reads the database; a database that does not answer
-    is reported as a state. Not promised: that other replicas run the same release.
+    """Describes the replica that answers, its dependencies, the schema in its database, and the
+    workers that were seen there. A replica that waits for its schema answers this RPC too, and
+    refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
+    reads the database; one that does not answer is reported as a state, after at most five seconds.
+    Not promised: that other replicas run the same release or have the same view.
     """
 
 @_typing.type_check_only
@@ -46,10 +47,11 @@ class DeploymentServiceAsyncStub(DeploymentServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeReplica: _aio.UnaryUnaryMultiCallable[_deployment_service_pb2.DescribeReplicaRequest, _deployment_service_pb2.DescribeReplicaResponse]  # type: ignore[assignment]
-    """Describes the replica that answers, the schema in its database, and the workers that were seen
-    there. A replica that waits for its schema answers this RPC too, and refuses everything else
-    with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It reads the database; a database that does not answer
-    is reported as a state. Not promised: that other replicas run the same release.
+    """Describes the replica that answers, its dependencies, the schema in its database, and the
+    workers that were seen there. A replica that waits for its schema answers this RPC too, and
+    refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
+    reads the database; one that does not answer is reported as a state, after at most five seconds.
+    Not promised: that other replicas run the same release or have the same view.
     """
 
 class DeploymentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -61,10 +63,11 @@ class DeploymentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _deployment_service_pb2.DescribeReplicaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_deployment_service_pb2.DescribeReplicaResponse, _abc.Awaitable[_deployment_service_pb2.DescribeReplicaResponse]]:
-        """Describes the replica that answers, the schema in its database, and the workers that were seen
-        there. A replica that waits for its schema answers this RPC too, and refuses everything else
-        with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It reads the database; a database that does not answer
-        is reported as a state. Not promised: that other replicas run the same release.
+        """Describes the replica that answers, its dependencies, the schema in its database, and the
+        workers that were seen there. A replica that waits for its schema answers this RPC too, and
+        refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It probes every dependency and
+        reads the database; one that does not answer is reported as a state, after at most five seconds.
+        Not promised: that other replicas run the same release or have the same view.
         """
 
 def add_DeploymentServiceServicer_to_server(servicer: DeploymentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -163,6 +163,7 @@ class BeforeAgentFinalizeEvent(_message.Message):
     DRAFT_TEXT_FIELD_NUMBER: _builtins.int
     DRAFT_BYTES_FIELD_NUMBER: _builtins.int
     HAS_FINAL_EFFECTS_FIELD_NUMBER: _builtins.int
+    IS_LAST_TURN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
@@ -179,6 +180,8 @@ class BeforeAgentFinalizeEvent(_message.Message):
     """The size of the draft in bytes."""
     has_final_effects: _builtins.bool
     """The run had effects that cannot be undone. No revision is granted any more."""
+    is_last_turn: _builtins.bool
+    """The run has no turn left in which it could revise the draft. No revision is granted any more."""
     def __init__(
         self,
         *,
@@ -190,10 +193,11 @@ class BeforeAgentFinalizeEvent(_message.Message):
         draft_text: _builtins.str = ...,
         draft_bytes: _builtins.int = ...,
         has_final_effects: _builtins.bool = ...,
+        is_last_turn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "draft_bytes", b"draft_bytes", "draft_text", b"draft_text", "has_final_effects", b"has_final_effects", "max_revision_count", b"max_revision_count", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "draft_bytes", b"draft_bytes", "draft_text", b"draft_text", "has_final_effects", b"has_final_effects", "is_last_turn", b"is_last_turn", "max_revision_count", b"max_revision_count", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

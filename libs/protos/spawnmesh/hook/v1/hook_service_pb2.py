@@ -29,11 +29,13 @@ from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_co
 from spawnmesh.hook.v1 import decision_pb2 as spawnmesh_dot_hook_dot_v1_dot_decision__pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__pb2
+from spawnmesh.hook.v1 import native_stop_pb2 as spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2
 from spawnmesh.hook.v1 import observed_pb2 as spawnmesh_dot_hook_dot_v1_dot_observed__pb2
+from spawnmesh.hook.v1 import revision_pb2 as spawnmesh_dot_hook_dot_v1_dot_revision__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/hook/v1/hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/hook/v1/compaction.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/policy/v1/policy.proto\"\xc0\x03\n\x06Plugin\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12,\n\x08\x65ndpoint\x18\x02 \x01(\tB\x1a\xbaH\x17r\x15(\x80\x04\x32\x10^(grpc|https)://\x12?\n\x05hooks\x18\x03 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x13\xbaH\x10\x92\x01\r\x08\x01\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\x39\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04*\x00\x12\x42\n\x0e\x66\x61ilure_policy\x18\x06 \x01(\x0e\x32 .spawnmesh.hook.v1.FailurePolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12;\n\x06grants\x18\x07 \x03(\x0e\x32\x18.spawnmesh.hook.v1.GrantB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12(\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07\x62undled\x18\n \x01(\x08\"e\n\x15RegisterPluginRequest\x12\x31\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.PluginB\x06\xbaH\x03\xc8\x01\x01\x12\x19\n\x11\x61llow_unreachable\x18\x02 \x01(\x08\"[\n\x16RegisterPluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x16\n\x0ewebhook_secret\x18\x02 \x01(\t\"\x14\n\x12ListPluginsRequest\"A\n\x13ListPluginsResponse\x12*\n\x07plugins\x18\x01 \x03(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"+\n\x12PausePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"@\n\x13PausePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\",\n\x13ResumePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"A\n\x14ResumePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"*\n\x11TestPluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"E\n\x12TestPluginResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\",\n\x13RemovePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"\x16\n\x14RemovePluginResponse\"X\n\x1a\x44ispatchBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"e\n\x1b\x44ispatchBeforeSpawnResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\"\x8a\x01\n\"DispatchBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\x12 \n\x0c\x64ispatch_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\"\xb5\x01\n#DispatchBeforeAgentFinalizeResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\x12\x17\n\x0frevision_number\x18\x03 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x04 \x01(\x05\x12\x0e\n\x06\x63\x61pped\x18\x05 \x01(\x08\"T\n\x14PublishEventsRequest\x12<\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"-\n\x15PublishEventsResponse\x12\x14\n\x0cqueued_count\x18\x01 \x01(\x05\"\xee\x01\n\x15ListDeliveriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12\x10\n\x08\x64\x65\x63ision\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\npage_token\x18\x08 \x01(\t\"b\n\x16ListDeliveriesResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf7\x01\n\x08\x44\x65livery\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12)\n\x04hook\x18\x02 \x01(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07latency\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64\x65\x63ision\x18\x07 \x01(\t\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\t \x01(\x05\"\xa4\x01\n\x16RelayNativeStopRequest\x12*\n\nrequest_id\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01(\x80\x01\x32\n^[^\\x00]*$\x12=\n\x07harness\x18\x02 \x01(\x0e\x32 .spawnmesh.hook.v1.NativeHarnessB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1f\n\nevent_json\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x02(\x80\x80@\"R\n\x17RelayNativeStopResponse\x12\x0e\n\x06output\x18\x01 \x01(\t\x12\x17\n\x0frevision_number\x18\x02 \x01(\x05\x12\x0e\n\x06\x63\x61pped\x18\x03 \x01(\x08*c\n\rFailurePolicy\x12\x1e\n\x1a\x46\x41ILURE_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_POLICY_OPEN\x10\x01\x12\x19\n\x15\x46\x41ILURE_POLICY_CLOSED\x10\x02*u\n\x05Grant\x12\x15\n\x11GRANT_UNSPECIFIED\x10\x00\x12\x1d\n\x19GRANT_CONVERSATION_ACCESS\x10\x01\x12\x1a\n\x16GRANT_FINALIZE_CONTROL\x10\x02\x12\x1a\n\x16GRANT_PROMPT_INJECTION\x10\x03*i\n\rNativeHarness\x12\x1e\n\x1aNATIVE_HARNESS_UNSPECIFIED\x10\x00\x12\x1e\n\x1aNATIVE_HARNESS_CLAUDE_CODE\x10\x01\x12\x18\n\x14NATIVE_HARNESS_CODEX\x10\x02\x32\xe2\x0c\n\x0bHookService\x12q\n\x0eRegisterPlugin\x12(.spawnmesh.hook.v1.RegisterPluginRequest\x1a).spawnmesh.hook.v1.RegisterPluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12h\n\x0bListPlugins\x12%.spawnmesh.hook.v1.ListPluginsRequest\x1a&.spawnmesh.hook.v1.ListPluginsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12h\n\x0bPausePlugin\x12%.spawnmesh.hook.v1.PausePluginRequest\x1a&.spawnmesh.hook.v1.PausePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\x0cResumePlugin\x12&.spawnmesh.hook.v1.ResumePluginRequest\x1a\'.spawnmesh.hook.v1.ResumePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\x0cRemovePlugin\x12&.spawnmesh.hook.v1.RemovePluginRequest\x1a\'.spawnmesh.hook.v1.RemovePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12\x62\n\nTestPlugin\x12$.spawnmesh.hook.v1.TestPluginRequest\x1a%.spawnmesh.hook.v1.TestPluginResponse\"\x07\xb2\xe1\x18\x03\n\x01\x01\x12\x86\x01\n\x13\x44ispatchBeforeSpawn\x12-.spawnmesh.hook.v1.DispatchBeforeSpawnRequest\x1a..spawnmesh.hook.v1.DispatchBeforeSpawnResponse\"\x10\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa1\x01\n\x1b\x44ispatchBeforeAgentFinalize\x12\x35.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeRequest\x1a\x36.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x92\x01\n\x16\x44ispatchDeliveryTarget\x12\x30.spawnmesh.hook.v1.DispatchDeliveryTargetRequest\x1a\x31.spawnmesh.hook.v1.DispatchDeliveryTargetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x9b\x01\n\x18\x44ispatchBeforeCompaction\x12\x32.spawnmesh.hook.v1.DispatchBeforeCompactionRequest\x1a\x33.spawnmesh.hook.v1.DispatchBeforeCompactionResponse\"\x16\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x04\x12\ntranscript\x12\x84\x01\n\rPublishEvents\x12\'.spawnmesh.hook.v1.PublishEventsRequest\x1a(.spawnmesh.hook.v1.PublishEventsResponse\" \x90\x02\x02\xb2\xe1\x18\x19\n\x02\x04\x03\x12\x07session\x12\ntranscript\x12q\n\x0eListDeliveries\x12(.spawnmesh.hook.v1.ListDeliveriesRequest\x1a).spawnmesh.hook.v1.ListDeliveriesResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12t\n\x0fRelayNativeStop\x12).spawnmesh.hook.v1.RelayNativeStopRequest\x1a*.spawnmesh.hook.v1.RelayNativeStopResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/hook/v1/hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/hook/v1/compaction.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a#spawnmesh/hook/v1/native_stop.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/hook/v1/revision.proto\x1a spawnmesh/policy/v1/policy.proto\"\xfd\x03\n\x06Plugin\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12,\n\x08\x65ndpoint\x18\x02 \x01(\tB\x1a\xbaH\x17r\x15(\x80\x04\x32\x10^(grpc|https)://\x12?\n\x05hooks\x18\x03 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x13\xbaH\x10\x92\x01\r\x08\x01\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\x39\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04*\x00\x12\x42\n\x0e\x66\x61ilure_policy\x18\x06 \x01(\x0e\x32 .spawnmesh.hook.v1.FailurePolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12;\n\x06grants\x18\x07 \x03(\x0e\x32\x18.spawnmesh.hook.v1.GrantB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12(\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07\x62undled\x18\n \x01(\x08\x12;\n\x08max_wait\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\"e\n\x15RegisterPluginRequest\x12\x31\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.PluginB\x06\xbaH\x03\xc8\x01\x01\x12\x19\n\x11\x61llow_unreachable\x18\x02 \x01(\x08\"[\n\x16RegisterPluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x16\n\x0ewebhook_secret\x18\x02 \x01(\t\"\x14\n\x12ListPluginsRequest\"A\n\x13ListPluginsResponse\x12*\n\x07plugins\x18\x01 \x03(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"+\n\x12PausePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"@\n\x13PausePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\",\n\x13ResumePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"A\n\x14ResumePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"*\n\x11TestPluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"E\n\x12TestPluginResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\",\n\x13RemovePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"\x16\n\x14RemovePluginResponse\"X\n\x1a\x44ispatchBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"e\n\x1b\x44ispatchBeforeSpawnResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\"6\n\x17GetSpawnDecisionRequest\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"+\n\x18GetSpawnDecisionResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\"\x8a\x01\n\"DispatchBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\x12 \n\x0c\x64ispatch_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\"\xe2\x01\n#DispatchBeforeAgentFinalizeResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\x12\x17\n\x0frevision_number\x18\x03 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x04 \x01(\x05\x12;\n\x10\x63\x61pped_revisions\x18\x05 \x03(\x0b\x32!.spawnmesh.hook.v1.CappedRevision\"T\n\x14PublishEventsRequest\x12<\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"-\n\x15PublishEventsResponse\x12\x14\n\x0cqueued_count\x18\x01 \x01(\x05\"\xee\x01\n\x15ListDeliveriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12\x10\n\x08\x64\x65\x63ision\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\npage_token\x18\x08 \x01(\t\"b\n\x16ListDeliveriesResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf7\x01\n\x08\x44\x65livery\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12)\n\x04hook\x18\x02 \x01(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07latency\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64\x65\x63ision\x18\x07 \x01(\t\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\t \x01(\x05*c\n\rFailurePolicy\x12\x1e\n\x1a\x46\x41ILURE_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_POLICY_OPEN\x10\x01\x12\x19\n\x15\x46\x41ILURE_POLICY_CLOSED\x10\x02*u\n\x05Grant\x12\x15\n\x11GRANT_UNSPECIFIED\x10\x00\x12\x1d\n\x19GRANT_CONVERSATION_ACCESS\x10\x01\x12\x1a\n\x16GRANT_FINALIZE_CONTROL\x10\x02\x12\x1a\n\x16GRANT_PROMPT_INJECTION\x10\x03\x32\xe5\r\n\x0bHookService\x12q\n\x0eRegisterPlugin\x12(.spawnmesh.hook.v1.RegisterPluginRequest\x1a).spawnmesh.hook.v1.RegisterPluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12h\n\x0bListPlugins\x12%.spawnmesh.hook.v1.ListPluginsRequest\x1a&.spawnmesh.hook.v1.ListPluginsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12h\n\x0bPausePlugin\x12%.spawnmesh.hook.v1.PausePluginRequest\x1a&.spawnmesh.hook.v1.PausePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\x0cResumePlugin\x12&.spawnmesh.hook.v1.ResumePluginRequest\x1a\'.spawnmesh.hook.v1.ResumePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\x0cRemovePlugin\x12&.spawnmesh.hook.v1.RemovePluginRequest\x1a\'.spawnmesh.hook.v1.RemovePluginResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12\x62\n\nTestPlugin\x12$.spawnmesh.hook.v1.TestPluginRequest\x1a%.spawnmesh.hook.v1.TestPluginResponse\"\x07\xb2\xe1\x18\x03\n\x01\x01\x12\x86\x01\n\x13\x44ispatchBeforeSpawn\x12-.spawnmesh.hook.v1.DispatchBeforeSpawnRequest\x1a..spawnmesh.hook.v1.DispatchBeforeSpawnResponse\"\x10\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x80\x01\n\x10GetSpawnDecision\x12*.spawnmesh.hook.v1.GetSpawnDecisionRequest\x1a+.spawnmesh.hook.v1.GetSpawnDecisionResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa1\x01\n\x1b\x44ispatchBeforeAgentFinalize\x12\x35.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeRequest\x1a\x36.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x92\x01\n\x16\x44ispatchDeliveryTarget\x12\x30.spawnmesh.hook.v1.DispatchDeliveryTargetRequest\x1a\x31.spawnmesh.hook.v1.DispatchDeliveryTargetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x9b\x01\n\x18\x44ispatchBeforeCompaction\x12\x32.spawnmesh.hook.v1.DispatchBeforeCompactionRequest\x1a\x33.spawnmesh.hook.v1.DispatchBeforeCompactionResponse\"\x16\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x04\x12\ntranscript\x12\x84\x01\n\rPublishEvents\x12\'.spawnmesh.hook.v1.PublishEventsRequest\x1a(.spawnmesh.hook.v1.PublishEventsResponse\" \x90\x02\x02\xb2\xe1\x18\x19\n\x02\x04\x03\x12\x07session\x12\ntranscript\x12q\n\x0eListDeliveries\x12(.spawnmesh.hook.v1.ListDeliveriesRequest\x1a).spawnmesh.hook.v1.ListDeliveriesResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12t\n\x0fRelayNativeStop\x12).spawnmesh.hook.v1.RelayNativeStopRequest\x1a*.spawnmesh.hook.v1.RelayNativeStopResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,6 +56,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLUGIN'].fields_by_name['grants']._serialized_options = b'\272H\016\222\001\013\030\001\"\007\202\001\004\020\001 \000'
   _globals['_PLUGIN'].fields_by_name['max_concurrent_calls']._loaded_options = None
   _globals['_PLUGIN'].fields_by_name['max_concurrent_calls']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_PLUGIN'].fields_by_name['max_wait']._loaded_options = None
+  _globals['_PLUGIN'].fields_by_name['max_wait']._serialized_options = b'\272H\013\252\001\010\"\004\010\200\243\005*\000'
   _globals['_REGISTERPLUGINREQUEST'].fields_by_name['plugin']._loaded_options = None
   _globals['_REGISTERPLUGINREQUEST'].fields_by_name['plugin']._serialized_options = b'\272H\003\310\001\001'
   _globals['_PAUSEPLUGINREQUEST'].fields_by_name['name']._loaded_options = None
@@ -66,6 +70,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMOVEPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_DISPATCHBEFORESPAWNREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_DISPATCHBEFORESPAWNREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_GETSPAWNDECISIONREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_GETSPAWNDECISIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST'].fields_by_name['dispatch_key']._loaded_options = None
@@ -74,12 +80,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLISHEVENTSREQUEST'].fields_by_name['events']._serialized_options = b'\272H\007\222\001\004\010\001\020d'
   _globals['_LISTDELIVERIESREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTDELIVERIESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['request_id']._loaded_options = None
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\023r\021\020\001(\200\0012\n^[^\\x00]*$'
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['harness']._loaded_options = None
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['harness']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['event_json']._loaded_options = None
-  _globals['_RELAYNATIVESTOPREQUEST'].fields_by_name['event_json']._serialized_options = b'\272H\010r\006\020\002(\200\200@'
   _globals['_HOOKSERVICE'].methods_by_name['RegisterPlugin']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['RegisterPlugin']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
   _globals['_HOOKSERVICE'].methods_by_name['ListPlugins']._loaded_options = None
@@ -94,6 +94,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOOKSERVICE'].methods_by_name['TestPlugin']._serialized_options = b'\262\341\030\003\n\001\001'
   _globals['_HOOKSERVICE'].methods_by_name['DispatchBeforeSpawn']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['DispatchBeforeSpawn']._serialized_options = b'\262\341\030\014\n\001\004\022\007session'
+  _globals['_HOOKSERVICE'].methods_by_name['GetSpawnDecision']._loaded_options = None
+  _globals['_HOOKSERVICE'].methods_by_name['GetSpawnDecision']._serialized_options = b'\220\002\001\262\341\030\014\n\001\004\022\007session'
   _globals['_HOOKSERVICE'].methods_by_name['DispatchBeforeAgentFinalize']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['DispatchBeforeAgentFinalize']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_HOOKSERVICE'].methods_by_name['DispatchDeliveryTarget']._loaded_options = None
@@ -106,60 +108,58 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOOKSERVICE'].methods_by_name['ListDeliveries']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
   _globals['_HOOKSERVICE'].methods_by_name['RelayNativeStop']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['RelayNativeStop']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
-  _globals['_FAILUREPOLICY']._serialized_start=3001
-  _globals['_FAILUREPOLICY']._serialized_end=3100
-  _globals['_GRANT']._serialized_start=3102
-  _globals['_GRANT']._serialized_end=3219
-  _globals['_NATIVEHARNESS']._serialized_start=3221
-  _globals['_NATIVEHARNESS']._serialized_end=3326
-  _globals['_PLUGIN']._serialized_start=364
-  _globals['_PLUGIN']._serialized_end=812
-  _globals['_REGISTERPLUGINREQUEST']._serialized_start=814
-  _globals['_REGISTERPLUGINREQUEST']._serialized_end=915
-  _globals['_REGISTERPLUGINRESPONSE']._serialized_start=917
-  _globals['_REGISTERPLUGINRESPONSE']._serialized_end=1008
-  _globals['_LISTPLUGINSREQUEST']._serialized_start=1010
-  _globals['_LISTPLUGINSREQUEST']._serialized_end=1030
-  _globals['_LISTPLUGINSRESPONSE']._serialized_start=1032
-  _globals['_LISTPLUGINSRESPONSE']._serialized_end=1097
-  _globals['_PAUSEPLUGINREQUEST']._serialized_start=1099
-  _globals['_PAUSEPLUGINREQUEST']._serialized_end=1142
-  _globals['_PAUSEPLUGINRESPONSE']._serialized_start=1144
-  _globals['_PAUSEPLUGINRESPONSE']._serialized_end=1208
-  _globals['_RESUMEPLUGINREQUEST']._serialized_start=1210
-  _globals['_RESUMEPLUGINREQUEST']._serialized_end=1254
-  _globals['_RESUMEPLUGINRESPONSE']._serialized_start=1256
-  _globals['_RESUMEPLUGINRESPONSE']._serialized_end=1321
-  _globals['_TESTPLUGINREQUEST']._serialized_start=1323
-  _globals['_TESTPLUGINREQUEST']._serialized_end=1365
-  _globals['_TESTPLUGINRESPONSE']._serialized_start=1367
-  _globals['_TESTPLUGINRESPONSE']._serialized_end=1436
-  _globals['_REMOVEPLUGINREQUEST']._serialized_start=1438
-  _globals['_REMOVEPLUGINREQUEST']._serialized_end=1482
-  _globals['_REMOVEPLUGINRESPONSE']._serialized_start=1484
-  _globals['_REMOVEPLUGINRESPONSE']._serialized_end=1506
-  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_start=1508
-  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_end=1596
-  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_start=1598
-  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_end=1699
-  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_start=1702
-  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_end=1840
-  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_start=1843
-  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_end=2024
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=2026
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=2110
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=2112
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=2157
-  _globals['_LISTDELIVERIESREQUEST']._serialized_start=2160
-  _globals['_LISTDELIVERIESREQUEST']._serialized_end=2398
-  _globals['_LISTDELIVERIESRESPONSE']._serialized_start=2400
-  _globals['_LISTDELIVERIESRESPONSE']._serialized_end=2498
-  _globals['_DELIVERY']._serialized_start=2501
-  _globals['_DELIVERY']._serialized_end=2748
-  _globals['_RELAYNATIVESTOPREQUEST']._serialized_start=2751
-  _globals['_RELAYNATIVESTOPREQUEST']._serialized_end=2915
-  _globals['_RELAYNATIVESTOPRESPONSE']._serialized_start=2917
-  _globals['_RELAYNATIVESTOPRESPONSE']._serialized_end=2999
-  _globals['_HOOKSERVICE']._serialized_start=3329
-  _globals['_HOOKSERVICE']._serialized_end=4963
+  _globals['_FAILUREPOLICY']._serialized_start=3028
+  _globals['_FAILUREPOLICY']._serialized_end=3127
+  _globals['_GRANT']._serialized_start=3129
+  _globals['_GRANT']._serialized_end=3246
+  _globals['_PLUGIN']._serialized_start=435
+  _globals['_PLUGIN']._serialized_end=944
+  _globals['_REGISTERPLUGINREQUEST']._serialized_start=946
+  _globals['_REGISTERPLUGINREQUEST']._serialized_end=1047
+  _globals['_REGISTERPLUGINRESPONSE']._serialized_start=1049
+  _globals['_REGISTERPLUGINRESPONSE']._serialized_end=1140
+  _globals['_LISTPLUGINSREQUEST']._serialized_start=1142
+  _globals['_LISTPLUGINSREQUEST']._serialized_end=1162
+  _globals['_LISTPLUGINSRESPONSE']._serialized_start=1164
+  _globals['_LISTPLUGINSRESPONSE']._serialized_end=1229
+  _globals['_PAUSEPLUGINREQUEST']._serialized_start=1231
+  _globals['_PAUSEPLUGINREQUEST']._serialized_end=1274
+  _globals['_PAUSEPLUGINRESPONSE']._serialized_start=1276
+  _globals['_PAUSEPLUGINRESPONSE']._serialized_end=1340
+  _globals['_RESUMEPLUGINREQUEST']._serialized_start=1342
+  _globals['_RESUMEPLUGINREQUEST']._serialized_end=1386
+  _globals['_RESUMEPLUGINRESPONSE']._serialized_start=1388
+  _globals['_RESUMEPLUGINRESPONSE']._serialized_end=1453
+  _globals['_TESTPLUGINREQUEST']._serialized_start=1455
+  _globals['_TESTPLUGINREQUEST']._serialized_end=1497
+  _globals['_TESTPLUGINRESPONSE']._serialized_start=1499
+  _globals['_TESTPLUGINRESPONSE']._serialized_end=1568
+  _globals['_REMOVEPLUGINREQUEST']._serialized_start=1570
+  _globals['_REMOVEPLUGINREQUEST']._serialized_end=1614
+  _globals['_REMOVEPLUGINRESPONSE']._serialized_start=1616
+  _globals['_REMOVEPLUGINRESPONSE']._serialized_end=1638
+  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_start=1640
+  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_end=1728
+  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_start=1730
+  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_end=1831
+  _globals['_GETSPAWNDECISIONREQUEST']._serialized_start=1833
+  _globals['_GETSPAWNDECISIONREQUEST']._serialized_end=1887
+  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_start=1889
+  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_end=1932
+  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_start=1935
+  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_end=2073
+  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_start=2076
+  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_end=2302
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=2304
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=2388
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=2390
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=2435
+  _globals['_LISTDELIVERIESREQUEST']._serialized_start=2438
+  _globals['_LISTDELIVERIESREQUEST']._serialized_end=2676
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_start=2678
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_end=2776
+  _globals['_DELIVERY']._serialized_start=2779
+  _globals['_DELIVERY']._serialized_end=3026
+  _globals['_HOOKSERVICE']._serialized_start=3249
+  _globals['_HOOKSERVICE']._serialized_end=5014
 # @@protoc_insertion_point(module_scope)

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
+from spawnmesh.hook.v1 import revision_pb2 as _revision_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -81,30 +82,6 @@ GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
 """Change system prompts and the offered tools, and add text to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 
-class _NativeHarness:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _NativeHarnessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NativeHarness.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    NATIVE_HARNESS_UNSPECIFIED: _NativeHarness.ValueType  # 0
-    """Refused."""
-    NATIVE_HARNESS_CLAUDE_CODE: _NativeHarness.ValueType  # 1
-    """Claude Code."""
-    NATIVE_HARNESS_CODEX: _NativeHarness.ValueType  # 2
-    """Codex."""
-
-class NativeHarness(_NativeHarness, metaclass=_NativeHarnessEnumTypeWrapper):
-    """Coding harnesses whose stop events are supported."""
-
-NATIVE_HARNESS_UNSPECIFIED: NativeHarness.ValueType  # 0
-"""Refused."""
-NATIVE_HARNESS_CLAUDE_CODE: NativeHarness.ValueType  # 1
-"""Claude Code."""
-NATIVE_HARNESS_CODEX: NativeHarness.ValueType  # 2
-"""Codex."""
-Global___NativeHarness: _TypeAlias = NativeHarness  # noqa: Y015
-
 @_typing.final
 class Plugin(_message.Message):
     """A plugin."""
@@ -121,6 +98,7 @@ class Plugin(_message.Message):
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     BUNDLED_FIELD_NUMBER: _builtins.int
+    MAX_WAIT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in the tenant: lower-case letters, digits and `-`."""
     endpoint: _builtins.str
@@ -153,6 +131,20 @@ class Plugin(_message.Message):
     def grants(self) -> _containers.RepeatedScalarFieldContainer[Global___Grant.ValueType]:
         """What the plugin may see and do."""
 
+    @_builtins.property
+    def max_wait(self) -> _duration_pb2.Duration:
+        """For a plugin with failure policy CLOSED: how long a run waits for its answer to
+        BEFORE_AGENT_FINALIZE, BEFORE_MODEL_RESOLVE or BEFORE_PROMPT_BUILD. Absent means until the run's
+        deadline.
+        - The time counts from the first call of the plugin for the run that got no answer, by the
+          database clock. It begins anew when the plugin answers, or is registered, paused or resumed.
+        - When a call gets no answer after that time, the dispatch fails with PLUGIN_FAILED,
+          `is_transient=false` and `max_wait_seconds`, and the run ends as FAILED. A run calls a plugin
+          again after a pause of at most 19 seconds, and fails that much later at most.
+        - Refused with failure policy OPEN, and without one of the three hooks: in the others, no run
+          waits.
+        """
+
     def __init__(
         self,
         *,
@@ -166,10 +158,11 @@ class Plugin(_message.Message):
         max_concurrent_calls: _builtins.int = ...,
         paused: _builtins.bool = ...,
         bundled: _builtins.bool = ...,
+        max_wait: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_wait", b"max_wait", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "max_wait", b"max_wait", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -504,6 +497,50 @@ class DispatchBeforeSpawnResponse(_message.Message):
 Global___DispatchBeforeSpawnResponse: _TypeAlias = DispatchBeforeSpawnResponse  # noqa: Y015
 
 @_typing.final
+class GetSpawnDecisionRequest(_message.Message):
+    """Request of GetSpawnDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpawnDecisionRequest: _TypeAlias = GetSpawnDecisionRequest  # noqa: Y015
+
+@_typing.final
+class GetSpawnDecisionResponse(_message.Message):
+    """Response of GetSpawnDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    allowed: _builtins.bool
+    """DispatchBeforeSpawn has allowed the session."""
+    def __init__(
+        self,
+        *,
+        allowed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpawnDecisionResponse: _TypeAlias = GetSpawnDecisionResponse  # noqa: Y015
+
+@_typing.final
 class DispatchBeforeAgentFinalizeRequest(_message.Message):
     """Request of DispatchBeforeAgentFinalize."""
 
@@ -541,13 +578,11 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     REVISION_NUMBER_FIELD_NUMBER: _builtins.int
     MAX_REVISION_COUNT_FIELD_NUMBER: _builtins.int
-    CAPPED_FIELD_NUMBER: _builtins.int
+    CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
     revision_number: _builtins.int
     """For a revise: its number in the run, from 1."""
     max_revision_count: _builtins.int
     """The largest number of revisions in a run."""
-    capped: _builtins.bool
-    """A revision was requested and not granted, because a bound was reached."""
     @_builtins.property
     def decision(self) -> _decision_pb2.FinalizeDecision:
         """The merged decision."""
@@ -556,6 +591,12 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The plugins that decided."""
 
+    @_builtins.property
+    def capped_revisions(self) -> _containers.RepeatedCompositeFieldContainer[_revision_pb2.CappedRevision]:
+        """If the draft is not sent back: the revisions that plugins requested and that were not granted,
+        in order of priority.
+        """
+
     def __init__(
         self,
         *,
@@ -563,11 +604,11 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
         decided_by: _abc.Iterable[_builtins.str] | None = ...,
         revision_number: _builtins.int = ...,
         max_revision_count: _builtins.int = ...,
-        capped: _builtins.bool = ...,
+        capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped", b"capped", "decided_by", b"decided_by", "decision", b"decision", "max_revision_count", b"max_revision_count", "revision_number", b"revision_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped_revisions", b"capped_revisions", "decided_by", b"decided_by", "decision", b"decision", "max_revision_count", b"max_revision_count", "revision_number", b"revision_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -727,10 +768,11 @@ class Delivery(_message.Message):
     decision: _builtins.str
     """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`,
     `changed`, `compact`, `keep_whole`, `told`; `failed`; `skipped` if the open circuit breaker
-    prevented the call; `dead` if delivery to an observer was given up.
+    prevented the call; `dead` if delivery to an observer was given up; `capped`, beside the row of
+    the call, if a requested revision was not granted.
     """
     error: _builtins.str
-    """Why the call failed, without content. Empty if it did not fail."""
+    """Why the call failed, or the bound of a `capped` revision, without content. Otherwise empty."""
     attempt: _builtins.int
     """The number of the attempt, from 1. For observers, the attempts of one event are counted
     together.
@@ -763,63 +805,3 @@ class Delivery(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Delivery: _TypeAlias = Delivery  # noqa: Y015
-
-@_typing.final
-class RelayNativeStopRequest(_message.Message):
-    """Request of RelayNativeStop."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    HARNESS_FIELD_NUMBER: _builtins.int
-    EVENT_JSON_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    """Identifies the call for repeats: a repeat returns the same answer without a call of a plugin."""
-    harness: Global___NativeHarness.ValueType
-    """The harness that sent the event."""
-    event_json: _builtins.str
-    """The event as the harness wrote it: a JSON object, in which `session_id` has at most 256 bytes."""
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-        harness: Global___NativeHarness.ValueType = ...,
-        event_json: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_json", b"event_json", "harness", b"harness", "request_id", b"request_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RelayNativeStopRequest: _TypeAlias = RelayNativeStopRequest  # noqa: Y015
-
-@_typing.final
-class RelayNativeStopResponse(_message.Message):
-    """Response of RelayNativeStop."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OUTPUT_FIELD_NUMBER: _builtins.int
-    REVISION_NUMBER_FIELD_NUMBER: _builtins.int
-    CAPPED_FIELD_NUMBER: _builtins.int
-    output: _builtins.str
-    """The text for the harness to read. Empty lets it stop."""
-    revision_number: _builtins.int
-    """For a revise: its number in the turn, from 1."""
-    capped: _builtins.bool
-    """A revision was requested and not granted."""
-    def __init__(
-        self,
-        *,
-        output: _builtins.str = ...,
-        revision_number: _builtins.int = ...,
-        capped: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped", b"capped", "output", b"output", "revision_number", b"revision_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RelayNativeStopResponse: _TypeAlias = RelayNativeStopResponse  # noqa: Y015

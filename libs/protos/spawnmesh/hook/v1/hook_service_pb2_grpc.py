@@ -6,6 +6,7 @@ import warnings
 from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_compaction__pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2
+from spawnmesh.hook.v1 import native_stop_pb2 as spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -72,6 +73,11 @@ class HookServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnResponse.FromString,
                 _registered_method=True)
+        self.GetSpawnDecision = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/GetSpawnDecision',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.FromString,
+                _registered_method=True)
         self.DispatchBeforeAgentFinalize = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/DispatchBeforeAgentFinalize',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.SerializeToString,
@@ -99,8 +105,8 @@ class HookServiceStub:
                 _registered_method=True)
         self.RelayNativeStop = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/RelayNativeStop',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.FromString,
                 _registered_method=True)
 
 
@@ -129,7 +135,9 @@ class HookServiceServicer:
 
     def PausePlugin(self, request, context):
         """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-        in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+        in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+        delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+        is no such plugin, ALREADY_EXISTS for a bundled one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,7 +170,16 @@ class HookServiceServicer:
 
     def DispatchBeforeSpawn(self, request, context):
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+        returned, if there is a plugin for BEFORE_SPAWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSpawnDecision(self, request, context):
+        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+        answer. An allow is remembered as long as the log. False if there was no plugin to call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,10 +195,12 @@ class HookServiceServicer:
         repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
         is stored.
         - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
-        of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
-        continue and `capped` is set.
-        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-        stored.
+        of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
+        run, no revision is granted. `capped_revisions` has each that was requested, and so has the
+        log, with the decision `capped`.
+        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+        stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+        gives no answer and the run has not waited for its `max_wait`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,6 +294,11 @@ def add_HookServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeSpawnResponse.SerializeToString,
             ),
+            'GetSpawnDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSpawnDecision,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.SerializeToString,
+            ),
             'DispatchBeforeAgentFinalize': grpc.unary_unary_rpc_method_handler(
                     servicer.DispatchBeforeAgentFinalize,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.FromString,
@@ -302,8 +326,8 @@ def add_HookServiceServicer_to_server(servicer, server):
             ),
             'RelayNativeStop': grpc.unary_unary_rpc_method_handler(
                     servicer.RelayNativeStop,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.SerializeToString,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -507,6 +531,33 @@ class HookService:
             _registered_method=True)
 
     @staticmethod
+    def GetSpawnDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/GetSpawnDecision',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetSpawnDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DispatchBeforeAgentFinalize(request,
             target,
             options=(),
@@ -656,8 +707,8 @@ class HookService:
             request,
             target,
             '/spawnmesh.hook.v1.HookService/RelayNativeStop',
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
+            spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_native__stop__pb2.RelayNativeStopResponse.FromString,
             options,
             channel_credentials,
             insecure,

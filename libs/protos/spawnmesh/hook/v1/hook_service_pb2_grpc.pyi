@@ -8,6 +8,7 @@ from grpc import aio as _aio
 from spawnmesh.hook.v1 import compaction_pb2 as _compaction_pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as _hook_service_pb2
+from spawnmesh.hook.v1 import native_stop_pb2 as _native_stop_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -48,7 +49,9 @@ class HookServiceStub:
     """
     PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+    delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+    is no such plugin, ALREADY_EXISTS for a bundled one.
     """
     ResumePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
@@ -65,7 +68,12 @@ class HookServiceStub:
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+    returned, if there is a plugin for BEFORE_SPAWN.
+    """
+    GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
+    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+    answer. An allow is remembered as long as the log. False if there was no plugin to call.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -77,10 +85,12 @@ class HookServiceStub:
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
       is stored.
     - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
-      of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
-      continue and `capped` is set.
-    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-      stored.
+      of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
+      run, no revision is granted. `capped_revisions` has each that was requested, and so has the
+      log, with the decision `capped`.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+      stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+      gives no answer and the run has not waited for its `max_wait`.
     """
     DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
     """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
@@ -105,7 +115,7 @@ class HookServiceStub:
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
     before the call. A row is kept for 30 days, or as long as the operator configures.
     """
-    RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
+    RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
     mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
     for one turn of the harness, or for its whole session if it names no turn. Events other than
@@ -131,7 +141,9 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+    delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+    is no such plugin, ALREADY_EXISTS for a bundled one.
     """
     ResumePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]  # type: ignore[assignment]
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
@@ -148,7 +160,12 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+    returned, if there is a plugin for BEFORE_SPAWN.
+    """
+    GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
+    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+    answer. An allow is remembered as long as the log. False if there was no plugin to call.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -160,10 +177,12 @@ class HookServiceAsyncStub(HookServiceStub):
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
       is stored.
     - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
-      of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
-      continue and `capped` is set.
-    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-      stored.
+      of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
+      run, no revision is granted. `capped_revisions` has each that was requested, and so has the
+      log, with the decision `capped`.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+      stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+      gives no answer and the run has not waited for its `max_wait`.
     """
     DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
     """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
@@ -188,7 +207,7 @@ class HookServiceAsyncStub(HookServiceStub):
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
     before the call. A row is kept for 30 days, or as long as the operator configures.
     """
-    RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
+    RelayNativeStop: _aio.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
     mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
     for one turn of the harness, or for its whole session if it names no turn. Events other than
@@ -229,7 +248,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PausePluginResponse, _abc.Awaitable[_hook_service_pb2.PausePluginResponse]]:
         """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
-        in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+        in between. SUBAGENT_ENDED is an exception, since the plugin may have allowed the spawn: it is
+        delivered after the resume, if that comes within the retention of the log. NOT_FOUND if there
+        is no such plugin, ALREADY_EXISTS for a bundled one.
         """
 
     @_abc_1.abstractmethod
@@ -270,7 +291,18 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
+        returned, if there is a plugin for BEFORE_SPAWN.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSpawnDecision(
+        self,
+        request: _hook_service_pb2.GetSpawnDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.GetSpawnDecisionResponse, _abc.Awaitable[_hook_service_pb2.GetSpawnDecisionResponse]]:
+        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
+        answer. An allow is remembered as long as the log. False if there was no plugin to call.
         """
 
     @_abc_1.abstractmethod
@@ -288,10 +320,12 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
           repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
           is stored.
         - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
-          of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
-          continue and `capped` is set.
-        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
-          stored.
+          of a plugin. Past these bounds, after effects that cannot be undone, and in the last turn of a
+          run, no revision is granted. `capped_revisions` has each that was requested, and so has the
+          log, with the decision `capped`.
+        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and no decision is
+          stored. The fact `is_transient` says whether a repeat may succeed: `true` while the plugin
+          gives no answer and the run has not waited for its `max_wait`.
         """
 
     @_abc_1.abstractmethod
@@ -344,9 +378,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RelayNativeStop(
         self,
-        request: _hook_service_pb2.RelayNativeStopRequest,
+        request: _native_stop_pb2.RelayNativeStopRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_service_pb2.RelayNativeStopResponse, _abc.Awaitable[_hook_service_pb2.RelayNativeStopResponse]]:
+    ) -> _typing.Union[_native_stop_pb2.RelayNativeStopResponse, _abc.Awaitable[_native_stop_pb2.RelayNativeStopResponse]]:
         """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
         mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
         for one turn of the harness, or for its whole session if it names no turn. Events other than

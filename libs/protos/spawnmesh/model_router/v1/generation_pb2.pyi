@@ -31,7 +31,9 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_UNSPECIFIED: _FailoverReason.ValueType  # 0
     """No failure."""
     FAILOVER_REASON_RATE_LIMIT: _FailoverReason.ValueType  # 1
-    """Too many requests, or a renewable quota is used up."""
+    """Too many requests, or a renewable quota is used up. If the provider has several credentials,
+    the one that met the limit is in cooldown, and another one is called.
+    """
     FAILOVER_REASON_OVERLOADED: _FailoverReason.ValueType  # 2
     """The provider has no capacity now."""
     FAILOVER_REASON_BILLING: _FailoverReason.ValueType  # 3
@@ -47,7 +49,9 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_TLS_CERTIFICATE: _FailoverReason.ValueType  # 8
     """The provider's certificate is not trusted."""
     FAILOVER_REASON_CONTEXT_OVERFLOW: _FailoverReason.ValueType  # 9
-    """The prompt is longer than the model's context window."""
+    """The request is longer than the model's context window. Only candidates with a larger window are
+    called next.
+    """
     FAILOVER_REASON_FORMAT: _FailoverReason.ValueType  # 10
     """The provider does not accept the format of the request."""
     FAILOVER_REASON_MODEL_NOT_FOUND: _FailoverReason.ValueType  # 11
@@ -59,11 +63,13 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_NO_ERROR_DETAILS: _FailoverReason.ValueType  # 14
     """The provider failed without details."""
     FAILOVER_REASON_UNCLASSIFIED: _FailoverReason.ValueType  # 15
-    """An error that no rule matches."""
+    """An error that no rule matches. The next candidate is called, and none is put in cooldown."""
     FAILOVER_REASON_UNKNOWN: _FailoverReason.ValueType  # 16
     """No readable error."""
     FAILOVER_REASON_NO_FAILOVER: _FailoverReason.ValueType  # 17
-    """The request itself is at fault. No candidate is put in cooldown, and no other is called."""
+    """The request itself is at fault, and another model would refuse it as well. No candidate is put
+    in cooldown, and no other is called.
+    """
 
 class FailoverReason(_FailoverReason, metaclass=_FailoverReasonEnumTypeWrapper):
     """Why a model call failed, as far as failover is concerned."""
@@ -71,7 +77,9 @@ class FailoverReason(_FailoverReason, metaclass=_FailoverReasonEnumTypeWrapper):
 FAILOVER_REASON_UNSPECIFIED: FailoverReason.ValueType  # 0
 """No failure."""
 FAILOVER_REASON_RATE_LIMIT: FailoverReason.ValueType  # 1
-"""Too many requests, or a renewable quota is used up."""
+"""Too many requests, or a renewable quota is used up. If the provider has several credentials,
+the one that met the limit is in cooldown, and another one is called.
+"""
 FAILOVER_REASON_OVERLOADED: FailoverReason.ValueType  # 2
 """The provider has no capacity now."""
 FAILOVER_REASON_BILLING: FailoverReason.ValueType  # 3
@@ -87,7 +95,9 @@ FAILOVER_REASON_SERVER_ERROR: FailoverReason.ValueType  # 7
 FAILOVER_REASON_TLS_CERTIFICATE: FailoverReason.ValueType  # 8
 """The provider's certificate is not trusted."""
 FAILOVER_REASON_CONTEXT_OVERFLOW: FailoverReason.ValueType  # 9
-"""The prompt is longer than the model's context window."""
+"""The request is longer than the model's context window. Only candidates with a larger window are
+called next.
+"""
 FAILOVER_REASON_FORMAT: FailoverReason.ValueType  # 10
 """The provider does not accept the format of the request."""
 FAILOVER_REASON_MODEL_NOT_FOUND: FailoverReason.ValueType  # 11
@@ -99,11 +109,13 @@ FAILOVER_REASON_EMPTY_RESPONSE: FailoverReason.ValueType  # 13
 FAILOVER_REASON_NO_ERROR_DETAILS: FailoverReason.ValueType  # 14
 """The provider failed without details."""
 FAILOVER_REASON_UNCLASSIFIED: FailoverReason.ValueType  # 15
-"""An error that no rule matches."""
+"""An error that no rule matches. The next candidate is called, and none is put in cooldown."""
 FAILOVER_REASON_UNKNOWN: FailoverReason.ValueType  # 16
 """No readable error."""
 FAILOVER_REASON_NO_FAILOVER: FailoverReason.ValueType  # 17
-"""The request itself is at fault. No candidate is put in cooldown, and no other is called."""
+"""The request itself is at fault, and another model would refuse it as well. No candidate is put
+in cooldown, and no other is called.
+"""
 Global___FailoverReason: _TypeAlias = FailoverReason  # noqa: Y015
 
 class _Verdict:
@@ -121,7 +133,9 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_COOLING: _Verdict.ValueType  # 3
     """Not called: the candidate is in cooldown."""
     VERDICT_INCAPABLE: _Verdict.ValueType  # 4
-    """Not called: the candidate lacks a capability that the request needs."""
+    """Not called: the candidate lacks a capability that the request needs. With the reason
+    CONTEXT_OVERFLOW its context window cannot hold the request.
+    """
     VERDICT_NOT_NEEDED: _Verdict.ValueType  # 5
     """Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
     VERDICT_READY: _Verdict.ValueType  # 6
@@ -143,7 +157,9 @@ VERDICT_FAILED: Verdict.ValueType  # 2
 VERDICT_COOLING: Verdict.ValueType  # 3
 """Not called: the candidate is in cooldown."""
 VERDICT_INCAPABLE: Verdict.ValueType  # 4
-"""Not called: the candidate lacks a capability that the request needs."""
+"""Not called: the candidate lacks a capability that the request needs. With the reason
+CONTEXT_OVERFLOW its context window cannot hold the request.
+"""
 VERDICT_NOT_NEEDED: Verdict.ValueType  # 5
 """Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
 VERDICT_READY: Verdict.ValueType  # 6
@@ -167,8 +183,9 @@ class _ImageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageOut
     IMAGE_OUTCOME_STRIPPED: _ImageOutcome.ValueType  # 2
     """The model cannot see images. A note replaced each one."""
     IMAGE_OUTCOME_WITHHELD: _ImageOutcome.ValueType  # 3
-    """A retry: an earlier attempt failed over the format of the request, or was at another provider.
-    A note replaced each image.
+    """An earlier attempt failed over the format of the request, or another provider was given the
+    images in this call or an earlier one. A note replaced each withheld image. Images of tool
+    results that are newer than the switch to this provider are sent.
     """
     IMAGE_OUTCOME_ROUTED_AROUND: _ImageOutcome.ValueType  # 4
     """The model cannot see images and was not called."""
@@ -187,8 +204,9 @@ IMAGE_OUTCOME_SENT: ImageOutcome.ValueType  # 1
 IMAGE_OUTCOME_STRIPPED: ImageOutcome.ValueType  # 2
 """The model cannot see images. A note replaced each one."""
 IMAGE_OUTCOME_WITHHELD: ImageOutcome.ValueType  # 3
-"""A retry: an earlier attempt failed over the format of the request, or was at another provider.
-A note replaced each image.
+"""An earlier attempt failed over the format of the request, or another provider was given the
+images in this call or an earlier one. A note replaced each withheld image. Images of tool
+results that are newer than the switch to this provider are sent.
 """
 IMAGE_OUTCOME_ROUTED_AROUND: ImageOutcome.ValueType  # 4
 """The model cannot see images and was not called."""
@@ -343,7 +361,7 @@ class ToolDeclaration(_message.Message):
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     IS_IDEMPOTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name of the tool."""
+    """The name of the tool. A provider that refuses it gets another one; tool calls have this one."""
     description: _builtins.str
     """The description for the model."""
     parameters_json: _builtins.str
@@ -408,10 +426,13 @@ class EarlierAttempt(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    STREAM_BROKE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model that was called, as `provider/model`. Empty if unknown."""
     reason: Global___FailoverReason.ValueType
     """Why it failed."""
+    stream_broke: _builtins.bool
+    """The answer of the model broke off. The model is called after the other candidates."""
     @_builtins.property
     def partial_execution(self) -> Global___PartialExecution:
         """What the turn had done by then."""
@@ -422,10 +443,11 @@ class EarlierAttempt(_message.Message):
         model: _builtins.str = ...,
         reason: Global___FailoverReason.ValueType = ...,
         partial_execution: Global___PartialExecution | None = ...,
+        stream_broke: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "partial_execution", b"partial_execution", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "partial_execution", b"partial_execution", "reason", b"reason", "stream_broke", b"stream_broke"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,6 +493,7 @@ class Completion(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    FAILED_USAGE_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
     images: Global___ImageOutcome.ValueType
@@ -489,6 +512,12 @@ class Completion(_message.Message):
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """Every attempt, in order."""
 
+    @_builtins.property
+    def failed_usage(self) -> _message_pb2.TokenUsage:
+        """The tokens of the attempts that failed before: what their providers counted, otherwise an
+        estimate. The usage in `message` does not include them.
+        """
+
     def __init__(
         self,
         *,
@@ -498,10 +527,11 @@ class Completion(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         images: Global___ImageOutcome.ValueType = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        failed_usage: _message_pb2.TokenUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed_usage", b"failed_usage", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "thinking", b"thinking", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "failed_usage", b"failed_usage", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "thinking", b"thinking", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -68,7 +68,9 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
         """The conversation, with tool results directly behind their calls. INVALID_REQUEST for an image
-        whose type has not the form of `image/png`.
+        whose type has not the form of `image/png`. Send answers back as they came: `model` and
+        `image_provider` say which provider was given the images. They are withheld from other
+        providers until that one answers, or a newer user message has or names an image.
         """
 
     @_builtins.property
@@ -301,7 +303,7 @@ class ExplainRouteRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___GenerateRequest:
-        """The request. `messages` can have a single message, because only its images and tools matter."""
+        """The request. `messages` can have a single message, because only its images, tools and size matter."""
 
     def __init__(
         self,
@@ -402,13 +404,15 @@ class ClassifyErrorResponse(_message.Message):
     IS_TRANSIENT_FIELD_NUMBER: _builtins.int
     STOPS_CHAIN_FIELD_NUMBER: _builtins.int
     reason: _generation_pb2.FailoverReason.ValueType
-    """Why the call failed. NO_FAILOVER for a text that no rule matches and that may be the caller's
-    own fault.
+    """Why the call failed. UNCLASSIFIED if no rule matches. NO_FAILOVER only with evidence that
+    another model would refuse as well.
     """
     is_transient: _builtins.bool
     """Whether the same candidate can be called again after a delay."""
     stops_chain: _builtins.bool
-    """Whether no other candidate would succeed."""
+    """Whether no other candidate would succeed. After CONTEXT_OVERFLOW only one with a larger context
+    window may.
+    """
     def __init__(
         self,
         *,
@@ -607,7 +611,10 @@ class ClearCooldownRequest(_message.Message):
     scope: _routing_pb2.CooldownScope.ValueType
     """The scope of the cooldown."""
     target: _builtins.str
-    """`provider/model` or an alias, `provider/N` for the N-th configured credential, or `provider`."""
+    """`provider/model` or an alias, `provider/N` for the N-th configured credential,
+    `provider/N/model` for its rate limit at one model, or `provider`. A model includes the rate
+    limits of its credentials.
+    """
     def __init__(
         self,
         *,

@@ -92,14 +92,20 @@ class ModelRouterServiceServicer:
         - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
         spliced.
         - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
-        If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
-        configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+        If the request itself is at fault, or the context window of no candidate holds it:
+        FAILED_PRECONDITION MODEL_REFUSED. If a model is not configured: INVALID_ARGUMENT
+        UNKNOWN_MODEL, before any call.
         - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
         renews. A call is admitted while the budget is not used up, so concurrent last calls can
         exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
         no usage is counted by an estimate.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
         is cancelled within 100 ms; this is no failure of the provider.
+        - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
+        `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
+        `used_cache_write_token_count`.
+        - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
+        the call waits for it.
         - Not promised: that a repeat returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -108,8 +114,8 @@ class ModelRouterServiceServicer:
 
     def ExplainRoute(self, request, context):
         """Explains what Generate would do with the same request, as far as is known now: each candidate
-        with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED. No provider is called and nothing is
-        counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+        with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
+        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

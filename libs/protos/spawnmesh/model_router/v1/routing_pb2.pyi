@@ -33,7 +33,7 @@ class _CooldownScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Cooldow
     COOLDOWN_SCOPE_MODEL: _CooldownScope.ValueType  # 1
     """One model."""
     COOLDOWN_SCOPE_CREDENTIAL: _CooldownScope.ValueType  # 2
-    """One credential of a provider, for all its models."""
+    """One credential of a provider, for all its models or for the one that the target names."""
     COOLDOWN_SCOPE_PROVIDER: _CooldownScope.ValueType  # 3
     """All of a provider."""
 
@@ -45,7 +45,7 @@ COOLDOWN_SCOPE_UNSPECIFIED: CooldownScope.ValueType  # 0
 COOLDOWN_SCOPE_MODEL: CooldownScope.ValueType  # 1
 """One model."""
 COOLDOWN_SCOPE_CREDENTIAL: CooldownScope.ValueType  # 2
-"""One credential of a provider, for all its models."""
+"""One credential of a provider, for all its models or for the one that the target names."""
 COOLDOWN_SCOPE_PROVIDER: CooldownScope.ValueType  # 3
 """All of a provider."""
 Global___CooldownScope: _TypeAlias = CooldownScope  # noqa: Y015
@@ -156,8 +156,9 @@ class Cooldown(_message.Message):
     scope: Global___CooldownScope.ValueType
     """The scope."""
     target: _builtins.str
-    """`provider/model`, `provider/N` for the N-th configured credential, or `provider`. A key that is
-    no longer configured is `provider/0`.
+    """`provider/model`, `provider/N` for the N-th configured credential, or `provider`.
+    `provider/N/model` is a credential that met a rate limit at one model. A key that is no longer
+    configured has the number 0.
     """
     reason: _generation_pb2.FailoverReason.ValueType
     """The failure that started or extended the cooldown."""

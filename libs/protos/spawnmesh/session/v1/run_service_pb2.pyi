@@ -386,7 +386,7 @@ class FinalizeRunRequest(_message.Message):
     """The run had effects that can be neither undone nor repeated. No revision is requested any more."""
     is_last_turn: _builtins.bool
     """The run has no turn left for a revision. The hooks are called, and the draft is delivered even
-    if they want a revision. Pending messages still come first.
+    if they want a revision; `Run.capped_revisions` says so. Pending messages still come first.
     """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:

@@ -42,6 +42,7 @@ class RunServiceStub:
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
+    - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
     - The response stays below 4 MiB, the default limit of gRPC, so it can have fewer runs than are
@@ -121,6 +122,7 @@ class RunServiceAsyncStub(RunServiceStub):
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
+    - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
     - The response stays below 4 MiB, the default limit of gRPC, so it can have fewer runs than are
@@ -203,6 +205,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
           a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
         - A claimed run is RUNNING, with epoch + 1 and a lease.
+        - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
         - If the caller disconnects before the response is sent, its runs return to the queue and the
           attempt is not counted. If the response is lost afterwards, the lease expires.
         - The response stays below 4 MiB, the default limit of gRPC, so it can have fewer runs than are

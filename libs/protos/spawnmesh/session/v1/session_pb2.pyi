@@ -12,6 +12,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.hook.v1 import revision_pb2 as _revision_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -239,6 +240,10 @@ class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """The spawn failed. Terminal."""
     SESSION_EVENT_KIND_CLOSED: _SessionEventKind.ValueType  # 6
     """The session closed. Terminal."""
+    SESSION_EVENT_KIND_REVISION_CAPPED: _SessionEventKind.ValueType  # 7
+    """The run ends with an answer for which plugins requested a revision that was not granted. It
+    comes right before the end of the run, and `detail` names the plugins and the bounds.
+    """
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
     """The kinds of session events."""
@@ -257,6 +262,10 @@ SESSION_EVENT_KIND_SPAWN_FAILED: SessionEventKind.ValueType  # 5
 """The spawn failed. Terminal."""
 SESSION_EVENT_KIND_CLOSED: SessionEventKind.ValueType  # 6
 """The session closed. Terminal."""
+SESSION_EVENT_KIND_REVISION_CAPPED: SessionEventKind.ValueType  # 7
+"""The run ends with an answer for which plugins requested a revision that was not granted. It
+comes right before the end of the run, and `detail` names the plugins and the bounds.
+"""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -387,6 +396,7 @@ class Run(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_COUNT_FIELD_NUMBER: _builtins.int
     DELAY_FIELD_NUMBER: _builtins.int
+    CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -427,6 +437,12 @@ class Run(_message.Message):
     def delay(self) -> Global___RunDelay:
         """The last time that something the run needs was unavailable. Absent if that never happened."""
 
+    @_builtins.property
+    def capped_revisions(self) -> _containers.RepeatedCompositeFieldContainer[_revision_pb2.CappedRevision]:
+        """For SUCCEEDED: the revisions of the answer that plugins requested and that were not granted, in
+        order of priority. The answer was delivered all the same.
+        """
+
     def __init__(
         self,
         *,
@@ -444,10 +460,11 @@ class Run(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision_count: _builtins.int = ...,
         delay: Global___RunDelay | None = ...,
+        capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -114,7 +114,7 @@ class Activity(_message.Message):
 
     @_builtins.property
     def failed(self) -> Global___Failed:
-        """Something failed and changed nothing."""
+        """Something failed and changed nothing, or a transcript is not intact."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class Failed(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     action: _builtins.str
-    """What failed: `put_payload`, `compact`, `tier`."""
+    """What failed: `put_payload`, `compact`, `tier`, or `verify` for a transcript that is not intact."""
     reason: _builtins.str
     """The reason, such as `DEPENDENCY_UNAVAILABLE`."""
     seq: _builtins.int

@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/archive_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\"\xd0\x01\n\x17ImportTranscriptRequest\x12\x33\n\x04spec\x18\x01 \x01(\x0b\x32#.spawnmesh.transcript.v1.ImportSpecH\x00\x12\x35\n\x05\x63hunk\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.ImportChunkH\x00\x12\x37\n\x06\x66inish\x18\x03 \x01(\x0b\x32%.spawnmesh.transcript.v1.ImportFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"|\n\nImportSpec\x12<\n\nsession_id\x18\x01 \x01(\tB(\xbaH%r#2!^ses_[0-7][0-9a-hjkmnp-tv-z]{25}$\x12\x30\n\x04sent\x18\x02 \x01(\x0b\x32\".spawnmesh.transcript.v1.SentBytes\"E\n\tSentBytes\x12\x1b\n\nsize_bytes\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_chain\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02h \"B\n\x0bImportChunk\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1a\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x0c\xbaH\tz\x07\x10\x01\x18\x80\x80\x80\x02\"\x0e\n\x0cImportFinish\"\x8f\x01\n\x18ImportTranscriptResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.transcript.v1.ImportState\x12\x15\n\rdurable_bytes\x18\x02 \x01(\x03\x12\x12\n\nline_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x04 \x01(\x03\"w\n\x17\x45xportTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\"O\n\x18\x45xportTranscriptResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t*b\n\x0bImportState\x12\x1c\n\x18IMPORT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_STATE_IMPORTING\x10\x01\x12\x19\n\x15IMPORT_STATE_COMPLETE\x10\x02\x32\x9d\x02\n\x0e\x41rchiveService\x12\x82\x01\n\x10ImportTranscript\x12\x30.spawnmesh.transcript.v1.ImportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ImportTranscriptResponse\"\x07\xb2\xe1\x18\x03\n\x01\x01(\x01\x12\x85\x01\n\x10\x45xportTranscript\x12\x30.spawnmesh.transcript.v1.ExportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ExportTranscriptResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/archive_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\"\xd0\x01\n\x17ImportTranscriptRequest\x12\x33\n\x04spec\x18\x01 \x01(\x0b\x32#.spawnmesh.transcript.v1.ImportSpecH\x00\x12\x35\n\x05\x63hunk\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.ImportChunkH\x00\x12\x37\n\x06\x66inish\x18\x03 \x01(\x0b\x32%.spawnmesh.transcript.v1.ImportFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"|\n\nImportSpec\x12<\n\nsession_id\x18\x01 \x01(\tB(\xbaH%r#2!^ses_[0-7][0-9a-hjkmnp-tv-z]{25}$\x12\x30\n\x04sent\x18\x02 \x01(\x0b\x32\".spawnmesh.transcript.v1.SentBytes\"E\n\tSentBytes\x12\x1b\n\nsize_bytes\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_chain\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02h \"B\n\x0bImportChunk\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1a\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x0c\xbaH\tz\x07\x10\x01\x18\x80\x80\x80\x02\"\x0e\n\x0cImportFinish\"\xcd\x01\n\x18ImportTranscriptResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.transcript.v1.ImportState\x12\x15\n\rdurable_bytes\x18\x02 \x01(\x03\x12\x12\n\nline_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x04 \x01(\x03\x12<\n\x07\x64ialect\x18\x05 \x01(\x0e\x32+.spawnmesh.transcript.v1.SessionFileDialect\"w\n\x17\x45xportTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\"O\n\x18\x45xportTranscriptResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t*\x84\x02\n\x12SessionFileDialect\x12$\n SESSION_FILE_DIALECT_UNSPECIFIED\x10\x00\x12\"\n\x1eSESSION_FILE_DIALECT_SPAWNMESH\x10\x01\x12\x1e\n\x1aSESSION_FILE_DIALECT_PI_V1\x10\x02\x12\x1b\n\x17SESSION_FILE_DIALECT_PI\x10\x03\x12!\n\x1dSESSION_FILE_DIALECT_OPENCLAW\x10\x04\x12$\n SESSION_FILE_DIALECT_CLAUDE_CODE\x10\x05\x12\x1e\n\x1aSESSION_FILE_DIALECT_CODEX\x10\x06*b\n\x0bImportState\x12\x1c\n\x18IMPORT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_STATE_IMPORTING\x10\x01\x12\x19\n\x15IMPORT_STATE_COMPLETE\x10\x02\x32\x9d\x02\n\x0e\x41rchiveService\x12\x82\x01\n\x10ImportTranscript\x12\x30.spawnmesh.transcript.v1.ImportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ImportTranscriptResponse\"\x07\xb2\xe1\x18\x03\n\x01\x01(\x01\x12\x85\x01\n\x10\x45xportTranscript\x12\x30.spawnmesh.transcript.v1.ExportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ExportTranscriptResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,8 +55,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARCHIVESERVICE'].methods_by_name['ImportTranscript']._serialized_options = b'\262\341\030\003\n\001\001'
   _globals['_ARCHIVESERVICE'].methods_by_name['ExportTranscript']._loaded_options = None
   _globals['_ARCHIVESERVICE'].methods_by_name['ExportTranscript']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
-  _globals['_IMPORTSTATE']._serialized_start=977
-  _globals['_IMPORTSTATE']._serialized_end=1075
+  _globals['_SESSIONFILEDIALECT']._serialized_start=1040
+  _globals['_SESSIONFILEDIALECT']._serialized_end=1300
+  _globals['_IMPORTSTATE']._serialized_start=1302
+  _globals['_IMPORTSTATE']._serialized_end=1400
   _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_start=138
   _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_end=346
   _globals['_IMPORTSPEC']._serialized_start=348
@@ -68,11 +70,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMPORTFINISH']._serialized_start=613
   _globals['_IMPORTFINISH']._serialized_end=627
   _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_start=630
-  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_end=773
-  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_start=775
-  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_end=894
-  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_start=896
-  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_end=975
-  _globals['_ARCHIVESERVICE']._serialized_start=1078
-  _globals['_ARCHIVESERVICE']._serialized_end=1363
+  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_end=835
+  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_start=837
+  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_end=956
+  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_start=958
+  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_end=1037
+  _globals['_ARCHIVESERVICE']._serialized_start=1403
+  _globals['_ARCHIVESERVICE']._serialized_end=1688
 # @@protoc_insertion_point(module_scope)

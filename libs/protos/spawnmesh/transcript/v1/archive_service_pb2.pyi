@@ -17,6 +17,50 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SessionFileDialect:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionFileDialectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionFileDialect.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_FILE_DIALECT_UNSPECIFIED: _SessionFileDialect.ValueType  # 0
+    """No line was read."""
+    SESSION_FILE_DIALECT_SPAWNMESH: _SessionFileDialect.ValueType  # 1
+    """A file of ExportTranscript, with a header whose id is a session of the mesh."""
+    SESSION_FILE_DIALECT_PI_V1: _SessionFileDialect.ValueType  # 2
+    """pi, version 1: a header without a version, and lines without ids."""
+    SESSION_FILE_DIALECT_PI: _SessionFileDialect.ValueType  # 3
+    """pi, version 2 and later: a header, and lines with `id` and `parentId`."""
+    SESSION_FILE_DIALECT_OPENCLAW: _SessionFileDialect.ValueType  # 4
+    """OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages
+    become mirrors.
+    """
+    SESSION_FILE_DIALECT_CLAUDE_CODE: _SessionFileDialect.ValueType  # 5
+    """Claude Code: lines with `uuid` and `parentUuid`, and no header."""
+    SESSION_FILE_DIALECT_CODEX: _SessionFileDialect.ValueType  # 6
+    """Codex: a rollout of lines with `type` and `payload`, or of bare items in older files."""
+
+class SessionFileDialect(_SessionFileDialect, metaclass=_SessionFileDialectEnumTypeWrapper):
+    """The dialects of session files, which are recognized by their content."""
+
+SESSION_FILE_DIALECT_UNSPECIFIED: SessionFileDialect.ValueType  # 0
+"""No line was read."""
+SESSION_FILE_DIALECT_SPAWNMESH: SessionFileDialect.ValueType  # 1
+"""A file of ExportTranscript, with a header whose id is a session of the mesh."""
+SESSION_FILE_DIALECT_PI_V1: SessionFileDialect.ValueType  # 2
+"""pi, version 1: a header without a version, and lines without ids."""
+SESSION_FILE_DIALECT_PI: SessionFileDialect.ValueType  # 3
+"""pi, version 2 and later: a header, and lines with `id` and `parentId`."""
+SESSION_FILE_DIALECT_OPENCLAW: SessionFileDialect.ValueType  # 4
+"""OpenClaw: a file of pi with lines that only OpenClaw writes. Copies of delivered messages
+become mirrors.
+"""
+SESSION_FILE_DIALECT_CLAUDE_CODE: SessionFileDialect.ValueType  # 5
+"""Claude Code: lines with `uuid` and `parentUuid`, and no header."""
+SESSION_FILE_DIALECT_CODEX: SessionFileDialect.ValueType  # 6
+"""Codex: a rollout of lines with `type` and `payload`, or of bare items in older files."""
+Global___SessionFileDialect: _TypeAlias = SessionFileDialect  # noqa: Y015
+
 class _ImportState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -195,6 +239,7 @@ class ImportTranscriptResponse(_message.Message):
     DURABLE_BYTES_FIELD_NUMBER: _builtins.int
     LINE_COUNT_FIELD_NUMBER: _builtins.int
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    DIALECT_FIELD_NUMBER: _builtins.int
     state: Global___ImportState.ValueType
     """Whether the import is complete."""
     durable_bytes: _builtins.int
@@ -202,7 +247,11 @@ class ImportTranscriptResponse(_message.Message):
     line_count: _builtins.int
     """The number of lines in them."""
     entry_count: _builtins.int
-    """The number of entries made of them, including the header."""
+    """The number of entries made of them, including the header. A line of Claude Code with several
+    tool results makes several entries.
+    """
+    dialect: Global___SessionFileDialect.ValueType
+    """The dialect of the lines so far. UNSPECIFIED before the first line."""
     def __init__(
         self,
         *,
@@ -210,10 +259,11 @@ class ImportTranscriptResponse(_message.Message):
         durable_bytes: _builtins.int = ...,
         line_count: _builtins.int = ...,
         entry_count: _builtins.int = ...,
+        dialect: Global___SessionFileDialect.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable_bytes", b"durable_bytes", "entry_count", b"entry_count", "line_count", b"line_count", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dialect", b"dialect", "durable_bytes", b"durable_bytes", "entry_count", b"entry_count", "line_count", b"line_count", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ArchiveServiceStub:
-    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
-    coding agents write them. The tenant is the one of the token. An export of an import has the same
-    JSON values, line by line, except for what was redacted.
+    """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
+    tenant is the one of the token. An export of an import has the same bytes as the file, except for
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     @_typing.overload
@@ -49,8 +49,9 @@ class ArchiveServiceStub:
       stream is stored, and the import can continue.
     - IMPORT_MALFORMED for lines that cannot be read, that are longer than 24 MiB, that make an
       entry of more than 16 MiB less 32 KiB, that have an id of more than 1,024 characters, or that
-      have more than 1,004,096 JSON values, including those in JSON strings that are searched. The
-      facts name the first hundred such lines, and nothing is left of the import.
+      have more than 1,004,096 JSON values, including those in JSON strings that are searched. Also
+      for a first line of no known dialect: the message names its type and the dialects. The facts
+      name the first hundred such lines, and nothing is left of the import.
     - DEADLINE_EXCEEDED for a line of more than 1 MiB that does not arrive within two minutes.
       Before that it can wait for other such lines: a process accepts four at once, one for each
       tenant.
@@ -61,10 +62,17 @@ class ArchiveServiceStub:
       UNKNOWN_TENANT for a tenant that does not exist or is being deleted, NOT_FOUND for an import
       that was removed meanwhile. An import without progress for a day is removed.
     - Entries get new ids, a `seq` in the order of the file, and the time of the import. Unknown
-      types and shapes are stored, and no model reads them. Messages off the branch on which the
+      types and shapes are stored, and no model reads them. Empty lines are stored, too: those in a
+      row are one entry, which `entry_count` does not count. Messages off the branch on which the
       file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
       there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
       and mark nothing.
+    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+      of the agent on the branch is in force: contexts have its summary in place of what it
+      replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+      is.
+    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+      them, and SearchEntries finds them with `with_superseded`.
     - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
       unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
     """
@@ -79,9 +87,9 @@ class ArchiveServiceStub:
 
 @_typing.type_check_only
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
-    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
-    coding agents write them. The tenant is the one of the token. An export of an import has the same
-    JSON values, line by line, except for what was redacted.
+    """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
+    tenant is the one of the token. An export of an import has the same bytes as the file, except for
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -98,8 +106,9 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
       stream is stored, and the import can continue.
     - IMPORT_MALFORMED for lines that cannot be read, that are longer than 24 MiB, that make an
       entry of more than 16 MiB less 32 KiB, that have an id of more than 1,024 characters, or that
-      have more than 1,004,096 JSON values, including those in JSON strings that are searched. The
-      facts name the first hundred such lines, and nothing is left of the import.
+      have more than 1,004,096 JSON values, including those in JSON strings that are searched. Also
+      for a first line of no known dialect: the message names its type and the dialects. The facts
+      name the first hundred such lines, and nothing is left of the import.
     - DEADLINE_EXCEEDED for a line of more than 1 MiB that does not arrive within two minutes.
       Before that it can wait for other such lines: a process accepts four at once, one for each
       tenant.
@@ -110,10 +119,17 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
       UNKNOWN_TENANT for a tenant that does not exist or is being deleted, NOT_FOUND for an import
       that was removed meanwhile. An import without progress for a day is removed.
     - Entries get new ids, a `seq` in the order of the file, and the time of the import. Unknown
-      types and shapes are stored, and no model reads them. Messages off the branch on which the
+      types and shapes are stored, and no model reads them. Empty lines are stored, too: those in a
+      row are one entry, which `entry_count` does not count. Messages off the branch on which the
       file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
       there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
       and mark nothing.
+    - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+      of the agent on the branch is in force: contexts have its summary in place of what it
+      replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+      is.
+    - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+      them, and SearchEntries finds them with `with_superseded`.
     - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
       unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
     """
@@ -127,9 +143,9 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
-    coding agents write them. The tenant is the one of the token. An export of an import has the same
-    JSON values, line by line, except for what was redacted.
+    """Imports and exports transcripts as session files: JSON lines, as coding agents write them. The
+    tenant is the one of the token. An export of an import has the same bytes as the file, except for
+    what was redacted. A line whose entry would exceed 16 MiB in this way keeps its JSON values only.
     """
 
     @_abc_1.abstractmethod
@@ -150,8 +166,9 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
           stream is stored, and the import can continue.
         - IMPORT_MALFORMED for lines that cannot be read, that are longer than 24 MiB, that make an
           entry of more than 16 MiB less 32 KiB, that have an id of more than 1,024 characters, or that
-          have more than 1,004,096 JSON values, including those in JSON strings that are searched. The
-          facts name the first hundred such lines, and nothing is left of the import.
+          have more than 1,004,096 JSON values, including those in JSON strings that are searched. Also
+          for a first line of no known dialect: the message names its type and the dialects. The facts
+          name the first hundred such lines, and nothing is left of the import.
         - DEADLINE_EXCEEDED for a line of more than 1 MiB that does not arrive within two minutes.
           Before that it can wait for other such lines: a process accepts four at once, one for each
           tenant.
@@ -162,10 +179,17 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
           UNKNOWN_TENANT for a tenant that does not exist or is being deleted, NOT_FOUND for an import
           that was removed meanwhile. An import without progress for a day is removed.
         - Entries get new ids, a `seq` in the order of the file, and the time of the import. Unknown
-          types and shapes are stored, and no model reads them. Messages off the branch on which the
+          types and shapes are stored, and no model reads them. Empty lines are stored, too: those in a
+          row are one entry, which `entry_count` does not count. Messages off the branch on which the
           file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
           there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
           and mark nothing.
+        - The first line tells the dialect of the file; see SessionFileDialect. The newest compaction
+          of the agent on the branch is in force: contexts have its summary in place of what it
+          replaced, which stays readable (ExpandSummary). In a file of ExportTranscript no compaction
+          is.
+        - Messages of sub-agents in the file of their parent are marked SUPERSEDED: no context has
+          them, and SearchEntries finds them with `with_superseded`.
         - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
           unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
         """

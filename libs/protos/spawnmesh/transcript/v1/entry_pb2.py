@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/transcript/v1/entry.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\"\xfc\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x17\n\x0fparent_entry_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12/\n\x06writer\x18\x04 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.Writer\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btoken_count\x18\x06 \x01(\x05\x12\x12\n\nchain_hash\x18\x07 \x01(\t\x12\x30\n\x04\x62ody\x18\x08 \x01(\x0b\x32\".spawnmesh.transcript.v1.EntryBody\"\xea\x04\n\tEntryBody\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.HeaderH\x00\x12\x30\n\x07message\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.content.v1.MessageH\x00\x12:\n\x0bsystem_note\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.SystemNoteH\x00\x12/\n\x05label\x18\x04 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.LabelH\x00\x12<\n\x0cmodel_change\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.ModelChangeH\x00\x12\x39\n\ncompaction\x18\x06 \x01(\x0b\x32#.spawnmesh.transcript.v1.CompactionH\x00\x12@\n\x0e\x62ranch_summary\x18\x07 \x01(\x0b\x32&.spawnmesh.transcript.v1.BranchSummaryH\x00\x12\x31\n\x06\x63ustom\x18\x08 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.CustomH\x00\x12\x31\n\x06opaque\x18\t \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.OpaqueH\x00\x12\x31\n\x06mirror\x18\n \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.MirrorH\x00\x12/\n\x06source\x18\x0b \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.SourceB\x06\n\x04kind\"0\n\x06Source\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04gaps\x18\x03 \x03(\x05\"H\n\x06Writer\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\t\"Q\n\x06Header\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1e\n\x16\x66orked_from_session_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"A\n\nSystemNote\x12\x19\n\x04text\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04\x12\x18\n\x05topic\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\"g\n\x05Label\x12 \n\x08\x65ntry_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12<\n\x04kind\x18\x02 \x01(\x0e\x32\".spawnmesh.transcript.v1.LabelKindB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\"G\n\x0bModelChange\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1f\n\x0ethinking_level\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\xdd\x01\n\nCompaction\x12\x18\n\x07summary\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x32\n\x13\x66irst_kept_entry_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ent_.{26})?$\x12#\n\x12token_count_before\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\"\n\x11token_count_after\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x38\n\x07sources\x18\x05 \x01(\x0b\x32\'.spawnmesh.transcript.v1.SummarySources\"\xf2\x01\n\x0eSummarySources\x12\x11\n\tfirst_seq\x18\x01 \x01(\x03\x12\x10\n\x08last_seq\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\x05\x12\x19\n\x11previous_entry_id\x18\x04 \x01(\t\x12\x13\n\x0btoken_count\x18\x05 \x01(\x03\x12\x36\n\x06method\x18\x06 \x01(\x0e\x32&.spawnmesh.transcript.v1.SummaryMethod\x12\r\n\x05model\x18\x07 \x01(\t\x12/\n\x05usage\x18\x08 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"W\n\rBranchSummary\x12\x18\n\x07summary\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12,\n\rfrom_entry_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ent_.{26})?$\"<\n\x06\x43ustom\x12\x1f\n\x0b\x63ustom_type\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x11\n\tdata_json\x18\x02 \x01(\t\"?\n\x06Opaque\x12\x18\n\x04type\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1b\n\nentry_json\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x02\"_\n\x06Mirror\x12\x36\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x06\xbaH\x03\xc8\x01\x01\x12\x1d\n\x0b\x64\x65stination\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\"\x91\x01\n\x0b\x45ntryFilter\x12\x44\n\x05kinds\x18\x01 \x03(\x0e\x32\".spawnmesh.transcript.v1.EntryKindB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00\x12<\n\x05roles\x18\x02 \x03(\x0e\x32\x1a.spawnmesh.content.v1.RoleB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00*\x9d\x02\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NTRY_KIND_HEADER\x10\x01\x12\x16\n\x12\x45NTRY_KIND_MESSAGE\x10\x02\x12\x13\n\x0f\x45NTRY_KIND_NOTE\x10\x03\x12\x14\n\x10\x45NTRY_KIND_LABEL\x10\x04\x12\x1b\n\x17\x45NTRY_KIND_MODEL_CHANGE\x10\x05\x12\x19\n\x15\x45NTRY_KIND_COMPACTION\x10\x06\x12\x1d\n\x19\x45NTRY_KIND_BRANCH_SUMMARY\x10\x07\x12\x15\n\x11\x45NTRY_KIND_CUSTOM\x10\x08\x12\x15\n\x11\x45NTRY_KIND_OPAQUE\x10\t\x12\x15\n\x11\x45NTRY_KIND_MIRROR\x10\n*X\n\tLabelKind\x12\x1a\n\x16LABEL_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15LABEL_KIND_SUPERSEDED\x10\x01\x12\x14\n\x10LABEL_KIND_FINAL\x10\x02*\x85\x01\n\rSummaryMethod\x12\x1e\n\x1aSUMMARY_METHOD_UNSPECIFIED\x10\x00\x12\x19\n\x15SUMMARY_METHOD_NORMAL\x10\x01\x12\x1d\n\x19SUMMARY_METHOD_AGGRESSIVE\x10\x02\x12\x1a\n\x16SUMMARY_METHOD_EXCERPT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/transcript/v1/entry.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\"\xfc\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x17\n\x0fparent_entry_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12/\n\x06writer\x18\x04 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.Writer\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btoken_count\x18\x06 \x01(\x05\x12\x12\n\nchain_hash\x18\x07 \x01(\t\x12\x30\n\x04\x62ody\x18\x08 \x01(\x0b\x32\".spawnmesh.transcript.v1.EntryBody\"\xea\x04\n\tEntryBody\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.HeaderH\x00\x12\x30\n\x07message\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.content.v1.MessageH\x00\x12:\n\x0bsystem_note\x18\x03 \x01(\x0b\x32#.spawnmesh.transcript.v1.SystemNoteH\x00\x12/\n\x05label\x18\x04 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.LabelH\x00\x12<\n\x0cmodel_change\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.ModelChangeH\x00\x12\x39\n\ncompaction\x18\x06 \x01(\x0b\x32#.spawnmesh.transcript.v1.CompactionH\x00\x12@\n\x0e\x62ranch_summary\x18\x07 \x01(\x0b\x32&.spawnmesh.transcript.v1.BranchSummaryH\x00\x12\x31\n\x06\x63ustom\x18\x08 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.CustomH\x00\x12\x31\n\x06opaque\x18\t \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.OpaqueH\x00\x12\x31\n\x06mirror\x18\n \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.MirrorH\x00\x12/\n\x06source\x18\x0b \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.SourceB\x06\n\x04kind\"\x82\x01\n\x06Source\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0c\n\x04gaps\x18\x03 \x03(\x05\x12\x10\n\x08is_exact\x18\x04 \x01(\x08\x12\x13\n\x0bhas_no_line\x18\x05 \x01(\x08\x12\x17\n\x0fis_unterminated\x18\x06 \x01(\x08\x12\x10\n\x08unquoted\x18\x07 \x03(\x05\"H\n\x06Writer\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\t\"Q\n\x06Header\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1e\n\x16\x66orked_from_session_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"A\n\nSystemNote\x12\x19\n\x04text\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x04\x12\x18\n\x05topic\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\"g\n\x05Label\x12 \n\x08\x65ntry_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12<\n\x04kind\x18\x02 \x01(\x0e\x32\".spawnmesh.transcript.v1.LabelKindB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\"G\n\x0bModelChange\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1f\n\x0ethinking_level\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\xdd\x01\n\nCompaction\x12\x18\n\x07summary\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x32\n\x13\x66irst_kept_entry_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ent_.{26})?$\x12#\n\x12token_count_before\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\"\n\x11token_count_after\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x38\n\x07sources\x18\x05 \x01(\x0b\x32\'.spawnmesh.transcript.v1.SummarySources\"\xf2\x01\n\x0eSummarySources\x12\x11\n\tfirst_seq\x18\x01 \x01(\x03\x12\x10\n\x08last_seq\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\x05\x12\x19\n\x11previous_entry_id\x18\x04 \x01(\t\x12\x13\n\x0btoken_count\x18\x05 \x01(\x03\x12\x36\n\x06method\x18\x06 \x01(\x0e\x32&.spawnmesh.transcript.v1.SummaryMethod\x12\r\n\x05model\x18\x07 \x01(\t\x12/\n\x05usage\x18\x08 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"W\n\rBranchSummary\x12\x18\n\x07summary\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12,\n\rfrom_entry_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ent_.{26})?$\"<\n\x06\x43ustom\x12\x1f\n\x0b\x63ustom_type\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x11\n\tdata_json\x18\x02 \x01(\t\"?\n\x06Opaque\x12\x18\n\x04type\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1b\n\nentry_json\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x02\"_\n\x06Mirror\x12\x36\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x06\xbaH\x03\xc8\x01\x01\x12\x1d\n\x0b\x64\x65stination\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\"\x91\x01\n\x0b\x45ntryFilter\x12\x44\n\x05kinds\x18\x01 \x03(\x0e\x32\".spawnmesh.transcript.v1.EntryKindB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00\x12<\n\x05roles\x18\x02 \x03(\x0e\x32\x1a.spawnmesh.content.v1.RoleB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00*\x9d\x02\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NTRY_KIND_HEADER\x10\x01\x12\x16\n\x12\x45NTRY_KIND_MESSAGE\x10\x02\x12\x13\n\x0f\x45NTRY_KIND_NOTE\x10\x03\x12\x14\n\x10\x45NTRY_KIND_LABEL\x10\x04\x12\x1b\n\x17\x45NTRY_KIND_MODEL_CHANGE\x10\x05\x12\x19\n\x15\x45NTRY_KIND_COMPACTION\x10\x06\x12\x1d\n\x19\x45NTRY_KIND_BRANCH_SUMMARY\x10\x07\x12\x15\n\x11\x45NTRY_KIND_CUSTOM\x10\x08\x12\x15\n\x11\x45NTRY_KIND_OPAQUE\x10\t\x12\x15\n\x11\x45NTRY_KIND_MIRROR\x10\n*X\n\tLabelKind\x12\x1a\n\x16LABEL_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15LABEL_KIND_SUPERSEDED\x10\x01\x12\x14\n\x10LABEL_KIND_FINAL\x10\x02*\x85\x01\n\rSummaryMethod\x12\x1e\n\x1aSUMMARY_METHOD_UNSPECIFIED\x10\x00\x12\x19\n\x15SUMMARY_METHOD_NORMAL\x10\x01\x12\x1d\n\x19SUMMARY_METHOD_AGGRESSIVE\x10\x02\x12\x1a\n\x16SUMMARY_METHOD_EXCERPT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,40 +72,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENTRYFILTER'].fields_by_name['kinds']._serialized_options = b'\272H\016\222\001\013\020\020\"\007\202\001\004\020\001 \000'
   _globals['_ENTRYFILTER'].fields_by_name['roles']._loaded_options = None
   _globals['_ENTRYFILTER'].fields_by_name['roles']._serialized_options = b'\272H\016\222\001\013\020\020\"\007\202\001\004\020\001 \000'
-  _globals['_ENTRYKIND']._serialized_start=2421
-  _globals['_ENTRYKIND']._serialized_end=2706
-  _globals['_LABELKIND']._serialized_start=2708
-  _globals['_LABELKIND']._serialized_end=2796
-  _globals['_SUMMARYMETHOD']._serialized_start=2799
-  _globals['_SUMMARYMETHOD']._serialized_end=2932
+  _globals['_ENTRYKIND']._serialized_start=2504
+  _globals['_ENTRYKIND']._serialized_end=2789
+  _globals['_LABELKIND']._serialized_start=2791
+  _globals['_LABELKIND']._serialized_end=2879
+  _globals['_SUMMARYMETHOD']._serialized_start=2882
+  _globals['_SUMMARYMETHOD']._serialized_end=3015
   _globals['_ENTRY']._serialized_start=163
   _globals['_ENTRY']._serialized_end=415
   _globals['_ENTRYBODY']._serialized_start=418
   _globals['_ENTRYBODY']._serialized_end=1036
-  _globals['_SOURCE']._serialized_start=1038
-  _globals['_SOURCE']._serialized_end=1086
-  _globals['_WRITER']._serialized_start=1088
-  _globals['_WRITER']._serialized_end=1160
-  _globals['_HEADER']._serialized_start=1162
-  _globals['_HEADER']._serialized_end=1243
-  _globals['_SYSTEMNOTE']._serialized_start=1245
-  _globals['_SYSTEMNOTE']._serialized_end=1310
-  _globals['_LABEL']._serialized_start=1312
-  _globals['_LABEL']._serialized_end=1415
-  _globals['_MODELCHANGE']._serialized_start=1417
-  _globals['_MODELCHANGE']._serialized_end=1488
-  _globals['_COMPACTION']._serialized_start=1491
-  _globals['_COMPACTION']._serialized_end=1712
-  _globals['_SUMMARYSOURCES']._serialized_start=1715
-  _globals['_SUMMARYSOURCES']._serialized_end=1957
-  _globals['_BRANCHSUMMARY']._serialized_start=1959
-  _globals['_BRANCHSUMMARY']._serialized_end=2046
-  _globals['_CUSTOM']._serialized_start=2048
-  _globals['_CUSTOM']._serialized_end=2108
-  _globals['_OPAQUE']._serialized_start=2110
-  _globals['_OPAQUE']._serialized_end=2173
-  _globals['_MIRROR']._serialized_start=2175
-  _globals['_MIRROR']._serialized_end=2270
-  _globals['_ENTRYFILTER']._serialized_start=2273
-  _globals['_ENTRYFILTER']._serialized_end=2418
+  _globals['_SOURCE']._serialized_start=1039
+  _globals['_SOURCE']._serialized_end=1169
+  _globals['_WRITER']._serialized_start=1171
+  _globals['_WRITER']._serialized_end=1243
+  _globals['_HEADER']._serialized_start=1245
+  _globals['_HEADER']._serialized_end=1326
+  _globals['_SYSTEMNOTE']._serialized_start=1328
+  _globals['_SYSTEMNOTE']._serialized_end=1393
+  _globals['_LABEL']._serialized_start=1395
+  _globals['_LABEL']._serialized_end=1498
+  _globals['_MODELCHANGE']._serialized_start=1500
+  _globals['_MODELCHANGE']._serialized_end=1571
+  _globals['_COMPACTION']._serialized_start=1574
+  _globals['_COMPACTION']._serialized_end=1795
+  _globals['_SUMMARYSOURCES']._serialized_start=1798
+  _globals['_SUMMARYSOURCES']._serialized_end=2040
+  _globals['_BRANCHSUMMARY']._serialized_start=2042
+  _globals['_BRANCHSUMMARY']._serialized_end=2129
+  _globals['_CUSTOM']._serialized_start=2131
+  _globals['_CUSTOM']._serialized_end=2191
+  _globals['_OPAQUE']._serialized_start=2193
+  _globals['_OPAQUE']._serialized_end=2256
+  _globals['_MIRROR']._serialized_start=2258
+  _globals['_MIRROR']._serialized_end=2353
+  _globals['_ENTRYFILTER']._serialized_start=2356
+  _globals['_ENTRYFILTER']._serialized_end=2501
 # @@protoc_insertion_point(module_scope)

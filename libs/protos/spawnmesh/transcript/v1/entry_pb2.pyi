@@ -155,8 +155,15 @@ class Entry(_message.Message):
     CompactionService, and 0 elsewhere.
     """
     chain_hash: _builtins.str
-    """SHA-256 over the chain hash of the previous entry and the stored body of this entry, in
-    lower-case hex.
+    """SHA-256 in lower-case hex over these bytes, one behind the other. It binds the entry to all
+    entries before it; `kind`, roles and calls are part of the body.
+    1. The 32 bytes of the previous entry's hash; nothing for the first entry.
+    2. Eight values, each followed by a line feed: entry_id, parent_entry_id, writer.run_id,
+       writer.epoch, writer.service, create_time in microseconds since 1970, the number of bytes of
+       writer.client, and writer.client.
+    3. `body` as the service stores it, in deterministic serialization: after the redaction, which
+       is why redaction breaks no chain. A context that shows a reference has the hash of the
+       complete body.
     """
     @_builtins.property
     def writer(self) -> Global___Writer:
@@ -232,7 +239,8 @@ class EntryBody(_message.Message):
     @_builtins.property
     def compaction(self) -> Global___Compaction:
         """A summary of older entries, which stay readable. Models read a summary of CompactTranscript
-        in place of its sources; other summaries are not read.
+        in place of its sources, and the newest summary in an imported file of a coding agent; other
+        summaries are not read.
         """
 
     @_builtins.property
@@ -291,10 +299,24 @@ class Source(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
+    IS_EXACT_FIELD_NUMBER: _builtins.int
+    HAS_NO_LINE_FIELD_NUMBER: _builtins.int
+    IS_UNTERMINATED_FIELD_NUMBER: _builtins.int
+    UNQUOTED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id of the entry in the file."""
     line: _builtins.str
     """The line, with gaps."""
+    is_exact: _builtins.bool
+    """The restored line has the bytes of the file, unless something in it was redacted. Otherwise it
+    has the same JSON values.
+    """
+    has_no_line: _builtins.bool
+    """The entry has no line of its own: it is the header of a file without one, or the line is in the
+    entry before it, which was made of the same line.
+    """
+    is_unterminated: _builtins.bool
+    """The file ends with this line, without a line feed."""
     @_builtins.property
     def gaps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The position of each text in `line`, in characters from its beginning. -1 means that the line
@@ -303,16 +325,24 @@ class Source(_message.Message):
         `data_json`; `entry_json`.
         """
 
+    @_builtins.property
+    def unquoted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The texts, by their places in `gaps`, that the line has without quotes: within a longer string."""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         line: _builtins.str = ...,
         gaps: _abc.Iterable[_builtins.int] | None = ...,
+        is_exact: _builtins.bool = ...,
+        has_no_line: _builtins.bool = ...,
+        is_unterminated: _builtins.bool = ...,
+        unquoted: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaps", b"gaps", "id", b"id", "line", b"line"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaps", b"gaps", "has_no_line", b"has_no_line", "id", b"id", "is_exact", b"is_exact", "is_unterminated", b"is_unterminated", "line", b"line", "unquoted", b"unquoted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

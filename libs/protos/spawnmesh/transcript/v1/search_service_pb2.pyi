@@ -54,7 +54,7 @@ class SearchEntriesRequest(_message.Message):
     before_seq: _builtins.int
     """Only entries before this seq. 0 means up to the end."""
     with_superseded: _builtins.bool
-    """Search superseded drafts too."""
+    """Search superseded drafts too, and other branches and sub-agents of an imported session file."""
     page_size: _builtins.int
     """The largest number of hits on the page. 0 means 20. A page of hits by words can have fewer if
     their entries are large, and then has a `next_page_token`.

@@ -61,8 +61,9 @@ class SearchServiceServicer:
         TIME (longer than `second_limit`; also for words that need whole texts to be read: phrases of
         more than 32 words, and scripts with vowel signs).
         - The first search of a long transcript reads all of it. DEPENDENCY_UNAVAILABLE with RetryInfo
-        says that this work continues after the call; call again. Not promised: that a process that
-        ends keeps partial work on an entry.
+        and the facts `indexed_seq` and `head_seq` says that this work continues after the call, and
+        how far it is; call again. Not promised: that a process that ends keeps partial work on an
+        entry.
         - One search of each tenant runs at a time in each replica. Others wait until their deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -119,8 +119,8 @@ Global___Head: _TypeAlias = Head  # noqa: Y015
 
 @_typing.final
 class Fence(_message.Message):
-    """The position at which a prompt window was opened, or to which it moved. It is valid in its own
-    transcript only.
+    """A position with its hash: where a prompt window was opened, or to which it moved, or up to which
+    a transcript was verified. It is valid in its own transcript only.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -199,8 +199,8 @@ class TranscriptServiceServicer:
 
     def CloseWindow(self, request, context):
         """Verifies that everything since the fence is the run's own work: the incarnation is the same,
-        the entry of the fence has the same chain hash, and every later entry continues the chain, is
-        well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+        the entry of the fence still has the hash of the fence, computed from its content, and every
+        later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
         BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
         - On success the response has the fence moved to the head, for the next window.
         - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
@@ -208,7 +208,7 @@ class TranscriptServiceServicer:
         head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
         - It reads the entry of the fence and those after it, whatever the length of the transcript.
         Not promised: that nothing comes between this call and the next append. Entries before the
-        fence are covered by the hash of the fence's entry and are not read again.
+        fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

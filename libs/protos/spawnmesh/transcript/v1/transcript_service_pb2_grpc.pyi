@@ -98,8 +98,8 @@ class TranscriptServiceStub:
     """
     CloseWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
-    the entry of the fence has the same chain hash, and every later entry continues the chain, is
-    well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+    the entry of the fence still has the hash of the fence, computed from its content, and every
+    later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
     BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
     - On success the response has the fence moved to the head, for the next window.
     - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
@@ -107,7 +107,7 @@ class TranscriptServiceStub:
       head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
     - It reads the entry of the fence and those after it, whatever the length of the transcript.
       Not promised: that nothing comes between this call and the next append. Entries before the
-      fence are covered by the hash of the fence's entry and are not read again.
+      fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]
     """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
@@ -207,8 +207,8 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """
     CloseWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]  # type: ignore[assignment]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
-    the entry of the fence has the same chain hash, and every later entry continues the chain, is
-    well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+    the entry of the fence still has the hash of the fence, computed from its content, and every
+    later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
     BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
     - On success the response has the fence moved to the head, for the next window.
     - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
@@ -216,7 +216,7 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
       head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
     - It reads the entry of the fence and those after it, whatever the length of the transcript.
       Not promised: that nothing comes between this call and the next append. Entries before the
-      fence are covered by the hash of the fence's entry and are not read again.
+      fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
@@ -367,8 +367,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.CloseWindowResponse, _abc.Awaitable[_transcript_service_pb2.CloseWindowResponse]]:
         """Verifies that everything since the fence is the run's own work: the incarnation is the same,
-        the entry of the fence has the same chain hash, and every later entry continues the chain, is
-        well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+        the entry of the fence still has the hash of the fence, computed from its content, and every
+        later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
         BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
         - On success the response has the fence moved to the head, for the next window.
         - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
@@ -376,7 +376,7 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
           head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
         - It reads the entry of the fence and those after it, whatever the length of the transcript.
           Not promised: that nothing comes between this call and the next append. Entries before the
-          fence are covered by the hash of the fence's entry and are not read again.
+          fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
         """
 
     @_abc_1.abstractmethod

@@ -1,12 +1,14 @@
 """Call Anthropic through the official SDK."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anthropic
-from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers, yield_pings
+import httpx2
+from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers, yield_every_event
 
 from spawnmesh_model_router.clients.credentials import Credential
 from spawnmesh_model_router.clients.providers.anthropic_request import messages_request
@@ -74,7 +76,21 @@ class AnthropicUpstream:
     ) -> PieceStream:
         async with asyncio.timeout(timeouts.first_seconds):
             stream = await client.messages.create(**body, stream=True)
-        yield_pings(stream)  # They reset the idle timeout: a thinking model may send nothing else.
+            await _raise_error_body(stream.response)
+        # Pings reset the idle timeout: a thinking model may send nothing else.
+        yield_every_event(stream)
         async with stream, aclosing(read_messages(with_idle_timeout(aiter(stream), timeouts))) as pieces:
             async for piece in pieces:
                 yield piece
+
+
+async def _raise_error_body(response: httpx2.Response) -> None:
+    """Raise anthropic.APIError if the response is a JSON error in the place of a stream."""
+    if "json" not in response.headers.get("content-type", ""):
+        return
+    try:
+        body = json.loads(await response.aread())
+    except (ValueError, RecursionError):
+        return
+    if isinstance(body, dict) and "error" in body:
+        raise anthropic.APIError("the answer is an error", response.request, body=body)

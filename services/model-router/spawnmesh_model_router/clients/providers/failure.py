@@ -36,7 +36,8 @@ def to_provider_failure(
         return error
     if isinstance(error, TimeoutError):
         may_think = isinstance(error, StreamIdleTimeout) and not has_output
-        return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time", is_about_request=may_think)
+        detail = "no answer in time"
+        return ProviderFailed(FailoverReason.TIMEOUT, detail, is_about_request=may_think, is_silent=True)
     if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
         return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
     if _is_broken(error):
@@ -45,8 +46,10 @@ def to_provider_failure(
     failure = _evidence(error, status, provider)
     reason = classify(failure)
     is_answer = status is not None or bool(getattr(error, "body", None))
-    if is_answer and scope_of(reason) is not None and not has_same_cooldown(reason, reason_of_status(status)):
+    rests = scope_of(reason) is not None and not has_same_cooldown(reason, reason_of_status(status))
+    if is_answer and (rests or reason is FailoverReason.NO_FAILOVER):
         # A cooldown affects every tenant. Text that the provider only repeats must not cause one.
+        # Its text is also never about our own machine.
         reason = classify(failure, PromptEchoFilter(request.texts, request.names))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
     return ProviderFailed(

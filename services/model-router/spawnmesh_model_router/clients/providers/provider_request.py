@@ -2,17 +2,25 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
 
+from spawnmesh_model_router.domain.answer import UsageBounds
+from spawnmesh_model_router.domain.images import ImageBoundary, ImageMessage, image_boundary
+from spawnmesh_model_router.domain.router_config import Model
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.domain.tool_calls import decode_json, parse_arguments
 
 NO_IMAGE = "[An image was left out here.]"
 _QUOTED_IMAGE_BYTES = 6144  # More than the classifier reads of a text that quotes an image.
+
+_PROVIDER_PROMPT_TOKENS = 16_384
+"""More than any provider adds to a request: its own prompt for tools, and the frame of messages."""
+_MAX_IMAGE_TOKENS = 50_000
+"""More than any provider counts for an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,14 @@ class ProviderRequest:
         )
         return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in (*content, *declared))
 
+    def usage_bounds(self, model: Model) -> UsageBounds:
+        """Return the most tokens that a call of the model can use for this request."""
+        messages = sum(message.ByteSize() for message in self.messages)
+        named = sum(one.image.ByteSize() for one in self.named_images)
+        asked = self.text_bytes + messages + named + self.image_count * _MAX_IMAGE_TOKENS
+        output = min(self.max_output, model.max_output) if self.max_output else model.max_output
+        return UsageBounds(min(asked + _PROVIDER_PROMPT_TOKENS, model.context_window), output)
+
     @property
     def last_answer_provider(self) -> str:
         """Return the provider of the newest answer in the conversation; empty if it is unknown."""
@@ -76,6 +92,16 @@ class ProviderRequest:
         """Return the number of images, those that the prompt names included."""
         shown = sum(block.HasField("image") for message in self.messages for block in message.content)
         return shown + len(self.named_images)
+
+    @property
+    def image_boundary(self) -> ImageBoundary | None:
+        """Return the boundary that the conversation sets for its images; None if it sets none."""
+        if not self.image_count:
+            return None
+        naming = {_first_index(self.messages, named.name) for named in self.named_images}
+        return image_boundary(
+            _image_message(message, is_naming=index in naming) for index, message in enumerate(self.messages)
+        )
 
     def texts(self) -> Iterator[str]:
         """Yield every text that goes to the provider, for the prompt-echo filter.
@@ -138,9 +164,40 @@ def with_notice(request: ProviderRequest, notice: str) -> ProviderRequest:
     return replace(request, system_prompt="\n\n".join(filter(None, (request.system_prompt, notice))))
 
 
-def without_images(request: ProviderRequest) -> ProviderRequest:
-    """Replace each image by a note, and drop the named images."""
-    return replace(request, messages=tuple(map(_without_images, request.messages)), named_images=())
+def without_images(request: ProviderRequest, last_index: int | None = None) -> ProviderRequest:
+    """Replace each image by a note, and drop the named images.
+
+    With `last_index`, keep the images of the messages behind it, and those that such a message is
+    the first one to name.
+    """
+    count = len(request.messages) if last_index is None else last_index + 1
+    return replace(
+        request,
+        messages=(*map(_without_images, request.messages[:count]), *request.messages[count:]),
+        named_images=tuple(
+            named for named in request.named_images if _first_index(request.messages, named.name) >= count
+        ),
+    )
+
+
+def _image_message(message: message_pb2.Message, *, is_naming: bool) -> ImageMessage:
+    answered = message.role == message_pb2.ROLE_ASSISTANT
+    return ImageMessage(
+        is_user=message.role == message_pb2.ROLE_USER,
+        has_images=is_naming or any(block.HasField("image") for block in message.content),
+        provider=message.model.partition("/")[0].lower() if answered else "",
+        image_provider=message.image_provider.lower() if answered else "",
+    )
+
+
+def _first_index(messages: Sequence[message_pb2.Message], name: str) -> int:
+    """Return the index of the first message of a user that names the image.
+
+    Without one it is the newest message of a user, or the end if there is no user.
+    """
+    users = [index for index, message in enumerate(messages) if message.role == message_pb2.ROLE_USER]
+    naming = (i for i in users if any(name in block.text.text for block in messages[i].content))
+    return next(naming, users[-1] if users else len(messages) - 1)
 
 
 def _without_images(message: message_pb2.Message) -> message_pb2.Message:

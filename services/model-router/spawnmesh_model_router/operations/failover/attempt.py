@@ -2,22 +2,35 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from spawnmesh_model_router.clients.providers.failure import to_provider_failure
-from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
+from spawnmesh_model_router.clients.providers.history import MendedRequest
 from spawnmesh_model_router.clients.providers.stream_sanitizer import StreamSanitizer
-from spawnmesh_model_router.domain.answer import Answer, HiddenOutput, PieceStream, TextPiece, ToolCall
+from spawnmesh_model_router.domain.answer import (
+    Answer,
+    Finished,
+    HiddenOutput,
+    Piece,
+    PieceStream,
+    TextPiece,
+    ToolCall,
+    Usage,
+    UsageBounds,
+    written_bytes_of,
+)
 
 
 async def read_attempt(
-    pieces: PieceStream, answer: Answer, provider: str, request: ProviderRequest
+    pieces: PieceStream, answer: Answer, provider: str, mended: MendedRequest, bounds: UsageBounds
 ) -> AsyncGenerator[TextPiece | ToolCall | HiddenOutput, None]:
     """Yield the output for the caller and the reports of hidden output, as they arrive.
 
     Adds every piece to `answer`, which is complete at the end. Raises ProviderFailed. Closing or
-    cancelling the generator cancels the call, and is not a failure.
+    cancelling the generator cancels the call, and is not a failure. `bounds` limit the counts of
+    tokens.
     """
-    sanitizer = StreamSanitizer()
+    sanitizer, written_bytes = StreamSanitizer(), 0
     async with aclosing(pieces):
         while True:
             try:
@@ -25,9 +38,22 @@ async def read_attempt(
             except StopAsyncIteration:
                 break
             except Exception as error:
-                raise to_provider_failure(error, provider, request, has_output=answer.has_output) from error
-            for piece in sanitized:
+                raise to_provider_failure(
+                    error, provider, mended.request, has_output=answer.has_output
+                ) from error
+            for received in sanitized:
+                written_bytes += written_bytes_of(received)
+                piece = mended.restore(_within(bounds, received, written_bytes))
                 answer.add(piece)
                 if isinstance(piece, TextPiece | ToolCall | HiddenOutput):
                     yield piece
     answer.require_complete()
+
+
+def _within(bounds: UsageBounds, piece: Piece, written_bytes: int) -> Piece:
+    match piece:
+        case Finished():
+            return replace(piece, usage=bounds.apply(piece.usage, written_bytes))
+        case HiddenOutput(read=Usage() as read):
+            return replace(piece, read=bounds.apply(read, written_bytes))
+    return piece

@@ -28,10 +28,16 @@ _MAX_RETRY_AFTER_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """A failure, and the credential of the call."""
+    """A failure, the credential of the call, and its time on the monotonic clock."""
 
     failed: ProviderFailed
     credential: Credential
+    time: float
+
+    def seconds_to_wait(self, now: float) -> float | None:
+        """Return the rest of the wait that the provider asked for; None if it asked for none."""
+        asked = self.failed.retry_after_seconds
+        return None if asked is None else max(self.time + asked - now, 0.0)
 
 
 class Availability:
@@ -70,33 +76,31 @@ class Availability:
     def cooldown_of(self, ref: ModelRef, now: datetime) -> Cooldown | None:
         """Return the cooldown that blocks the model; None if none does."""
         shared = (CooldownTarget(Scope.MODEL, str(ref)), CooldownTarget(Scope.PROVIDER, ref.provider))
-        own = (
-            credential_target(ref.provider, fingerprint) for fingerprint in self._credentials(ref.provider)
-        )
-        return blocking_cooldown(map(self._cooldowns.get, shared), map(self._cooldowns.get, own), now)
+        own = (self._credential_cooldown(ref, fingerprint) for fingerprint in self._credentials(ref.provider))
+        return blocking_cooldown(map(self._cooldowns.get, shared), own, now)
 
-    def credential_for(self, provider: str, now: datetime) -> Credential | None:
+    def credential_for(self, ref: ModelRef, now: datetime) -> Credential | None:
         """Return the credential for the next call; None if no credential can be read."""
-        known = self._credentials(provider)
+        provider, known = ref.provider, self._credentials(ref.provider)
         chosen = pick_credential(
-            tuple(known), self._last_uses[provider], self._credential_cooldowns(provider, known), now
+            tuple(known), self._last_uses[provider], self._credential_cooldowns(ref, known), now
         )
         return self._used(provider, known[chosen]) if chosen is not None else None
 
     def other_credential(
-        self, provider: str, reason: FailoverReason, used: Collection[str], now: datetime
+        self, ref: ModelRef, reason: FailoverReason, used: Collection[str], now: datetime
     ) -> Credential | None:
         """Return a credential that may succeed after `reason`; None if there is none.
 
         `used` are the fingerprints of the credentials that failed.
         """
-        known = self._credentials(provider)
+        provider, known = ref.provider, self._credentials(ref.provider)
         chosen = other_credential(
             reason,
             tuple(known),
             used,
             self._last_uses[provider],
-            self._credential_cooldowns(provider, known),
+            self._credential_cooldowns(ref, known),
             now,
         )
         return self._used(provider, known[chosen]) if chosen is not None else None
@@ -109,13 +113,18 @@ class Availability:
         if failure.failed.is_about_request:
             return
         reason = failure.failed.reason
-        target = _target(ref, reason, failure.credential)
+        target = self._target(ref, reason, failure.credential)
         if target is not None:
             seconds = failure.failed.retry_after_seconds
             retry_after = (
                 timedelta(seconds=min(seconds, _MAX_RETRY_AFTER_SECONDS)) if seconds is not None else None
             )
             self._cooldowns.record_failure(target, reason, now, retry_after)
+
+    def rests_credential(self, ref: ModelRef, failure: FailureRecord) -> bool:
+        """Return whether the failure's cooldown is the credential's own."""
+        target = self._target(ref, failure.failed.reason, failure.credential)
+        return target is not None and target.scope is Scope.CREDENTIAL
 
     def record_success(self, ref: ModelRef, credential: Credential, begin_time: datetime) -> None:
         """Forget failures of the model, the credential and the provider from before the
@@ -124,6 +133,7 @@ class Availability:
         for target in (
             CooldownTarget(Scope.MODEL, str(ref)),
             credential_target(ref.provider, credential.fingerprint),
+            credential_target(ref.provider, credential.fingerprint, ref.model),
             CooldownTarget(Scope.PROVIDER, ref.provider),
         ):
             self._cooldowns.record_success(target, begin_time)
@@ -148,12 +158,34 @@ class Availability:
         read = map(self._source.read, self._config.providers[provider].credentials)
         return {credential.fingerprint: credential for credential in read if credential is not None}
 
-    def _credential_cooldowns(self, provider: str, fingerprints: Iterable[str]) -> dict[str, Cooldown]:
-        found = {
-            fingerprint: self._cooldowns.get(credential_target(provider, fingerprint))
-            for fingerprint in fingerprints
-        }
+    def _credential_cooldowns(self, ref: ModelRef, fingerprints: Iterable[str]) -> dict[str, Cooldown]:
+        found = {fingerprint: self._credential_cooldown(ref, fingerprint) for fingerprint in fingerprints}
         return {fingerprint: cooldown for fingerprint, cooldown in found.items() if cooldown is not None}
+
+    def _credential_cooldown(self, ref: ModelRef, fingerprint: str) -> Cooldown | None:
+        """Return the cooldown of the credential at the model; of two, the one that ends later."""
+        targets = (
+            credential_target(ref.provider, fingerprint),
+            credential_target(ref.provider, fingerprint, ref.model),
+        )
+        found = [cooldown for cooldown in map(self._cooldowns.get, targets) if cooldown is not None]
+        return max(found, key=lambda one: one.until, default=None)
+
+    def _target(self, ref: ModelRef, reason: FailoverReason, credential: Credential) -> CooldownTarget | None:
+        """Return the target of the cooldown that the reason causes; None if it causes none.
+
+        In a pool, a rate limit concerns the credential at this model: providers count by model.
+        """
+        if reason is FailoverReason.RATE_LIMIT and len(self._credentials(ref.provider)) > 1:
+            return credential_target(ref.provider, credential.fingerprint, ref.model)
+        match scope_of(reason):
+            case Scope.MODEL:
+                return CooldownTarget(Scope.MODEL, str(ref))
+            case Scope.CREDENTIAL:
+                return credential_target(ref.provider, credential.fingerprint)
+            case Scope.PROVIDER:
+                return CooldownTarget(Scope.PROVIDER, ref.provider)
+        return None
 
     def _used(self, provider: str, credential: Credential) -> Credential:
         self._use_count += 1
@@ -161,17 +193,6 @@ class Availability:
         return credential
 
 
-def credential_target(provider: str, fingerprint: str) -> CooldownTarget:
-    """Return the cooldown target of a credential."""
-    return CooldownTarget(Scope.CREDENTIAL, f"{provider}/{fingerprint}")
-
-
-def _target(ref: ModelRef, reason: FailoverReason, credential: Credential) -> CooldownTarget | None:
-    match scope_of(reason):
-        case Scope.MODEL:
-            return CooldownTarget(Scope.MODEL, str(ref))
-        case Scope.CREDENTIAL:
-            return credential_target(ref.provider, credential.fingerprint)
-        case Scope.PROVIDER:
-            return CooldownTarget(Scope.PROVIDER, ref.provider)
-    return None
+def credential_target(provider: str, fingerprint: str, model: str = "") -> CooldownTarget:
+    """Return the cooldown target of a credential, or of the credential at one model."""
+    return CooldownTarget(Scope.CREDENTIAL, "/".join(filter(None, (provider, fingerprint, model))))

@@ -12,9 +12,9 @@ from opentelemetry.trace import Span
 from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.credentials import Credential
+from spawnmesh_model_router.clients.providers.history import mend_request
 from spawnmesh_model_router.domain.answer import Answer, Finished, ProviderFailed
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
-from spawnmesh_model_router.domain.cooldown import Scope, scope_of
 from spawnmesh_model_router.domain.errors import model_refused, stream_broken
 from spawnmesh_model_router.domain.events import (
     Attempt,
@@ -28,13 +28,14 @@ from spawnmesh_model_router.domain.events import (
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 from spawnmesh_model_router.domain.retry import MoveOn, MoveOnReason, Wait, after_failure, tries_allowed
+from spawnmesh_model_router.domain.rotation import ACCOUNT_REASONS
 from spawnmesh_model_router.domain.routing_request import ChainLink
 from spawnmesh_model_router.operations.failover.attempt import read_attempt
 from spawnmesh_model_router.operations.failover.attempt_plan import AttemptPlan, plan_attempt
 from spawnmesh_model_router.operations.failover.availability import FailureRecord
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
-from spawnmesh_model_router.operations.failover.routing import assess_link
+from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
 from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
 
 
@@ -58,10 +59,9 @@ class CandidateCall:
         called. Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
         """
         deps, begin = self.deps, self.deps.monotonic()
-        credential = deps.availability.credential_for(self.model.provider, deps.clock())
-        tries = 0
+        credential = deps.availability.credential_for(self.model, deps.clock())
+        tries = 1
         while credential is not None:
-            tries += 1
             plan = self._plan()
             answer = Answer()
             try:
@@ -71,22 +71,25 @@ class CandidateCall:
             except ProviderFailed as failed:
                 if answer.finished is not None:
                     yield DiscardedAnswer(self.model, answer.finished.usage)
-                failure = FailureRecord(failed, credential)
+                failure = FailureRecord(failed, credential, deps.monotonic())
                 self._raise_if_final(failure, answer, plan.image_note)
                 yield AttemptFailed(self.progress.attempts[-1])
                 self.failures[credential.fingerprint] = failure
+                self._cool_credential(failure)
                 other = deps.availability.other_credential(
-                    self.model.provider, failed.reason, self.failures.keys(), deps.clock()
+                    self.model, failed.reason, self.failures.keys(), deps.clock()
                 )
                 if other is not None:
-                    self._cool_credential(failure)
                     credential = other
                     continue
-                step = self._next_step(tries, failed, begin)
+                first = self._first_to_repeat(failure)
+                step = self._next_step(tries, first, begin)
                 if isinstance(step, MoveOn):
-                    self._give_up(failed, plan.image_note)
+                    self._give_up(failure, plan.image_note)
                     return
+                tries += 1
                 await asyncio.sleep(step.seconds)
+                credential = first.credential
             else:
                 yield self._completed(answer, credential, plan)
                 return
@@ -108,14 +111,16 @@ class CandidateCall:
                 plan.mentions_partial_execution,
                 plan.thinking,
             )
+            mended = mend_request(plan.request, kind)
             pieces = deps.upstreams[provider].stream(
-                plan.request,
+                mended.request,
                 self.model.model,
                 deps.config.models[str(self.model)],
                 credential,
                 deps.retries.timeouts,
             )
-            async with aclosing(read_attempt(pieces, answer, provider, plan.request)) as output:
+            bounds = mended.request.usage_bounds(deps.config.models[str(self.model)])
+            async with aclosing(read_attempt(pieces, answer, provider, mended, bounds)) as output:
                 async for piece in output:
                     yield piece
             finished = answer.require_complete()
@@ -174,18 +179,43 @@ class CandidateCall:
             if self._is_other_ready():
                 self.deps.availability.record_failure(self.model, failure, self.deps.clock())
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
-            raise stream_broken(self.model, failed.reason, answer, outcomes) from None
-        if failed.reason in CHAIN_STOPPING:
+            first = self.progress.attempts[0]
+            raise stream_broken(self.model, failed.reason, answer, first, outcomes) from None
+        if failed.reason in CHAIN_STOPPING and not self._may_hold_later(failed.reason):
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
 
-    def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:
+    def _may_hold_later(self, reason: FailoverReason) -> bool:
+        """Return whether a later candidate may hold what overflowed this one."""
+        return reason is FailoverReason.CONTEXT_OVERFLOW and has_larger_window(
+            self.later, self.progress.overflowed_window
+        )
+
+    def _first_to_repeat(self, last: FailureRecord) -> FailureRecord:
+        """Return the failure whose credential can be called again first.
+
+        After a failure of the account these are the credentials that met a rate limit.
+        """
+        if last.failed.reason not in ACCOUNT_REASONS:
+            return last
+        limited = [
+            one
+            for one in self.failures.values()
+            if one.failed.reason is FailoverReason.RATE_LIMIT and not one.failed.is_about_request
+        ]
+        now = self.deps.monotonic()
+        return min(limited, key=lambda one: one.seconds_to_wait(now) or 0.0, default=last)
+
+    def _next_step(self, tries: int, failure: FailureRecord, begin: float) -> Wait | MoveOn:
+        """Decide after round `tries` over the credentials that can succeed."""
+        failed = failure.failed
         if failed.is_about_request and failed.reason is FailoverReason.RATE_LIMIT:
             # A request that is too large for one minute is too large for the next one.
             return MoveOn(MoveOnReason.NOT_TRANSIENT)
         retries, now = self.deps.retries, self.deps.monotonic()
         max_tries = tries_allowed(
             failed.reason,
+            is_silent=failed.is_silent,
             others_ready=self._is_other_ready(),
             before_failover=retries.tries_before_failover,
             at_last=retries.tries_at_last_candidate,
@@ -194,7 +224,7 @@ class CandidateCall:
         return after_failure(
             tries,
             failed.reason,
-            retry_after=failed.retry_after_seconds,
+            retry_after=failure.seconds_to_wait(now),
             remaining=routing.deadline - now,
             spent=now - begin,
             draw=self.deps.draw(),
@@ -210,17 +240,15 @@ class CandidateCall:
     def _cool_credential(self, failure: FailureRecord) -> None:
         """Start the cooldown of a failure that is the credential's own.
 
-        A cooldown of the model is decided after the call with the other credential.
+        A cooldown of the model is decided when the candidate is given up.
         """
-        if scope_of(failure.failed.reason) is Scope.CREDENTIAL:
+        if self.deps.availability.rests_credential(self.model, failure):
             self.deps.availability.record_failure(self.model, failure, self.deps.clock())
 
-    def _give_up(self, last: ProviderFailed, image_note: str) -> None:
-        now = self.deps.clock()
-        for failure in self.failures.values():
-            if failure.failed is last or scope_of(failure.failed.reason) is not Scope.CREDENTIAL:
-                self.deps.availability.record_failure(self.model, failure, now)
-        self.progress.record_result(self.model, last.reason, last.detail, image_note)
+    def _give_up(self, last: FailureRecord, image_note: str) -> None:
+        if not self.deps.availability.rests_credential(self.model, last):
+            self.deps.availability.record_failure(self.model, last, self.deps.clock())
+        self.progress.record_result(self.model, last.failed.reason, last.failed.detail, image_note)
 
     def _completed(self, answer: Answer, credential: Credential, plan: AttemptPlan) -> Completed:
         last = self.progress.attempts[-1]
@@ -234,4 +262,5 @@ class CandidateCall:
             tuple(self.progress.attempts),
             plan.images,
             plan.thinking,
+            plan.image_provider,
         )

@@ -1,5 +1,6 @@
 """Call the candidates of a chain until one answers."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -8,10 +9,12 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, SkipReason
-from spawnmesh_model_router.domain.errors import all_candidates_failed
+from spawnmesh_model_router.domain.candidates import Capability, Cooling, Incapable, Ready, SkipReason
+from spawnmesh_model_router.domain.errors import all_candidates_failed, request_too_large
 from spawnmesh_model_router.domain.events import Completed, Event, UsageReport
 from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS
+from spawnmesh_model_router.domain.retry import cooldown_wait
 from spawnmesh_model_router.domain.routing_request import RoutingRequest
 from spawnmesh_model_router.operations.failover.candidate_call import CandidateCall
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
@@ -30,7 +33,27 @@ async def call_chain(
     any provider is called, MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED.
     """
     progress = ChainProgress(routing, request, build_links(deps.config, routing))
-    for position, link in enumerate(progress.chain):
+    while True:
+        async with aclosing(_call_in_order(deps, progress)) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Completed):
+                    return
+        if (seconds := _wait_for_cooldown(deps, progress)) is None:
+            raise _all_failed(deps, progress)
+        await asyncio.sleep(seconds)
+
+
+async def _call_in_order(
+    deps: ChainDependencies, progress: ChainProgress
+) -> AsyncGenerator[Event | UsageReport, None]:
+    """Call each candidate that may be called now, until one answers.
+
+    Candidates whose answer broke off earlier in the turn are called last.
+    """
+    broken = progress.routing.earlier.broken
+    order = sorted(progress.chain, key=lambda link: link.model in broken)
+    for position, link in enumerate(order):
         now = deps.clock()
         verdict = assess_link(deps.availability, progress, link, now)
         if not isinstance(verdict, Ready):
@@ -43,13 +66,28 @@ async def call_chain(
         if progress.attempts and (reason := progress.previous_reason) is not None:
             failed = progress.attempts[-1].model
             defer(partial(deps.metrics.failed_over, failed.provider, link.model.provider, reason))
-        call = CandidateCall(deps, progress, link.model, progress.chain[position + 1 :])
+        call = CandidateCall(deps, progress, link.model, order[position + 1 :])
         async with aclosing(call.events()) as events:
             async for event in events:
                 yield event
                 if isinstance(event, Completed):
                     return
-    raise _all_failed(deps, progress)
+
+
+def _wait_for_cooldown(deps: ChainDependencies, progress: ChainProgress) -> float | None:
+    """Return the seconds to wait for a candidate in cooldown; None if the call has to end.
+
+    It has to end after any attempt: the candidates' own retries are over.
+    """
+    if progress.attempts:
+        return None
+    now = deps.clock()
+    rests = [
+        (verdict.until - now).total_seconds()
+        for verdict in progress.verdicts.values()
+        if isinstance(verdict, Cooling) and verdict.reason in TRANSIENT_REASONS
+    ]
+    return cooldown_wait(rests, progress.routing.deadline - deps.monotonic(), deps.draw())
 
 
 def _all_failed(deps: ChainDependencies, progress: ChainProgress) -> MeshError:
@@ -60,4 +98,6 @@ def _all_failed(deps: ChainDependencies, progress: ChainProgress) -> MeshError:
         default=0.0,
     )
     outcomes = progress.outcomes(SkipReason.NOT_NEEDED)
+    if progress.holds_nowhere:
+        return request_too_large(outcomes)
     return all_candidates_failed(outcomes, max(seconds, _MIN_RETRY_AFTER_SECONDS))

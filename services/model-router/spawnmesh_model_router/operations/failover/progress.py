@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.candidates import ModelRef, SkipReason, Tried, Verdict, close_chain
+from spawnmesh_model_router.domain.candidates import (
+    ModelRef,
+    Skipped,
+    SkipReason,
+    Tried,
+    Verdict,
+    close_chain,
+)
 from spawnmesh_model_router.domain.events import Attempt, Outcomes
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import outcome_of
@@ -39,9 +46,29 @@ class ChainProgress:
         return self.attempts[0].model.provider if self.attempts else None
 
     @property
+    def image_provider(self) -> str | None:
+        """Return the provider that was given the images; None if none was or it is unknown."""
+        boundary = self.routing.image_boundary
+        return boundary.provider if boundary is not None else self.first_provider
+
+    @property
     def previous_reason(self) -> FailoverReason | None:
         """Return why the latest attempt of this chain failed."""
         return self.attempts[-1].reason if self.attempts else None
+
+    @property
+    def overflowed_window(self) -> int:
+        """Return the largest context window that the request overflowed; 0 if there is none."""
+        overflowed = {a.model for a in self.attempts if a.reason is FailoverReason.CONTEXT_OVERFLOW}
+        return max((link.context_window for link in self.chain if link.model in overflowed), default=0)
+
+    @property
+    def holds_nowhere(self) -> bool:
+        """Return whether the context window is why each candidate failed or was not called."""
+        decided = [
+            outcome_of(verdict) for verdict in self.verdicts.values() if not isinstance(verdict, Skipped)
+        ]
+        return bool(decided) and all(one.reason is FailoverReason.CONTEXT_OVERFLOW for one in decided)
 
     def record_result(self, model: ModelRef, reason: FailoverReason | None, *details: str) -> None:
         """Set the verdict of a candidate that was called."""

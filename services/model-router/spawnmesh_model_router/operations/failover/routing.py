@@ -1,8 +1,12 @@
 """Build the chain of a request, and decide which of its candidates may be called."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from spawnmesh_model_router.domain.candidates import (
+    Candidate,
+    Capability,
+    ModelRef,
     Ready,
     Skipped,
     SkipReason,
@@ -11,7 +15,7 @@ from spawnmesh_model_router.domain.candidates import (
     skip_after,
 )
 from spawnmesh_model_router.domain.errors import unknown_model
-from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.domain.router_config import Model, RouterConfig
 from spawnmesh_model_router.domain.routing_request import ChainLink, RoutingRequest
 from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
@@ -36,7 +40,16 @@ def build_links(config: RouterConfig, routing: RoutingRequest) -> tuple[ChainLin
         strict=routing.strict,
         only_named=routing.only_named,
     )
-    return tuple(ChainLink(candidate, candidate.ref) for candidate in chain if candidate.ref is not None)
+    return tuple(
+        _link(candidate, candidate.ref, config.models[str(candidate.ref)], routing)
+        for candidate in chain
+        if candidate.ref is not None
+    )
+
+
+def _link(candidate: Candidate, ref: ModelRef, model: Model, routing: RoutingRequest) -> ChainLink:
+    fits = routing.size.fits(model.context_window, model.max_output, can_see=model.vision)
+    return ChainLink(candidate, ref, model.context_window, fits, routing.needs <= model.offers)
 
 
 def assess_link(
@@ -50,7 +63,32 @@ def assess_link(
             return skipped
     if progress.routing.stays_with_provider and _turn_provider(progress) != link.model.provider:
         return Skipped(SkipReason.SIDE_EFFECTS)
-    return availability.assess(link.candidate, link.model, progress.routing.needs, now)
+    needs = progress.routing.needs
+    if not _may_hold(progress, link):
+        needs |= {Capability.CONTEXT_WINDOW}
+    return availability.assess(link.candidate, link.model, needs, now)
+
+
+def has_larger_window(chain: Iterable[ChainLink], context_window: int) -> bool:
+    """Return whether a candidate of the chain has a larger context window."""
+    return any(
+        link.context_window > context_window and not link.candidate.excluded_by_strict for link in chain
+    )
+
+
+def _may_hold(progress: ChainProgress, link: ChainLink) -> bool:
+    """Return whether the context window of the candidate may hold the request.
+
+    A window that is not larger than one that overflowed does not. An estimate decides only if it
+    leaves another candidate. Otherwise the provider decides, which counts with its own vocabulary.
+    """
+    if link.context_window <= progress.overflowed_window:
+        return False
+    if link.fits:
+        return True
+    others = (other for other in progress.chain if not other.candidate.excluded_by_strict)
+    is_left = any(other.fits and other.is_capable for other in others)
+    return progress.routing.size.may_fit(link.context_window) and not is_left
 
 
 def _turn_provider(progress: ChainProgress) -> str:

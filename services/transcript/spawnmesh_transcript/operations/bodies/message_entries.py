@@ -1,5 +1,7 @@
 """Turn a message into an entry."""
 
+from typing import NamedTuple
+
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
@@ -18,14 +20,34 @@ def message_entry(
 
     `source` is the line that it was imported from.
     """
-    calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
-    role = ROLES[message.role]
+    columns = message_columns(message)
     return NewEntry(
         kind=EntryKind.MESSAGE,
         body=serialize(pb.EntryBody(message=message, source=source)),
         token_count=message_token_count(message, vocabulary),
         token_vocabulary=vocabulary,
-        role=role,
+        role=columns.role,
+        calls=columns.calls,
+        answers=columns.answers,
+        is_synthetic=columns.is_synthetic,
+    )
+
+
+class MessageColumns(NamedTuple):
+    """The facts about a message that selection reads in columns beside the body."""
+
+    role: Role
+    calls: tuple[str, ...]
+    answers: str
+    is_synthetic: bool
+
+
+def message_columns(message: content_pb.Message) -> MessageColumns:
+    """Return the columns of a message. Raises KeyError for a role that is not stored."""
+    calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
+    role = ROLES[message.role]
+    return MessageColumns(
+        role,
         calls=tuple(dict.fromkeys(calls)) if role is Role.ASSISTANT else (),
         answers=message.tool_call_id.strip() if role is Role.TOOL_RESULT else "",
         is_synthetic=role is Role.TOOL_RESULT and is_synthetic_result(message),

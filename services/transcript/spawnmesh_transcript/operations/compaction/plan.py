@@ -130,8 +130,7 @@ async def make_plan(database: Database, key: Key, candidate: CompactionCandidate
         file_ids += files
         if fitting_end(sources) < sources[-1].seq >= least_seq:
             break
-    # If hardly anything stands before a call whose results do not fit, the call is summarized as
-    # well,
+    # If hardly anything stands before a call whose results do not fit, the call is summarized too,
     # with results that no model reads.
     last_seq = max(least_seq, unsplit_end(candidate.groups, fitting_end(sources)))
     taken = tuple(source for source in sources if source.seq <= last_seq)

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.clock import monotonic_seconds
-from spawnmesh_core.errors import not_found, unavailable
+from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryFilter, PagePosition, StoredEntry
+from spawnmesh_transcript.domain.refusals import still_indexing
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.words import pieces_of
 from spawnmesh_transcript.operations.entry_pages import read_page
@@ -30,7 +31,6 @@ from spawnmesh_transcript.store.search import SearchProgress
 _PAGE_SIZE = 500
 _PAGES = 2  # Of all transcripts, in memory: a page and its pieces take some ten times its bytes.
 _STEP_SECONDS = 0.2  # After it, the thread is free for others.
-_RETRY_SECONDS = 0.1
 
 
 class _Piece(NamedTuple):
@@ -56,8 +56,8 @@ class SearchIndex:
     async def index_up_to_head(self, key: Key, *, deadline: float) -> None:
         """Index all entries that were committed before the call.
 
-        Raises DEPENDENCY_UNAVAILABLE at the deadline (of the monotonic clock), after which indexing
-        goes on; NOT_FOUND, and what `rehydrate_entries` raises.
+        Raises DEPENDENCY_UNAVAILABLE with the progress at the deadline (of the monotonic clock),
+        after which indexing goes on; NOT_FOUND, and what `rehydrate_entries` raises.
         """
         wanted: int | None = None
         while True:
@@ -68,7 +68,7 @@ class SearchIndex:
             task = self._start(key)
             await asyncio.wait([task], timeout=max(0.0, deadline - monotonic_seconds()))
             if not task.done() or task.cancelled():
-                raise unavailable("the words of this transcript", retry_after_seconds=_RETRY_SECONDS)
+                raise still_indexing(known.seq, wanted)
             if error := task.result():
                 raise error
 

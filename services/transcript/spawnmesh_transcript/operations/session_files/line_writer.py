@@ -178,6 +178,7 @@ def _message(message: content_pb.Message) -> dict[str, Any]:
             provider, _, model = message.model.rpartition("/")
             said |= {"provider": provider, "model": model} if model else {}
             said |= {"usage": _usage(message.usage)} if message.HasField("usage") else {}
+            said |= {"imageProvider": message.image_provider} if message.image_provider else {}
     return said
 
 

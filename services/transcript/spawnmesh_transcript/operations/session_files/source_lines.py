@@ -63,10 +63,12 @@ def with_gaps(line: str, source_id: str, spans: Sequence[tuple[int, int] | None]
 
 
 def restore_line(body: pb.EntryBody) -> str:
-    """Return the line as it was, except for the spelling of its texts."""
+    """Return the line as it was; its texts may be spelled in another way if it is not exact."""
     source = body.source
     fillings = sorted(
-        (gap, text) for gap, text in zip(source.gaps, texts_of(body), strict=True) if gap != NOT_CUT
+        (gap, text[1:-1] if place in source.unquoted else text)
+        for place, (gap, text) in enumerate(zip(source.gaps, texts_of(body), strict=True))
+        if gap != NOT_CUT
     )
     pieces: list[str] = []
     done = 0

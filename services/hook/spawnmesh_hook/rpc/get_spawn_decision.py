@@ -1,0 +1,16 @@
+"""GetSpawnDecision: say whether the plugins allowed a spawn."""
+
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.store import allowed_spawns
+
+
+async def get_spawn_decision(
+    request: pb.GetSpawnDecisionRequest, caller: Caller, deps: Dependencies
+) -> pb.GetSpawnDecisionResponse:
+    """Return whether a dispatch to at least one plugin has allowed the session."""
+    async with deps.database.transaction(caller.tenant_id) as connection:
+        allowed = await allowed_spawns.is_allowed(connection, caller.tenant_id, request.session_id)
+    return pb.GetSpawnDecisionResponse(allowed=allowed)

@@ -1,0 +1,88 @@
+"""Read a part of a file: from its entry until the blob store has it, and then from there."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh_core.errors import MeshError, invalid, not_found
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.domain.file_parts import Bytes, Content, LineCutter, Lines, cut_bytes, window_of
+from spawnmesh_transcript.domain.large_results import file_id_of
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.bodies.stubs import TEXT_TYPE, payload_of
+from spawnmesh_transcript.operations.rehydration import rehydrate_entries
+from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store.payloads import StoredPayload
+
+
+async def read_part(
+    database: Database, blobs: BlobStore, key: Key, payload: StoredPayload, part: Bytes | Lines
+) -> Content:
+    """Return the part of the payload's content.
+
+    Raises INVALID_REQUEST for lines that the file does not have, NOT_FOUND if the payload was
+    released meanwhile, DEPENDENCY_UNAVAILABLE, and STORED_HASH_DIFFERS.
+    """
+    match part:
+        case Bytes():
+            return await _read_bytes(database, blobs, key, payload, part)
+        case Lines():
+            return await _read_lines(database, blobs, key, payload, part)
+
+
+async def _read_bytes(
+    database: Database, blobs: BlobStore, key: Key, payload: StoredPayload, wanted: Bytes
+) -> Content:
+    window = window_of(wanted, size=payload.size_bytes)
+    data = bytearray()
+    if window.length:
+        async with aclosing(_read_pieces(database, blobs, key, payload, window)) as pieces:
+            async for piece in pieces:
+                data += piece
+    is_text = payload.mime_type == TEXT_TYPE
+    return cut_bytes(bytes(data), window.offset, wanted, size=payload.size_bytes, is_text=is_text)
+
+
+async def _read_lines(
+    database: Database, blobs: BlobStore, key: Key, payload: StoredPayload, wanted: Lines
+) -> Content:
+    if payload.mime_type != TEXT_TYPE:
+        raise invalid("lines", "the file is no text: give a range of bytes")
+    if wanted.first_line > max(payload.line_count, 1):
+        raise invalid("lines.first_line", f"the file has {payload.line_count} lines")
+    cutter = LineCutter(wanted)
+    async with aclosing(_read_pieces(database, blobs, key, payload, Bytes(0, payload.size_bytes))) as pieces:
+        async for piece in pieces:
+            if cutter.feed(piece):
+                break
+    return cutter.content(size=payload.size_bytes)
+
+
+async def _read_pieces(
+    database: Database, blobs: BlobStore, key: Key, payload: StoredPayload, span: Bytes
+) -> AsyncGenerator[bytes, None]:
+    """Read the bytes of the span: from the entry if the blob store may not have the payload yet."""
+    if payload.is_stored:
+        try:
+            async with aclosing(
+                blobs.read(payload.blob_id, offset=span.offset, length=span.length)
+            ) as responses:
+                async for response in responses:
+                    yield response.data
+        # Released meanwhile, with the transcript or with its references.
+        except MeshError as error:
+            if error.reason in (Reason.NOT_FOUND, Reason.ATTACHMENT_SET_STATE):
+                raise not_found("file", file_id_of(payload.blob_id)) from None
+            raise
+        return
+    async with database.transaction(key.tenant_id) as connection:
+        await planner.keep_index_order(connection)
+        entries = await entry_store.get_entries(connection, key, [payload.seq])
+    # The payload may have been uploaded and externalized since its row was read.
+    [entry] = await rehydrate_entries(database, blobs, key, [*entries.values()])
+    block = entry_pb.EntryBody.FromString(entry.body).message.content[payload.block_index]
+    yield (payload_of(block) or b"")[span.offset : span.offset + span.length]

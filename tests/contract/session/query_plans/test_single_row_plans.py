@@ -1,0 +1,216 @@
+"""Statements for one id cost no more in a tenant that grew after the last analyze."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+from tests.support.session.grown import BEING_SPAWNED, FILL_TENANT, TENANT, Grown, grown_database
+from tests.support.session.statements import SQL
+
+SESSIONS = 8_000
+FEW_BLOCKS = 60
+MORE_BLOCKS = {
+    "activate_session": 120,
+    "queue_run": 80,
+}  # They write seven rows in six tables, and four in four, each with its indexes.
+SMALL = "t-small"
+
+BY_ID: dict[str, dict[str, Any]] = {
+    "find_spawn": {"spawner": ""},
+    "delete_agent": {"agent_id": "no-such-agent"},
+    "get_session": {},
+    "read_session": {},
+    "begin_spawn": {
+        "session": Jsonb({"session_id": "new", "request_id": "new", "agent_id": "default"}),
+        "run_timeout": "1 hour",
+        "due_in": "1 hour",
+        "max_queued_run_count": 110,
+        "margin": 100,
+    },
+    "insert_session": {
+        "session_id": "new",
+        "request_id": "new",
+        "run_id": "",
+        "parent_run_id": "",
+        "payload_hash": b"",
+        "agent_id": "default",
+        "label": "",
+        "model": "",
+        "mode": "RUN",
+        "context": "ISOLATED",
+        "cleanup": "DELETE",
+        "runtime": "SUBAGENT",
+        "ancestor_ids": [],
+        "run_timeout": "1 hour",
+        "task_hash": "",
+        "traceparent": "",
+        "thinking": "",
+        "due_in": "1 hour",
+    },
+    "lock_session": {},
+    "reserve_epoch": {},
+    "get_agent_of_spawn": {"agent_id": "default"},
+    "lock_parent_of_spawn": {},
+    "get_agent_of_parent": {},
+    "get_run_of_parent": {"parent_run_id": "run"},
+    "count_agents": {"agent_id": "default"},
+    "list_agents": {"after_id": "", "page_size": 50, "max_bytes": 1000},
+    "lock_session_or_deleted": {},
+    "lock_members": {},
+    "count_live_children": {},
+    "pass_gate": {},
+    "activate_session": {
+        "session_id": BEING_SPAWNED,
+        "receipt": None,
+        "run_id": "new",
+        "run_timeout": "1 hour",
+        "attempts_left": 3,
+        "jobs": Jsonb([{"queue_name": "default", "task_name": "t", "priority": 0, "args": {}}]),
+    },
+    "fail_spawn": {"failure": None, "is_final": True},
+    "get_spawn": {},
+    "close_session": {},
+    "archive_sessions": {},
+    "delete_sessions": {},
+    "find_deleted_sessions": {},
+    "list_events": {"after_cursor": 0},
+    "get_run": {},
+    "lock_run": {},
+    "lock_live_run": {},
+    "list_killed_runs": {},
+    "lock_session_of_run": {},
+    "lock_parent_of_run": {},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
+    "get_claimed": {},
+    "queue_run": {"run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
+    "begin_finalizing": {"epoch": 1, "entry_id": "e"},
+    "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0", "capped_revisions": "[]"},
+    "withdraw_decision": {"epoch": 1, "entry_id": "e"},
+    "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
+    "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
+    "end_run": {
+        "epoch": 1,
+        "state": "FAILED",
+        "draft_entry_id": "",
+        "result_text": "",
+        "error_reason": "",
+        "error_message": "",
+        "usage": None,
+    },
+    "delete_runs": {},
+    "delete_events": {},
+    "delete_messages": {},
+    "get_message_text": {"key": "k"},
+    "list_inbox": {"max_bytes": 1000},
+    "measure_inbox": {},
+    "count_inbox": {"arrived_after": None},
+    "acknowledge_inbox": {"keys": ["k"]},
+    "insert_entry": {"due_in": "1 s"},
+    "delay_entry": {"due_in": "1 s"},
+    "delete_entry": {},
+    "delete_entries": {},
+    "insert_entries": {"due_in": "1 s"},
+    "extend_lease": {"lease_ttl": "1 s"},
+    "undo_take": {"pause": "0 s"},
+    "is_lost_run": {"taken_due_time": None},
+    "insert_pending_event": {
+        "subject_id": "new",
+        "details": Jsonb({}),
+        "attempts_left": 3,
+        "kept_for": "1 day",
+    },
+    "delay_pending_event": {"kept_for": "1 day", "at_least": "5 s", "at_most": "5 min", "used": 1},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+}
+
+
+@pytest.fixture(scope="module", params=[(0, 0), (60, 40)], ids=["never counted", "counted before"])
+def grown(
+    postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
+) -> Iterator[Grown]:
+    """The databases' roles exist; the planner knows of so many tenants of so many sessions each."""
+    others, size = request.param
+    with grown_database(postgres.superuser_dsn, others=others, size=size, count=SESSIONS) as database:
+        yield database
+
+
+def blocks_touched(grown: Grown, name: str, values: dict[str, Any]) -> int:
+    """Return the blocks of a statement that is rolled back, after a first call."""
+    explain = f"explain (analyze, buffers, format json) {SQL[name]}"
+    with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
+        for _ in range(2):
+            link.execute("select set_config('spawnmesh.tenant', %s, true)", (TENANT,))
+            row = link.execute(explain, values).fetchone()
+            link.rollback()
+    assert row is not None
+    plan = row["QUERY PLAN"][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
+    asked = grown.session_ids[SESSIONS // 2]
+    named = {
+        "tenant_id": TENANT,
+        "session_id": asked,
+        "session_ids": [asked],
+        "parent_session_id": asked,
+        "family_root": asked,
+        "run_id": f"run{asked[3:]}",
+        "request_id": f"r{SESSIONS // 2}{TENANT}",
+        "kind": "RUN",
+        "subject_id": f"RUN{asked[3:]}",
+        "subject_ids": [f"RUN{asked[3:]}"],
+    }
+    touched = {name: blocks_touched(grown, name, {**named, **more}) for name, more in BY_ID.items()}
+    assert {
+        name: blocks for name, blocks in touched.items() if blocks > MORE_BLOCKS.get(name, FEW_BLOCKS)
+    } == {}
+
+
+def test_a_spawn_by_a_client_touches_a_few_blocks(grown: Grown) -> None:
+    """Of a tenant that has nothing yet, beside one that has grown."""
+    texts = ("label", "model", "task_hash", "traceparent", "thinking", "payload_hash")
+    session = dict.fromkeys(texts, "") | {
+        "session_id": "ses_new",
+        "request_id": "new",
+        "agent_id": "default",
+        "mode": "RUN",
+        "context": "ISOLATED",
+        "cleanup": "DELETE",
+        "runtime": "SUBAGENT",
+    }
+    values = {
+        "tenant_id": SMALL,
+        **BY_ID["begin_spawn"],
+        "session": Jsonb(session),
+        "max_queued_run_count": 1000,
+    }
+    with psycopg.connect(grown.superuser_dsn, row_factory=dict_row, autocommit=True) as owner:
+        for statement in FILL_TENANT:
+            owner.execute(statement, {"tenants": [SMALL]})
+    assert blocks_touched(grown, "begin_spawn", values) <= FEW_BLOCKS
+    with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
+        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": True}
+        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": False}
+
+
+def test_a_page_of_what_is_to_be_deleted_costs_a_page(grown: Grown) -> None:
+    page = {
+        "tenant_id": TENANT,
+        "delete_after": "1 day",
+        "after_time": "-infinity",
+        "after_id": "",
+        "limit": 200,
+        "session_ids": grown.session_ids[1:201],
+    }
+    touched = {
+        name: blocks_touched(grown, name, page) for name in ("list_sessions_to_delete", "list_parents")
+    }
+    assert max(touched.values()) < 2_000, touched

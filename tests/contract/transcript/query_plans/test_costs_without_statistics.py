@@ -1,0 +1,407 @@
+"""Statements read only the rows that they return, also in a long transcript of a tenant without
+planner statistics."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from psycopg.types.json import Jsonb
+from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection, Database, open_database
+from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.writers import Writer
+from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
+from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
+from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
+from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
+from spawnmesh_transcript.operations.session_files.line_storage import Importer
+from spawnmesh_transcript.store import appends as append_store
+from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import imports as import_store
+from spawnmesh_transcript.store import payloads as payload_store
+from spawnmesh_transcript.store import summaries as summary_store
+from spawnmesh_transcript.store import tier as tier_store
+from spawnmesh_transcript.store.appends import Append
+
+from tests.support.transcript.files import HEADER, file_of, message
+from tests.support.transcript.fixtures import Service, Session, assistant
+from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS
+from tests.support.transcript.statements import all_statements
+from tests.support.transcript.tables import Superuser
+
+ROWS = 2_400
+TABLES = ("transcripts", "entries", "stubs", "payloads", "summaries", "activities", "appends")
+_GROWING = ("entries", "stubs", "payloads", "summaries", "activities", "appends")
+"""Tables with many rows for a transcript. The others have one row for a tenant or a transcript;
+reading their few pages completely is right."""
+
+STATEMENTS = all_statements()
+
+
+@pytest.fixture(params=["indexes as they were made", "primary keys made anew"])
+async def statistics(
+    service: Service, superuser: Superuser, request: pytest.FixtureRequest
+) -> AsyncIterator[None]:
+    """Freeze the planner's statistics. Among indexes of equal cost the planner takes one by age,
+    on which no statement may depend."""
+    for table in TABLES:
+        await superuser.execute(f"alter table {table} set (autovacuum_enabled = false)")
+        await superuser.execute(f"analyze {table}")
+        if request.param == "primary keys made anew":
+            await superuser.execute(f"reindex index concurrently {table}_pkey")
+    yield
+    for table in TABLES:
+        await superuser.execute(f"alter table {table} reset (autovacuum_enabled)")
+
+
+@pytest.fixture(params=["few others", "many others"])
+async def others(
+    service: Service, superuser: Superuser, request: pytest.FixtureRequest
+) -> AsyncIterator[None]:
+    """Tenants with planner statistics: all of them by name, or an average number of rows."""
+    short = service.session()
+    await short.create()
+    await short.append([assistant("word")], claim=await short.acquire(1))
+    for statement in FILL_OTHER_TENANTS if request.param == "many others" else ():
+        await superuser.execute(statement)
+    yield
+    for table in ("entries", "payloads", "activities"):
+        await superuser.execute(f"delete from {table} where tenant_id like 'other-%'")
+    await _remove(short)
+
+
+@pytest.fixture
+async def long(others: None, statistics: None, service: Service, superuser: Superuser) -> AsyncIterator[Key]:
+    """A long transcript of another tenant."""
+    grown = service.session()
+    await grown.create()
+    await grown.sibling().create()
+    parameters = {"tenant_id": grown.tenant_id, "session_id": grown.session_id, "rows": ROWS}
+    for statement in FILL:
+        await superuser.execute(statement, parameters)
+    yield Key(grown.tenant_id, grown.session_id)
+    await _remove(grown)
+
+
+async def _remove(session: Session) -> None:
+    while not (await session.purge_tenant()).done:
+        pass
+
+
+@pytest.fixture
+async def database(service: Service) -> AsyncIterator[Database]:
+    async with open_database(service.dsn.app, name="reading", max_connections=1) as database:
+        yield database
+
+
+Work = Callable[[Connection, Key], Awaitable[object]]
+
+
+def entry_ids(first: int, last: int) -> list[str]:
+    return [f"ent_{n}" for n in range(first, last)]
+
+
+def blob_ids(first: int, last: int) -> list[str]:
+    return [f"blb_{n}" for n in range(first, last)]
+
+
+def statement_work(name: str, **parameters: Any) -> Work:
+    """Return the statement alone."""
+
+    async def work(connection: Connection, key: Key) -> None:
+        asked = {"tenant_id": key.tenant_id, "session_id": key.session_id, **parameters}
+        await connection.execute(STATEMENTS[name], asked)
+
+    return work
+
+
+def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
+    label = NewEntry(
+        kind=EntryKind.LABEL,
+        body=b"x",
+        entry_id=new_id(IdKind.ENTRY),
+        label=Label.SUPERSEDED,
+        target_entry_id=target_entry_id,
+    )
+    return Append(key, [label], idempotency_key, b"x", Writer(service="session"), 0)
+
+
+def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -> Work:
+    async def work(connection: Connection, key: Key) -> None:
+        call = append_store.call_parameters(append_of(key, target_entry_id, idempotency_key), 1)
+        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb([call]), "bodies": b"x", "waits": True}
+        row = await (await connection.execute(STATEMENTS["append_entries"], parameters)).fetchone()
+        assert row is not None
+        assert row["outcome"] == outcome
+
+    return work
+
+
+def plainly(number: int) -> Work:
+    """Return appends that refer to nothing, to the long transcript and to the short ones beside
+    it."""
+
+    async def work(connection: Connection, key: Key) -> None:
+        entry = entry_store.described(NewEntry(kind=EntryKind.CUSTOM, body=b"x"))
+        keys = [key, *(Key(key.tenant_id, f"ses_{n}") for n in range(ROWS - number + 2, ROWS + 1))]
+        calls = [
+            {
+                **append_store.fence_parameters(append_of(one, "", "new"), n),
+                **entry,
+                "entry_id": new_id(IdKind.ENTRY),
+            }
+            for n, one in enumerate(keys, 1)
+        ]
+        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb(calls), "bodies": b"x" * number}
+        rows = await (await connection.execute(STATEMENTS["append_plain"], parameters)).fetchall()
+        assert sorted(row["session_id"] for row in rows) == sorted(one.session_id for one in keys)
+
+    return work
+
+
+async def published(connection: Connection, key: Key) -> None:
+    unpublished = await summary_store.list_unpublished_summaries(connection, key.tenant_id, row_count=16)
+    assert len(unpublished) == 16
+    await summary_store.mark_published(connection, key.tenant_id, unpublished)
+    assert len(await summary_store.list_unpublished_summaries(connection, key.tenant_id, row_count=50)) == 14
+
+
+async def stored(connection: Connection, key: Key) -> None:
+    usable = await payload_store.mark_stored(connection, key, blob_ids(ROWS - 100, ROWS - 68))
+    assert sorted(stub.seq for stub in usable) == [*range(ROWS - 100, ROWS - 68)]
+
+
+async def released(connection: Connection, key: Key) -> None:
+    await payload_store.delete_payloads(connection, key, blob_ids(ROWS - 100, ROWS - 68))
+
+
+async def dropped_and_restored(connection: Connection, key: Key) -> None:
+    """Move payloads to the blob store and back."""
+    seqs = [*range(ROWS - 100, ROWS - 84)]
+    entries = [{"seq": seq, "whole_bytes": 50, "blob_ids": blob_ids(seq, seq + 1)} for seq in seqs]
+    asked = {"tenant_id": key.tenant_id, "session_id": key.session_id, "seqs": seqs}
+    await payload_store.mark_stored(connection, key, blob_ids(ROWS - 100, ROWS - 84))
+    rows = await connection.execute(
+        STATEMENTS["drop_inline_payloads"], {**asked, "entries": Jsonb(entries), "bodies": [b"short"] * 16}
+    )
+    assert [row["entry_seq"] async for row in rows] == seqs
+    rows = await connection.execute(
+        STATEMENTS["restore_inline_payloads"], {**asked, "bodies": [b"x" * 50] * 16}
+    )
+    assert [row["entry_seq"] async for row in rows] == seqs
+
+
+async def recorded(connection: Connection, key: Key) -> None:
+    """An entry that has payloads already."""
+    asked = {
+        "tenant_id": key.tenant_id,
+        "session_id": key.session_id,
+        "seqs": [],
+        "token_counts": [],
+        "token_vocabularies": [],
+        "stub_bodies": [],
+        "files": Jsonb([{"seq": seq} for seq in range(ROWS - 100, ROWS - 84)]),
+    }
+    rows = await connection.execute(STATEMENTS["record_payloads"], asked)
+    assert await rows.fetchall() == []
+
+
+async def kept(connection: Connection, key: Key) -> None:
+    found = await summary_store.read_kept(connection, key, after_seq=ROWS - 3)
+    assert found.first_entry_id == f"ent_{ROWS}"
+
+
+WORKS: dict[str, tuple[Work, int]] = {
+    "known ids": (
+        lambda connection, key: import_store.find_entry_seqs(
+            connection, key, entry_ids(ROWS - 300, ROWS - 200)
+        ),
+        100,
+    ),
+    "an import in progress": (statement_work("lock_import", incarnation=""), 3),
+    "stale imports": (
+        lambda connection, key: import_store.list_stale_imports(connection, key.tenant_id, age_seconds=60),
+        110,
+    ),
+    "the end of a branch": (
+        statement_work("list_messages_off_branch", leaf_entry_id=f"ent_{ROWS - 1}"),
+        ROWS + 10,
+    ),
+    "the newest summary on a branch": (
+        statement_work(
+            "find_newest_on_branch", leaf_entry_id=f"ent_{ROWS - 1}", entry_ids=[f"ent_{ROWS - 9}"]
+        ),
+        ROWS + 10,
+    ),
+    "a summary of an import": (
+        statement_work(
+            "insert_imported_summary",
+            seq=ROWS - 1,
+            entry_id=f"ent_{ROWS - 1}",
+            last_source_seq=ROWS - 300,
+            token_count=1,
+        ),
+        2 * ROWS,
+    ),
+    "an append": (plainly(1), 3),
+    "appends that share a transaction": (plainly(16), 48),
+    "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 10),
+    "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 10),
+    "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),
+    "the newest message of a user": (entry_store.read_newest_user_turn, 10),
+    "superseded messages": (
+        lambda connection, key: summary_store.count_superseded(connection, key, after_seq=ROWS - 300),
+        300,
+    ),
+    "entries that a compaction keeps": (kept, 50),
+    "possible sources of a summary": (
+        statement_work("scan_sources", after_seq=ROWS - 300, row_count=50),
+        250,
+    ),
+    "sources of a summary": (
+        statement_work(
+            "list_sources",
+            after_seq=ROWS - 300,
+            last_source_seq=ROWS - 10,
+            marked_before_seq=ROWS,
+            page_size=20,
+            max_bytes=10_000,
+        ),
+        250,
+    ),
+    "a page to verify": (
+        statement_work("list_chain_entries", first_seq=ROWS - 300, page_size=50, max_bytes=10_000),
+        60,
+    ),
+    "the hash before a page": (statement_work("read_chain_hash", seq=ROWS - 300), 3),
+    "unpublished summaries": (published, 250),
+    "counts": (statement_work("scan_counts", after_seq=ROWS - 200, row_count=64), 150),
+    "stored payloads": (stored, 400),
+    "payloads dropped and restored": (dropped_and_restored, 800),
+    "recorded payloads": (recorded, 100),
+    "files of entries": (
+        lambda connection, key: payload_store.list_stored_files(
+            connection, key, range(ROWS - 100, ROWS - 68)
+        ),
+        64,
+    ),
+    "payloads of entries": (
+        lambda connection, key: tier_store.list_payloads(connection, key, range(ROWS - 100, ROWS - 68)),
+        64,
+    ),
+    "references": (statement_work("read_stub_bodies", seqs=[*range(ROWS - 100, ROWS - 68)]), 64),
+    "released payloads": (released, 100),
+    "a file": (
+        lambda connection, key: payload_store.read_payload(
+            connection, key.tenant_id, blob_ids(ROWS - 5, ROWS - 4)[0]
+        ),
+        10,
+    ),
+    "activities of a session": (
+        statement_work("list_session_activities", after_position=30, row_count=100),
+        100,
+    ),
+    "a family": (statement_work("list_family"), 30),
+    "an ancestor": (statement_work("is_descendant", ancestor_id="ses_of_others"), 10),
+    "transcripts with inline payloads": (
+        lambda connection, key: tier_store.list_transcripts_with_inline_payloads(
+            connection, key.tenant_id, after_session_id="", row_count=100
+        ),
+        ROWS + 20,
+    ),
+    **{
+        name: (statement_work(name, row_count=200, days=7), 600)
+        for name in (
+            "delete_entries",
+            "purge_entries",
+            "delete_payload_rows",
+            "purge_payloads",
+            "delete_activities",
+            "forget_activities",
+            "purge_activities",
+        )
+    },
+}
+
+
+async def test_statements_read_no_more_rows_than_they_need(long: Key, database: Database) -> None:
+    read = {name: await _rows_read(database, long, work) for name, (work, _) in WORKS.items()}
+    assert {name: rows for name, rows in read.items() if rows > WORKS[name][1]} == {}
+
+
+async def test_imports_read_no_row_repeatedly(
+    others: None, statistics: None, service: Service, database: Database
+) -> None:
+    fresh = service.session()
+    await fresh.enter_tenant()
+    lines = [message(n, content="x" * 2_000) for n in range(1, 2_001)]
+
+    async def requests() -> AsyncIterator[archive_pb.ImportTranscriptRequest]:
+        data = file_of(HEADER, *lines)
+        for offset in range(0, len(data), 500_000):
+            chunk = archive_pb.ImportChunk(offset=offset, data=data[offset : offset + 500_000])
+            yield archive_pb.ImportTranscriptRequest(chunk=chunk)
+        yield archive_pb.ImportTranscriptRequest(finish=archive_pb.ImportFinish())
+
+    counted = Counted(database)
+    async with (
+        open_activity_recorder(counted) as activities,
+        open_payload_uploader(counted, BlobStore(None), activities) as uploader,
+        open_import_threads() as threads,
+    ):
+        key = Key(fresh.tenant_id, fresh.session_id)
+        done = await import_chunks(
+            Importer(counted, BlobStore(None), uploader, threads), key, None, requests()
+        )
+    await _remove(fresh)
+
+    assert done.entry_count == 2_001
+    assert counted.rows_read < done.entry_count
+
+
+class Counted(Database):
+    """Counts the rows of growing tables that transactions read."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database._pool, database._metrics)
+        self.rows_read = 0
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
+        async with super().transaction(tenant_id) as connection:
+            before = await _looked_at(connection, _GROWING)
+            yield connection
+            self.rows_read += await _looked_at(connection, _GROWING) - before
+
+
+async def _rows_read(database: Database, key: Key, work: Work) -> int:
+    """Run the work, return the rows read by table, and roll it back."""
+    try:
+        async with database.transaction(key.tenant_id) as connection:
+            await connection.execute(STATEMENTS["keep_to_indexes"])
+            before = await _looked_at(connection)
+            await work(connection, key)
+            raise _RolledBack(await _looked_at(connection) - before)
+    except _RolledBack as done:
+        return done.rows
+
+
+async def _looked_at(connection: Connection, tables: Sequence[str] | None = None) -> int:
+    """Return the rows read in these tables, or in all."""
+    statement = """
+        select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint as rows from pg_stat_xact_user_tables
+        where %(tables)s::text[] is null or relname = any(%(tables)s)
+    """
+    row = await (await connection.execute(statement, {"tables": tables and list(tables)})).fetchone()
+    return int(row["rows"] or 0) if row else 0
+
+
+class _RolledBack(Exception):
+    """Rolls the transaction back."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows

@@ -1,0 +1,116 @@
+"""A plugin with failure policy CLOSED is down while runs offer their answers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.stack import Stack
+
+from tests.support.hook.plugin_process import serving
+from tests.support.model_router.provider import LoopbackProvider
+from tests.support.model_router.responses import COMPLETED, responses, said
+from tests.support.waiting import eventually
+
+RUN_COUNT = 3
+# The breaker stays open for up to ten seconds after the last failed call. A run that waited once can
+# meet it after pauses of 1, 2 and 4 seconds, and a probe of another run after the next one.
+MOST_DELAYS_AFTER_RETURN = 4
+GATE = """
+from spawnmesh_client.hooks import go_on, hook
+
+
+@hook("before_agent_finalize")
+def judge(event):
+    return go_on()
+"""
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"t-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def mesh(stack: Stack, tenant: str, provider: LoopbackProvider) -> AsyncIterator[Mesh]:
+    """Connect as a client of a tenant for this test alone, whose model answers at once."""
+    provider.on("thinker", responses(*said("Done."), COMPLETED))
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
+    targets = {"session": stack.targets["session"], "hook": stack.targets["hook"]}
+    async with connect(**targets, token=stack.client_token(tenant)) as client:
+        yield client
+
+
+async def register(mesh: Mesh, port: int, **more: Any) -> None:
+    hook = mesh.service("hook")
+    plugin = hook_pb.Plugin(
+        name="gate",
+        endpoint=f"grpc://127.0.0.1:{port}",
+        hooks=[HOOK_KIND_BEFORE_AGENT_FINALIZE],
+        grants=[hook_pb.GRANT_FINALIZE_CONTROL],
+        failure_policy=hook_pb.FAILURE_POLICY_CLOSED,
+        **more,
+    )
+    request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+    await hook.unary(HookServiceStub(hook.channel).RegisterPlugin, request)
+
+
+async def spawn(mesh: Mesh) -> str:
+    return str((await mesh.spawn("say something", model="loopback/thinker")).session_id)
+
+
+async def run_of(mesh: Mesh, session_id: str) -> session_pb2.Run:
+    return (await mesh.session(session_id)).latest_run
+
+
+async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_when_it_is_back(
+    stack: Stack, mesh: Mesh, tenant: str, provider: LoopbackProvider, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.py").write_text(GATE)
+    (port,) = free_ports(1)
+    asked_before = provider.asked("thinker")
+    await register(mesh, port)
+    async with serving("gate", stack.keys, tenant, cwd=tmp_path, port=port):
+        first = await mesh.wait(await spawn(mesh), 60)
+        assert first.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
+    # The gate is killed. Each run offers its answer, and goes back to the queue.
+    sessions = [await spawn(mesh) for _ in range(RUN_COUNT)]
+
+    async def all_are_delayed() -> bool:
+        runs = [await run_of(mesh, session_id) for session_id in sessions]
+        assert all(run.state < session_pb2.RUN_STATE_SUCCEEDED for run in runs), runs
+        return all(run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message for run in runs)
+
+    await eventually(all_are_delayed)
+    async with serving("gate", stack.keys, tenant, cwd=tmp_path, port=port):
+        delays = {session_id: (await run_of(mesh, session_id)).delay.count for session_id in sessions}
+        for session_id in sessions:
+            run = (await mesh.wait(session_id, 60)).session.latest_run
+            assert (run.state, run.result_text) == (session_pb2.RUN_STATE_SUCCEEDED, "Done.")
+            assert (run.attempt_count, run.revision_count) == (1, 0)
+            assert run.delay.count - delays[session_id] <= MOST_DELAYS_AFTER_RETURN
+    assert provider.asked("thinker") - asked_before == 1 + RUN_COUNT
+
+
+async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and_says_so(
+    mesh: Mesh, provider: LoopbackProvider
+) -> None:
+    asked_before = provider.asked("thinker")
+    (port,) = free_ports(1)
+    await register(mesh, port, max_wait=Duration(nanos=1_000_000))
+    waited = await mesh.wait(await spawn(mesh), 60)
+    run = waited.session.latest_run
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_FAILED, "PLUGIN_FAILED")
+    assert "plugin gate gave no valid answer" in run.error_message
+    assert "within its max_wait of 0.001 s" in run.error_message
+    assert run.delay.count == 1
+    assert provider.asked("thinker") - asked_before == 1
