@@ -62,30 +62,30 @@ def text(result: message_pb2.Message) -> str:
     ],
     ids=["content", "a file of the workspace", "both"],
 )
-async def test_SpawnSession__a_possible_child_is_an_unknown_outcome(
+async def test_ListSessions__the_child_of_the_call_is_its_result(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, files: list[dict[str, Any]]
 ) -> None:
     request = begun(mesh, files=files)
     mesh.spawns[request.request_id] = request
     mesh.spawns["other"] = session_pb.SpawnSessionRequest(request_id="other", task="Something else.")
     result = await repeated_result(mesh, keys, tmp_path)
-    assert result.is_error
-    assert text(result).startswith("OUTCOME_UNKNOWN: ")
-    assert "its result comes to you as a message" in text(result)
-    assert f"{child_of(request).session_id} (ACTIVE)" in text(result)
-    assert text(result).count("ses_") == 1
+    assert not result.is_error
+    assert json.loads(text(result))["session_id"] == child_of(request).session_id
     assert mesh.spawn_traces == []
 
 
-async def test_SpawnSession__an_unlisted_child_is_not_named(
+async def test_ListSessions__a_call_without_a_child_has_an_unknown_outcome(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    """The result does not say that there is none either: the task may be stored in another form."""
+    """Another child with the same task is not meant."""
     begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
+    mesh.spawns["other"] = session_pb.SpawnSessionRequest(request_id="other", task="Read it.")
     result = await repeated_result(mesh, keys, tmp_path)
+    assert result.is_error
     assert text(result).startswith("OUTCOME_UNKNOWN: ")
-    assert "Children" not in text(result)
-    assert mesh.spawns == {}
+    assert "its result comes to you as a message" in text(result)
+    assert "ses_" not in text(result)
+    assert set(mesh.spawns) == {"other"}
 
 
 async def test_SpawnSession__a_call_with_a_masked_secret_is_not_repeated(

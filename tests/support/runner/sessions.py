@@ -33,8 +33,10 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
     async def ListSessions(
         self, request: session_pb.ListSessionsRequest, context: Any
     ) -> session_pb.ListSessionsResponse:
-        assert request.parent_session_id == self.mesh.session_id
-        return session_pb.ListSessionsResponse(sessions=map(child_of, self.mesh.spawns.values()))
+        """Return the child with the request_id."""
+        assert request.include_archived
+        spawned = [spawn for key, spawn in self.mesh.spawns.items() if key == request.request_id]
+        return session_pb.ListSessionsResponse(sessions=map(child_of, spawned))
 
     async def WaitSession(
         self, request: session_pb.WaitSessionRequest, context: Any

@@ -16,7 +16,7 @@ from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.reasons import is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
-from spawnmesh_runner.tools.calling.spawn_outcome import may_have_spawned, unknown_spawn_refusal
+from spawnmesh_runner.tools.calling.spawn_outcome import find_child, may_have_spawned, unknown_spawn_refusal
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
 
 # The limit of one request. The tenant's own limits are usually tighter, and the mesh enforces
@@ -116,13 +116,14 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
             ) from error
         if not may_have_spawned(error):
             raise
-        raise await unknown_spawn_refusal(
-            scope, arguments.task, f"the call ended with {error.reason.value}"
-        ) from error
+        child = await find_child(scope)
+        if child is None:
+            raise unknown_spawn_refusal(f"the call ended with {error.reason.value}") from error
+        return render_spawned(child)
     return render_spawned(spawned.session)
 
 
-def render_spawned(session: session_pb2.Session) -> Result:
+def render_spawned(session: session_pb2.Session) -> dict[str, object]:
     """Return what the model reads about its child."""
     answer: dict[str, object] = {"session_id": session.session_id, "run_id": session.latest_run.run_id}
     if session.HasField("receipt"):

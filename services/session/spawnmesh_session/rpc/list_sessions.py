@@ -4,6 +4,7 @@ Returns the tenant's sessions, newest first, without archived ones unless reques
 """
 
 from spawnmesh.session.v1.session_service_pb2 import ListSessionsRequest, ListSessionsResponse
+from spawnmesh_core.errors import invalid
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_runtime.caller import Caller
 
@@ -19,7 +20,18 @@ async def list_sessions(
     """Return a page of the sessions that the caller may access, newest first."""
     token = request.page_token
     page = parse_page(request.page_size, token, is_well_formed=is_id(IdKind.SESSION, token))
+    if request.request_id and request.parent_session_id:
+        raise invalid("parent_session_id", "a request_id names one session; leave out the parent")
     async with deps.database.transaction(caller.tenant_id) as connection:
+        if request.request_id:
+            requested = await sessions.list_requested(
+                connection,
+                caller.tenant_id,
+                request_id=request.request_id,
+                spawner=caller.session_id,
+                include_archived=request.include_archived,
+            )
+            return ListSessionsResponse(sessions=map(render_session, requested.sessions))
         listed = await sessions.list_sessions(
             connection,
             caller.tenant_id,

@@ -1,8 +1,9 @@
 """Sessions: reads, locks, and the ends of their lives. `store.spawns` begins them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
@@ -69,6 +70,25 @@ async def list_sessions(
         "page_size": page_size + 1,
         "include_archived": include_archived,
     }
+    return await _page_of(connection, tenant_id, statement, values, page_size)
+
+
+async def list_requested(
+    connection: Connection, tenant_id: str, *, request_id: str, spawner: str, include_archived: bool
+) -> SessionsPage:
+    """Return the session that the spawner requested by this id, as a page."""
+    values = {
+        "tenant_id": tenant_id,
+        "request_id": request_id,
+        "spawner": spawner,
+        "include_archived": include_archived,
+    }
+    return await _page_of(connection, tenant_id, "list_requested", values, page_size=1)
+
+
+async def _page_of(
+    connection: Connection, tenant_id: str, statement: str, values: Mapping[str, Any], page_size: int
+) -> SessionsPage:
     found = [
         row["session_id"] for row in await (await connection.execute(_SQL[statement], values)).fetchall()
     ]

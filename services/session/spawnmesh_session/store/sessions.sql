@@ -25,6 +25,14 @@ where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_sessio
 order by session_id desc
 limit %(page_size)s
 
+-- name: list_requested
+-- Takes no lock. The session that the spawner requested by this id. The spawner is the session whose
+-- run spawned; empty for a client. Index: sessions_spawner_request_idx.
+select session_id from sessions
+where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+  and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
+  and delete_time is null and (archive_time is null or %(include_archived)s)
+
 -- name: list_descendants
 -- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
 -- family. Index: sessions_pkey, sessions_child_idx.

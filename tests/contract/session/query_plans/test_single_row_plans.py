@@ -127,6 +127,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     },
     "delay_pending_event": {"kept_for": "1 day", "at_least": "5 s", "at_most": "5 min", "used": 1},
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
+    "list_requested": {"spawner": "", "include_archived": True},
     "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
 }
 

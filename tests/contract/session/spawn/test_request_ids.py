@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -59,3 +60,28 @@ async def test_SpawnSession__another_run_of_the_session_gets_what_the_one_before
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     again = await mesh.claim(session_id)
     assert (await mesh.spawn_as(again, request_id=request_id)).session_id == child.session_id
+
+
+async def found(mesh: Mesh, request_id: str, held: run_pb.ClaimedRun | None = None) -> list[str]:
+    """List the session with this request_id, as a client or as the run."""
+    request = pb.ListSessionsRequest(request_id=request_id)
+    listed = await (
+        mesh.client(mesh.sessions.ListSessions, request)
+        if held is None
+        else mesh.run(held, mesh.sessions.ListSessions, request)
+    )
+    return [session.session_id for session in listed.sessions]
+
+
+async def test_ListSessions__each_spawner_finds_its_own_request_ids(mesh: Mesh) -> None:
+    first, second = [await mesh.claim((await mesh.spawn()).session_id) for _ in range(2)]
+    request_id = uuid4().hex
+    clients = await mesh.spawn(request_id=request_id)
+    assert await found(mesh, request_id) == [clients.session_id]
+    assert await found(mesh, request_id, first) == []
+    child = await mesh.spawn_as(first, request_id=request_id)
+    assert await found(mesh, request_id, first) == [child.session_id]
+    assert await found(mesh, request_id, second) == []
+    assert await found(mesh, request_id) == [clients.session_id]
+    request = pb.ListSessionsRequest(request_id=request_id, parent_session_id=clients.session_id)
+    assert await refusal(mesh.client(mesh.sessions.ListSessions, request)) is Reason.INVALID_REQUEST

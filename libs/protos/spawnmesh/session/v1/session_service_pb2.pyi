@@ -220,6 +220,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
     """Return only children of this session. Empty means all."""
     page_size: _builtins.int
@@ -228,6 +229,11 @@ class ListSessionsRequest(_message.Message):
     """The `next_page_token` of the previous page."""
     include_archived: _builtins.bool
     """Return archived sessions too."""
+    request_id: _builtins.str
+    """Return only the session that was spawned with this request_id: by a run of the calling run's
+    session, or by a client if a client calls. Empty means all. Excludes `parent_session_id`. The
+    request_id of a spawn that failed in an outage is free again and finds nothing.
+    """
     def __init__(
         self,
         *,
@@ -235,10 +241,11 @@ class ListSessionsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         include_archived: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "page_size", b"page_size", "page_token", b"page_token", "parent_session_id", b"parent_session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "page_size", b"page_size", "page_token", b"page_token", "parent_session_id", b"parent_session_id", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

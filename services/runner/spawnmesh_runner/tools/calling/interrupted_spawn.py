@@ -10,9 +10,9 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.call import ToolOutcome
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
-from spawnmesh_runner.tools.calling.spawn_outcome import unknown_spawn_refusal
-from spawnmesh_runner.tools.calling.tool import CallScope
-from spawnmesh_runner.tools.sessions_spawn import SessionsSpawn, is_redaction_marker
+from spawnmesh_runner.tools.calling.spawn_outcome import find_child, unknown_spawn_refusal
+from spawnmesh_runner.tools.calling.tool import CallScope, json_line
+from spawnmesh_runner.tools.sessions_spawn import SessionsSpawn, is_redaction_marker, render_spawned
 
 _MASKED = "[$redacted:"  # The prefix of a secret that was masked in the stored call.
 
@@ -20,10 +20,9 @@ _MASKED = "[$redacted:"  # The prefix of a secret that was masked in the stored 
 async def interrupted_spawn_outcome(scope: CallScope, call: message_pb2.ToolCall) -> ToolOutcome | None:
     """Return the outcome of the call; None if it can be repeated, or if it cannot have spawned.
 
-    Raises MeshError.
-
     Without its files a repeat would be refused, although the child may run: a request with the same
-    request_id must have the same files.
+    request_id must have the same files. So the child is looked for. Raises MeshError if the run is
+    lost.
     """
     as_made = _as_made(call)
     if as_made is None:
@@ -31,8 +30,12 @@ async def interrupted_spawn_outcome(scope: CallScope, call: message_pb2.ToolCall
     spawn, was_redacted = as_made
     if not was_redacted and not await finish_in_thread(lambda: _lacks_files(scope.workspace, spawn)):
         return None
-    why = "the runner was replaced during the call, and what the call handed over is gone with it"
-    unknown = await unknown_spawn_refusal(scope, spawn.task, why)
+    child = await find_child(scope)
+    if child is not None:
+        return ToolOutcome(json_line(render_spawned(child)))
+    unknown = unknown_spawn_refusal(
+        "the runner was replaced during the call, and what the call handed over is gone with it"
+    )
     return ToolOutcome(str(unknown), unknown.reason)
 
 

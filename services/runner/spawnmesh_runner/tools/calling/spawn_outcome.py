@@ -1,8 +1,6 @@
-"""Spawns with an unknown outcome: the refusal for the model, with the children that may be
-meant.
-"""
+"""Spawns whose answer was lost: the child, or the refusal for the model."""
 
-import hashlib
+import asyncio
 
 from spawnmesh.session.v1 import session_pb2, session_service_pb2
 from spawnmesh_core.errors import MeshError, refused_with
@@ -13,7 +11,8 @@ from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.tool import CallScope
 
-_LISTED_COUNT, _SHOWN_COUNT = 100, 5
+_SPAWN_SECONDS = 30.0
+_PAUSE_SECONDS = 0.5
 
 
 def may_have_spawned(error: MeshError) -> bool:
@@ -24,37 +23,38 @@ def may_have_spawned(error: MeshError) -> bool:
     return error.reason in (Reason.REQUEST_ID_REUSED, *TRANSIENT)
 
 
-async def unknown_spawn_refusal(scope: CallScope, task: str, why: str) -> ToolRefused:
-    """Return the refusal. It names the newest children with the same task.
+async def find_child(scope: CallScope) -> session_pb2.Session | None:
+    """Return the child that this call spawned.
 
-    It names none if the task was masked in the stored call, or if the children cannot be listed.
-    Raises MeshError if the run is lost.
+    While it is being spawned, wait up to _SPAWN_SECONDS. Return None if there is none, if its spawn
+    failed, or if the session service does not say in time. Raises MeshError if the run is lost.
     """
-    children = ", ".join(map(_shown, await _children_with_task(scope, task)))
-    return ToolRefused(
-        "OUTCOME_UNKNOWN",
-        f"{why}; the child may or may not have been spawned."
-        " If it was, its result comes to you as a message: spawn it again only where it was not."
-        + (f" Children of yours that were given this very task: {children}." if children else ""),
-    )
-
-
-async def _children_with_task(scope: CallScope, task: str) -> list[session_pb2.Session]:
-    """Return the newest children with the task, in any state."""
-    request = session_service_pb2.ListSessionsRequest(
-        parent_session_id=scope.session_id, page_size=_LISTED_COUNT
-    )
+    request = session_service_pb2.ListSessionsRequest(request_id=scope.request_id, include_archived=True)
     peers = scope.peers
     try:
-        listed = await call_with_retry(peers.session, peers.sessions.ListSessions, request)
+        async with asyncio.timeout(_SPAWN_SECONDS):
+            while True:
+                listed = await call_with_retry(peers.session, peers.sessions.ListSessions, request)
+                if not listed.sessions:
+                    return None
+                [child] = listed.sessions
+                if child.state == session_pb2.SESSION_STATE_SPAWN_FAILED:
+                    return None
+                if child.state != session_pb2.SESSION_STATE_PROVISIONING:
+                    return child
+                await asyncio.sleep(_PAUSE_SECONDS)
+    except TimeoutError:
+        return None
     except MeshError as error:
         if refused_with(error, *RUN_LOST):
             raise
-        return []
-    task_hash = hashlib.sha256(task.encode()).hexdigest()
-    return [session for session in listed.sessions if session.task_hash == task_hash][:_SHOWN_COUNT]
+        return None
 
 
-def _shown(session: session_pb2.Session) -> str:
-    state = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_")
-    return f"{session.session_id} ({state})"
+def unknown_spawn_refusal(why: str) -> ToolRefused:
+    """Return the refusal of a call whose child was not found."""
+    return ToolRefused(
+        "OUTCOME_UNKNOWN",
+        f"{why}; no child of this call was found. If there is one all the same, its result comes to you"
+        " as a message: spawn it again only if you still need it.",
+    )
