@@ -135,7 +135,7 @@ class OutboxRelay:
         """Keep the entry until its observer is resumed, or try again if it is by now."""
         async with self.database.transaction(entry.tenant_id) as connection:
             if not await outbox.hold_entry(connection, entry):
-                await outbox.retry_entry(connection, entry, timedelta(0))
+                await outbox.delay_entry(connection, entry, timedelta(0))
         self.directory.invalidate()
 
     async def _invoke(self, entry: OutboxEntry, plugin: Plugin) -> bool:

@@ -26,8 +26,8 @@ order by session_id desc
 limit %(page_size)s
 
 -- name: list_requested
--- Takes no lock. The session that the spawner requested by this id. The spawner is the session whose
--- run spawned; empty for a client. Index: sessions_spawner_request_idx.
+-- Takes no lock. The session that the spawner requested by this id. The spawner is the session
+-- whose run spawned; empty for a client. Index: sessions_spawner_request_idx.
 select session_id from sessions
 where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
   and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
