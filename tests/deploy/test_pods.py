@@ -50,7 +50,7 @@ def test_every_worker_leaves_signs_and_its_service_looks_for_them() -> None:
         if mode == "worker":
             sources = "".join(file.read_text() for file in ROOT.glob(f"services/*/{package}/**/*.py"))
             assert re.search(rf'send_heartbeats\([\w.]+, "{name}"\)', sources), name
-            assert re.search(rf'add_deployment\(.*workers=\["{name}"\]\)', sources), name
+            assert re.search(rf'add_deployment\([^)]*workers=\["{name}"\]', sources), name
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)

@@ -56,7 +56,10 @@ def reasons_of_a_failure() -> set[str]:
 def reasons_of_a_delay() -> set[str]:
     """Return the reasons that let a run wait, always or if the refusal says that it is transient."""
     errors = texts(sorted((ROOT / "services").rglob("domain/errors.py")))
-    marked = set(re.findall(r"Reason\.([A-Z_]+),(?:(?!Reason\.).)*?TRANSIENT_FACT:", errors, re.DOTALL))
+    parts = [
+        one for one in re.split(r"^(?:class|def) ", errors, flags=re.MULTILINE) if "TRANSIENT_FACT:" in one
+    ]
+    marked = {reason for one in parts for reason in re.findall(r"Reason\.([A-Z_]+),", one)}
     assert marked
     found = {RUNNER_DISK_FULL}
     for reason in Reason:

@@ -59,7 +59,7 @@ class MortalCalls(S3Calls):
     """Counts a step before and after each call of S3."""
 
     def __init__(self, calls: S3Calls, life: Life) -> None:
-        super().__init__(calls._executor, calls._puts)
+        super().__init__(calls._executor, calls._puts, calls._silence)
         self._life = life
 
     async def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

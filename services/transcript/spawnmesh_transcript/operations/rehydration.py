@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.task_group import run_concurrently
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -88,20 +89,15 @@ async def _rebuild(
     async with database.transaction(key.tenant_id) as connection:
         await planner.keep_index_order(connection)
         files = await tier_store.list_payloads(connection, key, [one.seq for one in externalized])
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            rebuilt = [
-                tasks.create_task(_rebuild_body(blobs, key, one, files.get(one.seq, ())))
-                for one in externalized
-            ]
-    # The others are cancelled, and the first error is the cause.
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return {
-        one.seq: body
-        for one, task in zip(externalized, rebuilt, strict=True)
-        if (body := task.result()) is not None
-    }
+    rebuilt: dict[int, bytes] = {}
+
+    async def rebuild(one: StoredBody) -> None:
+        body = await _rebuild_body(blobs, key, one, files.get(one.seq, ()))
+        if body is not None:
+            rebuilt[one.seq] = body
+
+    await run_concurrently(map(rebuild, externalized))
+    return rebuilt
 
 
 async def _rebuild_body(
