@@ -1,9 +1,10 @@
 """Wait until a process is ready, checked from outside as its users would."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 import grpc
 import grpc.aio
@@ -28,6 +29,17 @@ async def until_serving(process: ChildProcess, port: int) -> None:
         await until_ready(process, lambda: _serves(channel), _START_SECONDS)
 
 
+async def until_dependencies_serve(process: ChildProcess, port: int, names: Collection[str]) -> None:
+    """Wait until the process says SERVING for each of these dependencies that it has.
+
+    It connects to the others when it starts, and fails calls until it tries again. Raises
+    StartFailed.
+    """
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=_RECONNECT) as channel:
+        for name in names:
+            await until_ready(process, partial(_serves_if_known, channel, name), _START_SECONDS)
+
+
 async def until_listening(process: ChildProcess, port: int) -> None:
     """Wait for the port to accept connections. Raises StartFailed."""
     await until_ready(process, lambda: _listens(port), _START_SECONDS)
@@ -48,6 +60,15 @@ async def _serves(channel: grpc.aio.Channel) -> bool:
         )
     except grpc.aio.AioRpcError:
         return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _serves_if_known(channel: grpc.aio.Channel, dependency: str) -> bool:
+    request = health_pb2.HealthCheckRequest(service=dependency)
+    try:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=_PROBE_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        return error.code() is grpc.StatusCode.NOT_FOUND
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 

@@ -18,7 +18,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_devstack import members
 from spawnmesh_devstack.failures import StackError
-from spawnmesh_devstack.health import until_listening, until_serving, until_working
+from spawnmesh_devstack.health import until_dependencies_serve, until_listening, until_serving, until_working
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_devstack.members import RUNNER, SERVICES, Member, Readiness, Surroundings
 from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
@@ -124,6 +124,14 @@ class Stack:
                 raise StackError(f"there is a process {member.name} already")
             self._members[member.name] = member
         await run_concurrently(self._launch(member) for member in several)
+
+    async def until_connected(self) -> None:
+        """Wait until each process with a health check reaches the services. Raises StartFailed."""
+        await run_concurrently(
+            until_dependencies_serve(self.processes[one.name], one.port, SERVICES)
+            for one in self._members.values()
+            if one.readiness is Readiness.GRPC and one.port is not None
+        )
 
     async def start_runner(self) -> ChildProcess:
         """Start one more runner: `runner`, `runner-2` and so on."""
@@ -265,6 +273,7 @@ async def open_stack(
             await stack.start(*serving(_NEEDS_S3), *collectors)
 
         await run_concurrently([start_on_database(), start_on_s3()])
+        await stack.until_connected()
         stack.write_down()
         report("the mesh is ready")
         yield stack
