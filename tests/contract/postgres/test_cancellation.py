@@ -1,7 +1,8 @@
 """Background work ends when it is cancelled, at each step of its start."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import psycopg
 import pytest
@@ -32,21 +33,26 @@ async def statements(dsn: ServiceDsn) -> None:
 
 @pytest.mark.parametrize("work", [jobs, listener, statements])
 async def test_work_ends_at_each_step_of_its_start(
-    databases: dict[str, ServiceDsn], work: Callable[[ServiceDsn], Awaitable[None]]
+    databases: dict[str, ServiceDsn], work: Callable[[ServiceDsn], Coroutine[Any, Any, None]]
 ) -> None:
     dsn = databases["session"]
     install_job_tables(dsn.owner)
     for steps in range(_STEPS):
-        before = asyncio.all_tasks()
-        task = asyncio.ensure_future(work(dsn))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        task.cancel()
-        _, pending = await asyncio.wait([task], timeout=_END_SECONDS)
-        assert not pending, f"it goes on after {steps} steps"
-        assert task.cancelled()
-        left = asyncio.all_tasks() - before
-        assert not left, f"told to end after {steps} steps, it leaves {left}"
+        # In a loop of its own, which has no tasks of other tests.
+        await asyncio.to_thread(asyncio.run, end_after(work(dsn), steps))
+
+
+async def end_after(work: Coroutine[Any, Any, None], steps: int) -> None:
+    """Cancel the work after so many steps of the loop; it ends and leaves no task."""
+    task = asyncio.create_task(work)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    _, pending = await asyncio.wait([task], timeout=_END_SECONDS)
+    assert not pending, f"it goes on after {steps} steps"
+    assert task.cancelled()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"told to end after {steps} steps, it leaves {left}"
 
 
 async def test_jobs_end_if_the_database_fails_during_the_cancellation(
