@@ -73,8 +73,9 @@ async def test_every_kind_of_connection_leaves_a_vanished_server(dsn: str, ways:
             open_database(dsn, name="vanishing", max_connections=CONNECTIONS)
         )
         listener = await exits.enter_async_context(open_listener(dsn, name="ears", channels=("news",)))
-        jobs = await exits.enter_async_context(open_job_app(dsn, name="jobs").open_async())
+        # Before the listener is connected, which wakes its subscribers.
         heard = exits.enter_context(listener.subscription("news"))
+        jobs = await exits.enter_async_context(open_job_app(dsn, name="jobs").open_async())
         assert await heard.wait(30)
         await use(database)
         await jobs.check_connection_async()

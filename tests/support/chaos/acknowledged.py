@@ -19,6 +19,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
@@ -48,15 +49,17 @@ class History:
     """Spawns that were refused, and succeeded when the same request was repeated."""
 
     async def until_accepted(self, rpc: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat the same call until it succeeds. Raises each error but UNAVAILABLE, and that one
-        after a minute.
+        """Repeat the same call until it succeeds, or for a minute.
+
+        Repeats UNAVAILABLE, and a spawn that another call is still working on. Raises other errors.
         """
         refused, give_up = 0, monotonic() + _GIVE_UP_SECONDS
         while True:
             try:
                 answer = await call()
             except MeshError as error:
-                if error.status is not Status.UNAVAILABLE or monotonic() > give_up:
+                may_repeat = error.status is Status.UNAVAILABLE or error.reason is Reason.SPAWN_IN_PROGRESS
+                if not may_repeat or monotonic() > give_up:
                     raise
                 refused += 1
                 self.refused[rpc] += 1

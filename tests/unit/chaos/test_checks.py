@@ -4,10 +4,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spawnmesh_transcript.domain.chain import chain_hash
 
 from tests.chaos.random_faults.checks import (
     CHECKS,
@@ -69,8 +70,9 @@ def entry(seq: int, before: Row | None, **fields: Any) -> Row:
     body = f"entry {seq}".encode()
     row = {"tenant_id": T, "session_id": CHILD, "seq": seq, "entry_id": f"ent_{seq}", "body": body}
     row |= {"parent_entry_id": before["entry_id"] if before else "", "dropped_bytes": 0}
-    row["chain_hash"] = sha256((before["chain_hash"] if before else b"") + body).digest()
-    row |= {"writer_run_id": "run_w", "writer_epoch": 1, "calls": [], "answers": "", "is_synthetic": False}
+    row |= {"writer_run_id": "run_w", "writer_epoch": 1, "writer_service": "", "writer_client": ""}
+    row |= {"create_time": NOW, "calls": [], "answers": "", "is_synthetic": False}
+    row["chain_hash"] = chain_hash(before["chain_hash"] if before else b"", SimpleNamespace(**row))
     return {**row, **fields}
 
 

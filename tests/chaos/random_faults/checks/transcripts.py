@@ -1,7 +1,9 @@
 """I4: the entries of a transcript are dense, and each hash covers its predecessor."""
 
-from hashlib import sha256
 from itertools import groupby
+from types import SimpleNamespace
+
+from spawnmesh_transcript.domain.chain import chain_hash
 
 from tests.chaos.random_faults.facts import Facts, Row
 
@@ -26,7 +28,11 @@ def _broken(session_id: str, entries: list[Row], head: Row | None) -> list[str]:
     for row in entries:
         if row["parent_entry_id"] != parent:
             return [f"entry {row['seq']} of {session_id} has another parent than its predecessor"]
-        chain = sha256(chain + bytes(row["body"])).digest() if not row["dropped_bytes"] else row["chain_hash"]
+        chain = (
+            row["chain_hash"]
+            if row["dropped_bytes"]
+            else chain_hash(chain, SimpleNamespace(**row), bytes(row["body"]))
+        )
         if chain != bytes(row["chain_hash"]):
             return [f"entry {row['seq']} of {session_id} has a hash that does not chain"]
         parent = row["entry_id"]
