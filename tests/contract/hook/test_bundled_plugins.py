@@ -1,13 +1,10 @@
 """Bundled plugins, which the operator lists in a file."""
 
 import json
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from aiohttp import web
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_client.hooks import Handlers, deny, hook
@@ -16,6 +13,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.__main__ import main
 
+from tests.support.captured_logs import captured_warnings
 from tests.support.hook.fixtures import (
     ALLOW,
     DEAD_ENDPOINT,
@@ -108,16 +106,6 @@ async def test_an_invalid_file_of_bundled_plugins_prevents_the_start(
         await mesh.replica(bundled_plugins_file=file)
 
 
-@contextmanager
-def warnings_logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Collect the warnings that the service, which runs in this process, logs."""
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
-    with structlog.testing.capture_logs() as captured:
-        yield captured
-    structlog.configure(wrapper_class=before)
-
-
 async def test_a_bundled_plugin_shadows_the_tenants_plugin_of_its_name(
     mesh: HookMesh, tmp_path: Path
 ) -> None:
@@ -130,7 +118,7 @@ async def test_a_bundled_plugin_shadows_the_tenants_plugin_of_its_name(
     await before.register("audit", own.endpoint, ENDED, SPAWN)
     assert (await before.ended("e:1"), (await before.spawn()).decision) == (1, ALLOW)
     tenant = before.on(await mesh.replica(bundled_plugins_file=file))
-    with warnings_logged() as logged:
+    with captured_warnings() as logged:
         assert await tenant.ended("e:2") == 1
         [listed] = (await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins
     assert (listed.name, listed.bundled) == ("audit", True)

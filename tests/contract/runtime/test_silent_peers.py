@@ -84,7 +84,7 @@ async def no_messages() -> AsyncIterator[blob_pb.UploadFileRequest]:
         yield message
 
 
-async def test_calls_that_may_be_repeated_are_answered_by_the_other_replica(
+async def test_calls_leave_a_silent_replica_and_are_repeated_if_they_may_be(
     serve: Open, peer_of: Any
 ) -> None:
     async with AsyncExitStack() as stack:

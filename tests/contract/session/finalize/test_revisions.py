@@ -1,12 +1,10 @@
 """Drafts that plugins send back, and run ends that need no plugin."""
 
-from collections.abc import AsyncIterator, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import structlog
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
@@ -31,6 +29,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.captured_logs import captured_warnings
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import fail
 from tests.support.session.crashing import Crash
@@ -61,16 +60,6 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
     await mesh.create_tenant()
     async with caller_at(peers["transcript"], "transcript") as transcript:
         yield Stage(mesh, open_mesh, transcript, peers, session_pb2.CLEANUP_DELETE)
-
-
-@contextmanager
-def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Return the warnings and errors that the services log in this process."""
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
-    with structlog.testing.capture_logs() as captured:
-        yield captured
-    structlog.configure(wrapper_class=before)
 
 
 async def offer(stage: Stage, held: run_pb.ClaimedRun, text: str, **more: Any) -> run_pb.FinalizeRunResponse:
@@ -178,7 +167,7 @@ async def test_FinalizeRun__past_the_cap_the_last_draft_is_the_answer_and_the_lo
 ) -> None:
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
-        with logged() as log:  # Whatever is opened in this process sets the level of all.
+        with captured_warnings() as log:  # Whatever is opened in this process sets the level of all.
             answers = [await offer(stage, held, f"draft {number}") for number in range(4)]
     assert [answer.WhichOneof("outcome") for answer in answers] == ["revise", "revise", "revise", "accepted"]
     assert answers[-1].accepted.run.result_text == "draft 3"
@@ -203,7 +192,7 @@ async def test_FinalizeRun__the_draft_of_a_last_turn_is_the_answer_also_where_a_
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
         assert (await offer(stage, held, "draft 1")).revise.number == 1
-        with logged() as log:
+        with captured_warnings() as log:
             answer = await offer(stage, held, "draft 2", is_last_turn=True)
     assert answer.accepted.run.result_text == "draft 2"
     assert answer.accepted.run.revision_count == 1
