@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runner.clients import retry
@@ -49,6 +49,28 @@ async def test_SpawnSession__a_spawn_that_an_outage_undid_is_repeated_with_its_r
     result = await result_of(mesh, keys, tmp_path)
     assert not result.is_error
     assert (len(mesh.spawn_traces), len(mesh.spawns)) == (4, 1)
+
+
+def without_gate(*, is_transient: bool) -> MeshError:
+    facts = {"hook": "BEFORE_SPAWN", "plugin": "gate", TRANSIENT_FACT: transient_fact(is_transient)}
+    return MeshError(Reason.PLUGIN_FAILED, "no answer", retry_after_seconds=0.01, facts=facts)
+
+
+async def test_SpawnSession__a_spawn_waits_for_the_plugin_that_must_allow_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["SpawnSession"] = deque([without_gate(is_transient=True)] * 3)
+    result = await result_of(mesh, keys, tmp_path)
+    assert not result.is_error
+    assert (len(mesh.spawn_traces), len(mesh.spawns)) == (4, 1)
+
+
+async def test_SpawnSession__a_spawn_does_not_wait_for_a_plugin_that_answers_wrongly(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["SpawnSession"] = deque([without_gate(is_transient=False)])
+    result = await result_of(mesh, keys, tmp_path)
+    assert (result.is_error, len(mesh.spawn_traces)) == (True, 1)
 
 
 async def test_SpawnSession__a_spawn_that_would_fail_again_is_not_repeated(

@@ -1,6 +1,6 @@
 """Groups of the mesh's reasons by what a runner does about them."""
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
@@ -20,6 +20,8 @@ PEER_UNAVAILABLE = (
 TRANSIENT = (*PEER_UNAVAILABLE, Reason.DEADLINE_EXCEEDED)
 """A call that can be repeated at no cost is repeated on these."""
 
+_SPAWN_GATE = "BEFORE_SPAWN"
+
 
 def is_passing(error: MeshError, transient: tuple[Reason, ...] = TRANSIENT) -> bool:
     """Return whether the same call may succeed in a moment: for one of these reasons, or because
@@ -29,5 +31,9 @@ def is_passing(error: MeshError, transient: tuple[Reason, ...] = TRANSIENT) -> b
 
 
 def is_undone_by_outage(error: MeshError) -> bool:
-    """Return whether a spawn was undone because something was unavailable."""
+    """Return whether a spawn was undone because something was unavailable, such as a plugin that
+    must allow it.
+    """
+    if error.reason is Reason.PLUGIN_FAILED:
+        return error.facts.get("hook") == _SPAWN_GATE and is_transient(error)
     return error.reason is Reason.SPAWN_FAILED and error.status is Status.UNAVAILABLE

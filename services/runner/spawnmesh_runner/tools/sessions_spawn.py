@@ -112,7 +112,7 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
             raise ToolRefused(
                 error.reason.value,
                 "the child was not spawned, because something that it needs is unavailable"
-                f" ({error.facts.get('cause', 'unknown cause')}); spawn it again later",
+                f" ({error.facts.get('cause', error.reason.value)}); spawn it again later",
             ) from error
         if not may_have_spawned(error):
             raise
