@@ -45,7 +45,7 @@ async def test_doctor_names_what_is_down_until_it_is_started_again(stack: Stack)
         lines = await _brought_back(stack)
 
     of_router = {"session: model-router", "transcript: model-router"}
-    # What the killed router needs is not known.
+    # The dependencies of the killed router are not known.
     of_database = POSTGRESQL - {"model-router: postgresql"}
     assert named(found, False) == {
         *("model-router", "attachment-blob: s3", "attachment-blob: sts"),

@@ -45,10 +45,8 @@ _CONNECT_WAIT_SECONDS = 1.5
 # A server that answers does so in milliseconds.
 _CHECK_SECONDS = 2.0
 RECONNECT_TIMEOUT_SECONDS = 1.0
-"""After this time a pool gives up a connection, and the next caller tries at once.
-
-The pauses between retries grow. With a longer time, a pool would find a promoted server late.
-"""
+"""After this time a pool gives up a connection, and the next caller tries at once. Since the pauses
+between retries grow, a pool with a longer time would find a promoted server late."""
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -353,10 +351,7 @@ async def open_database(
     a DSN through a pooler in transaction mode: the pool keeps no state on connections, and the role
     sets the timeouts. The server is one of the `dependencies` during the block.
     """
-    arguments: dict[str, Any] = {
-        "row_factory": dict_row,
-        "application_name": name,
-    }
+    arguments: dict[str, Any] = {"row_factory": dict_row, "application_name": name}
     if pooled:
         arguments["prepare_threshold"] = None
     else:

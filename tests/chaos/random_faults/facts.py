@@ -1,4 +1,4 @@
-"""What is stored after a run of random faults, read past the services."""
+"""Rows and objects that are stored after a run of random faults, read past the services."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +34,8 @@ _TABLES = {
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """
-    select clock_timestamp() as sample_time, tenant_id, scope, target, until_time from model_router.cooldowns"""
+    select clock_timestamp() as sample_time, tenant_id, scope, target, until_time
+    from model_router.cooldowns"""
 _BUCKET_PREFIX = "spawnmesh-"
 
 
@@ -51,11 +52,11 @@ class Facts:
     leaks: list[str] = field(default_factory=list)
     """Files outside of the bucket that have content which was handed over."""
     workspaces: list[str] = field(default_factory=list)
-    """What is left in the runners' workspaces."""
+    """Files that are left in the runners' workspaces."""
     ended: list[str] = field(default_factory=list)
     """Processes that ended by themselves."""
     unsettled: list[str] = field(default_factory=list)
-    """What had not come to rest in time."""
+    """Names of the parts that had not come to rest in time."""
 
     def rows(self, table: str) -> list[Row]:
         """Return the rows of a table."""

@@ -15,7 +15,7 @@ from spawnmesh_core.status import Status
 
 
 class Outcome(StrEnum):
-    """What the caller knows after the call."""
+    """The outcome of a call, as its caller knows it."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -54,7 +54,7 @@ class Call:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the call was answered."""
+        """True if the call was answered."""
         return self.outcome is Outcome.OK
 
 

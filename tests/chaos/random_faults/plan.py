@@ -32,7 +32,7 @@ _MIN_SECONDS = 0.5
 
 
 class FaultKind(StrEnum):
-    """What happens to the target until the fault is over."""
+    """The kinds of faults. Each lasts until it is undone."""
 
     KILL = "kill"
     """The process is killed, and started again at the end."""

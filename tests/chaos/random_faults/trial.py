@@ -27,7 +27,7 @@ _LAST_CALLS_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What each check found, by its name, and the facts that were checked."""
+    """The findings of each check, by its name, and the facts that were checked."""
 
     found: dict[str, list[str]]
     facts: Facts

@@ -15,6 +15,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.captured_logs import captured_warnings
 from tests.support.links import Link, open_link, to_address
 from tests.support.runtime.plugin import allow, spawn_request
 from tests.support.waiting import eventually
@@ -99,6 +100,7 @@ async def test_calls_leave_a_silent_replica_and_are_repeated_if_they_may_be(
         (hung, held), (other, _) = replicas
         seen = hung.plugin.observed
         held.hold()
+        logged = stack.enter_context(captured_warnings())
         judgements = [asyncio.create_task(judge(peer)) for _ in range(4)]
         await asyncio.gather(*(observe(peer) for _ in range(6)))
         assert hung.plugin.observed == seen
@@ -108,6 +110,10 @@ async def test_calls_leave_a_silent_replica_and_are_repeated_if_they_may_be(
             None,
             Reason.DEPENDENCY_UNAVAILABLE,
         }
+        for _ in range(4):  # None of them meets the silent replica again.
+            await observe(peer)
+        # Once, and once more if the machine is slow to connect. Each call would meet it otherwise.
+        assert 1 <= [line["event"] for line in logged].count("peer_silent") <= 2
 
 
 async def test_every_call_is_refused_when_no_replica_answers(serve: Open, peer_of: Any, keys: Any) -> None:

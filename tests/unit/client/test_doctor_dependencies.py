@@ -1,4 +1,4 @@
-"""What `spawnmesh doctor` says about a dependency, and what it advises."""
+"""The line of `spawnmesh doctor` about a dependency, and its advice."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What is reported of a process that ends and is started again."""
+"""Reports of a process that ends and is started again."""
 
 import asyncio
 from pathlib import Path

@@ -76,7 +76,8 @@ def _inverted(appends: list[Append]) -> list[str]:
     for append in sorted(appends, key=lambda append: append.seq, reverse=True):
         if earliest is not None and earliest.end < append.start:
             found.append(
-                f"{earliest.key} ended before {append.key} began, and has the seq {earliest.seq} > {append.seq}"
+                f"{earliest.key} ended before {append.key} began,"
+                f" and has the seq {earliest.seq} > {append.seq}"
             )
         if earliest is None or append.end < earliest.end:
             earliest = append

@@ -43,7 +43,8 @@ def check_calls(facts: Facts) -> list[str]:
         refused = call.operation in ("spawn", "send") and call.outcome == "refused"
         if call.status in ("INTERNAL", "DATA_LOSS", "INVALID_ARGUMENT") or refused:
             found.append(
-                f"{call.operation} at {call.start:.1f} s: {call.status} {call.reason}: {call.message} {call.given}"
+                f"{call.operation} at {call.start:.1f} s: {call.status} {call.reason}:"
+                f" {call.message} {call.given}"
             )
     return found
 

@@ -1,1 +1,1 @@
-"""What tenants do meanwhile: each module is one kind of user."""
+"""The load that tenants make meanwhile: each module is one kind of user."""
