@@ -115,7 +115,8 @@ class ModelRouterServiceServicer:
     def ExplainRoute(self, request, context):
         """Explains what Generate would do with the same request, as far as is known now: each candidate
         with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
-        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as
+        for Generate. Not promised: that it still holds a moment later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

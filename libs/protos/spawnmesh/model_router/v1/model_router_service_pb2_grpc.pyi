@@ -58,7 +58,8 @@ class ModelRouterServiceStub:
     ExplainRoute: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]
     """Explains what Generate would do with the same request, as far as is known now: each candidate
     with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
-    as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+    as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as
+    for Generate. Not promised: that it still holds a moment later.
     """
     ClassifyError: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]
     """Classifies a failed model call by the rules of Generate. A pure function of the request."""
@@ -118,7 +119,8 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     ExplainRoute: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]  # type: ignore[assignment]
     """Explains what Generate would do with the same request, as far as is known now: each candidate
     with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
-    as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+    as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as
+    for Generate. Not promised: that it still holds a moment later.
     """
     ClassifyError: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]  # type: ignore[assignment]
     """Classifies a failed model call by the rules of Generate. A pure function of the request."""
@@ -187,7 +189,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_model_router_service_pb2.ExplainRouteResponse, _abc.Awaitable[_model_router_service_pb2.ExplainRouteResponse]]:
         """Explains what Generate would do with the same request, as far as is known now: each candidate
         with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
-        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as
+        for Generate. Not promised: that it still holds a moment later.
         """
 
     @_abc_1.abstractmethod
