@@ -53,7 +53,7 @@ async def _work(settings: AttachmentBlobSettings) -> None:
 def _check(settings: AttachmentBlobSettings) -> None:
     """Print a line for each step. Exit with code 1 at a step that fails."""
     with http_pool(settings) as http:
-        for result in check_storage(settings, TenantBuckets(settings, http)):
+        for result in check_storage(settings, http, TenantBuckets(settings, http)):
             if result.advice:
                 raise SystemExit(f"!! {result.step}: {result.advice}")
             print(f"ok {result.step}")
