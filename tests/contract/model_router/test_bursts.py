@@ -51,8 +51,8 @@ async def test_Generate__a_burst_is_let_in_by_the_budget_and_leaves_that_of_othe
         assert any([is_refused(await bystander.generate(world.ref("two"), strict=True)) for _ in range(3)])
     assert 5 <= world.provider.asked("one") <= 20
     log = process.config.with_suffix(".log").read_text()
-    assert "budget_not_counted" not in log
-    assert "usage_not_counted" not in log
+    assert "budget_counted_here" not in log
+    assert "usage_kept_here" not in log
 
 
 @asynccontextmanager
