@@ -40,10 +40,17 @@ _STATUS_FORMS = tuple(
     for form in (
         r"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$)"
         r"(?!\s+(?:records?|rows?|items?|files?|tokens?|messages?)\b)",
+        r"^\s*<([45]\d\d)>",
         r"\bhttp(?:/\d(?:\.\d)?)?(?:\s+(?:status|error|code))*[\s:=]+([45]\d\d)\b",
         r"\bstatus(?:[\s_]?code)?\s*(?:was|is|of|[:=])?\s*([45]\d\d)\b",
         r"\berror code\s*[:=]?\s*([45]\d\d)\b",
         r"\b([45]\d\d) status code\b",
+        r"\b([45]\d\d) (?:bad request|unauthorized|payment required|forbidden|not found|request timeout"
+        r"|conflict|payload too large|unprocessable|too many requests|internal server error|bad gateway"
+        r"|service unavailable|gateway time-?out|(?:client|server) error)\b",
+        r"\b(?:api|http|server|client|provider|upstream)[\s_]?error:?\s*\(?([45]\d\d)\b",
+        r"\berror:?\s+[(\[]?([45]\d\d)[)\]]?(?=\s*(?:$|[:,;{\-–]))",
+        r"[\"'](?:code|status|status_code)[\"']:\s*[\"']?([45]\d\d)\b",
         r"\b(?:got|received|returned|responded with|failed with)\s+(?:an?\s+)?([45]\d\d)"
         r"(?=\s*(?:$|[.,:;)]|response|status|error|from|payment))",
     )
@@ -112,7 +119,7 @@ def extract_evidence(failure: ModelFailure) -> Evidence:
             status, wording = _status_in_text(text)
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
     raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
-    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, names)]))
+    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, [*names, *raised])]))
     return Evidence(
         status=status,
         status_wording=wording,
