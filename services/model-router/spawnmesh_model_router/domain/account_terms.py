@@ -20,7 +20,8 @@ BILLING: Final = (
     rf"insufficient (?:{WORD} ){{0,4}}(?:credits?|quota|balance|funds)",
     rf"{_QUOTA} (?:is |are )?(?:insufficient|not enough|not sufficient)",
     r"(?:no|zero) (?:credits?|balance|funds)|credit balance|balance is too low|negative balance",
-    r"(?:requires?|add|purchase|buy|need) (?:more |additional )?(?:credits|funds)|all available credits",
+    r"(?:need|have|must) (?:to )?(?:purchase|buy|subscribe)|(?:requires?|add|purchase|buy|need) (?:more "
+    r"|additional )?(?:credits|funds)|all available credits",
     r"exceeded your (?:monthly )?included credits|credit limit (?:exceeded|reached)|can only afford",
     r"exceeded current quota error|top up|recharge your|plans? (?:&|and) billing|used up your points",
     # An invoice that is not paid, and a way to pay that is missing.
@@ -97,7 +98,7 @@ RATE: Final = (
     r"concurrency (?:limit|quota)|(?:request|api|call) (?:rate|frequency)|ratequota|limit_requests",
     rf"(?:max(?:imum)?|limit|number)(?: of| on)?(?: {WORD}){{0,2}} (?:concurrent|parallel|simultaneous)",
     rf"(?:{_CALLS}) (?:per|/|an?|within (?:one|an?)|in (?:one|an?)) "
-    r"(?:second|sec|minute|min|hour|hr|day|week|month)",
+    r"(?:second|sec|minute|min|hour|hr|day|week|month|user|organization|account|key|project)",
     r"max(?:imum)? (?:organization |account )?(?:number of requests|concurrency|rpm|tpm|rpd|tpd)",
     r"(?:tpm|rpm|rpd|tpd|qps|rps|itpm|otpm)",
     near(r"quotas?", r"exceed(?:s|ed|ing)?|exhausted|reached|used up|out of|depleted|over", 6),
@@ -149,7 +150,7 @@ TOKEN_REFRESH: Final = (
 
 _CREDENTIAL: Final = (
     r"(?:x-)?(?:\w{1,30}[-_])?api[-_\s]?keys?|apikey|credentials?|(?:access|bearer|oauth|auth|api|id|proxy"
-    r"|session|jwt|github|copilot|ide|security|server)[-\s_]?tokens?|authorization(?: header| token)?"
+    r"|session|user|jwt|github|copilot|ide|security|server)[-\s_]?tokens?|authorization(?: header| token)?"
     r"|virtual key|subscription key|auth header|authentication (?:token|credentials?|header|method)"
 )
 _UNUSABLE: Final = (
@@ -162,14 +163,17 @@ _UNUSABLE: Final = (
 _ACT: Final = r"access|use|invoke|call|perform|make|view|execute|send|create|read"
 AUTH: Final = (
     near(_CREDENTIAL, _UNUSABLE, 3),
-    r"api[-_\s]?key error|(?:token|credentials?)(?: \S{1,40}){0,3} expired|(?:token|key) (?:is "
+    r"valid (?:\w+ )?(?:token|key|credentials?) (?:is |are )?(?:required|needed)|api[-_\s]?key error"
+    r"|(?:token|credentials?)(?: \S{1,40}){0,3} expired|(?:token|key) (?:is "
     r"|seems )?invalid",
     r"(?:invalid|expired|incorrect|unknown) (?:token|signature|clienttokenid|key)(?:exception)?(?! in json)",
-    r"authentication(?: error| failed| fails)?|unauthori[sz]ed|unauthenticated"
+    r"authentication(?: error| failed| fails)?|not authenticated|signature (?:verification"
+    r"|validation) failed|unauthori[sz]ed|unauthenticated"
     r"|not authori[sz]ed|authori[sz]ation (?:failed|error|required)",
     rf"{CANNOT} authenticate|{NOT} (?:logged|signed) in",
     r"forbidden|access[-_\s]?denied\w*|access (?:is |to .{1,60} )?(?:denied|blocked)",
     rf"{NOT} (?:allowed|permitted|entitled|eligible|authori[sz]ed) (?:to|for) (?:{_ACT})",
+    rf"(?:you|user|account|client|team|project|caller)(?: are| is|.re)? {NOT} (?:allowed|permitted|entitled)",
     rf"only authori[sz]ed for|{NOT} have (?:the )?(?:\w+ )?(?:access|permissions?)|no access to",
     r"permission[-_\s]?(?:error|denied)|(?:insufficient|missing|sufficient|required) permissions?"
     r"|missing scopes?|insufficient scope|insufficient authentication scopes",
@@ -186,7 +190,7 @@ AUTH: Final = (
     r"bad credentials|unrecognizedclientexception|incompletesignature|signature we calculated",
     r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?",
     r"endpoint or credentials|default credentials|determine credentials",
-    r"(?:认证|鉴权|授权|身份验证|验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限|权限不足"
+    r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限|权限不足"
     r"|(?:密钥|令牌|api\s?key).{0,6}(?:无效|错误|过期|不正确|不存在)|未提供.{0,4}(?:令牌|密钥)",
 )
 """The credential was refused, or it lacks a permission."""

@@ -27,32 +27,42 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{1,79}")
 # `ThrottlingException: …`, `botocore.errorfactory.ValidationException`, `An error occurred
 # (InternalFailure) when calling`
 _EXCEPTION = re.compile(
-    r"\b[A-Za-z]{3,60}(?:Exception|Error)\b|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))"
+    r"\b[A-Za-z]{3,60}(?:Exception|Error)(?:[A-Z][a-z]{2,20})?\b"
+    r"|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))"
 )
 # A text that is, or begins with, the name of an error: `not_found_error`, `RATE_LIMIT_EXCEEDED: …`
 _SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
 _NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
 
+_NO_COUNT = (
+    r"(?!\.?\d|\s*%|\s+(?:\w+\s+)?(?:records?|rows?|items?|files?|tokens?|messages?|results?|entries"
+    r"|lines?|pages?"
+    r"|documents?|chunks?|characters?|words?|bytes|[kmg]b|images?|requests?|calls?|times?|m?s|seconds?"
+    r"|minutes?)\b)"
+)
+
 # A number is a status only if the text presents it as one. "4291" and "402 records" are none.
 _STATUS_FORMS = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
-        r"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$)"
-        r"(?!\s+(?:records?|rows?|items?|files?|tokens?|messages?)\b)",
+        rf"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$){_NO_COUNT}",
         r"^\s*<([45]\d\d)>",
         r"\bhttp(?:/\d(?:\.\d)?)?(?:\s+(?:status|error|code))*[\s:=]+([45]\d\d)\b",
-        r"\bstatus(?:[\s_]?code)?\s*(?:was|is|of|[:=])?\s*([45]\d\d)\b",
+        r"\b(?:status(?:[\s_]?code)?|状态码)\s*(?:was|is|of|[:=：])?\s*[\[(]?([45]\d\d)\b",
+        r"(?<!encodingerror: )\b([45]\d\d), message=",
+        # `Call failed (attempt 1/3): 400 …`, `Streaming Error: 500 …`
+        rf"\b(?:error|fail\w*|exception|call|request"
+        rf"|response)\b[^:\n{{]{{0,30}}(?<!code):\s*[\[(]?([45]\d\d)\b{_NO_COUNT}",
         r"\berror code\s*[:=]?\s*([45]\d\d)\b",
         r"\b([45]\d\d) status code\b",
         r"\b([45]\d\d) (?:bad request|unauthorized|payment required|forbidden|not found|request timeout"
         r"|conflict|payload too large|unprocessable|too many requests|internal server error|bad gateway"
         r"|service unavailable|gateway time-?out|(?:client|server) error)\b",
         r"\b(?:api|http|server|client|provider|upstream)[\s_]?error:?\s*\(?([45]\d\d)\b",
-        r"\berror:?\s+[(\[]?([45]\d\d)[)\]]?(?=\s*(?:$|[:,;{\-–]))",
         r"[\"'](?:code|status|status_code)[\"']:\s*[\"']?([45]\d\d)\b",
-        r"\b(?:got|received|returned|responded with|failed with)\s+(?:an?\s+)?([45]\d\d)"
-        r"(?=\s*(?:$|[.,:;)]|response|status|error|from|payment))",
+        rf"\b(?:got|received|returned|responded with|failed with"
+        rf"|answered)\s+(?:an?\s+)?([45]\d\d)\b{_NO_COUNT}",
     )
 )
 

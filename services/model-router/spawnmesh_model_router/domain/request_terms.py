@@ -23,7 +23,7 @@ REFUSAL: Final = (
     r"(?:sensitive|inappropriate|unsafe|harmful|objectionable|offensive|disallowed|illegal)"
     r" (?:content|information|words?|material|language|text)",
     near(r"contents?|prompt|input|output|response|message|text", r"inappropriate|unsafe|harmful|nsfw", 2),
-    rf"(?:flagged|blocked|rejected|filtered|refused|stopped|declined)(?: {WORD}){{0,8}}"
+    rf"flagged (?:as|for)|(?:flagged|blocked|rejected|filtered|refused|stopped|declined)(?: {WORD}){{0,8}}"
     r" (?:moderation|safety|policy|guardrails?|filters?|content filter|sensitive|harmful|cybersecurity"
     r"|prohibited"
     r"|recitation|copyright|violence|sexual|hate|self-harm|jailbreak)",
@@ -71,7 +71,8 @@ SHAPE: Final = (
     r"|schema (?:is|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
     r"invalid (?:tool|function) (?:call|name|arguments|input)|tools?: tool names must be unique",
     r"invalid request format|(?:unknown|unsupported|unrecognized) (?:parameters?|params|arguments?)",
-    r"unsupportedparamserror|malformed input request|deserialize the json body|invalid json payload",
+    r"cannot (?:pass|use|specify|have|set|combine|send|mix) both|unsupportedparamserror"
+    r"|malformed input request|deserialize the json body|invalid json payload",
     r"参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)|不支持.{0,8}(?:图片|工具|参数|格式)",
 )
 """The API does not accept the shape of the conversation, of a tool or of a parameter."""
@@ -122,21 +123,24 @@ LONG_CONTEXT: Final = (
     rf"(?:{_LONG}){_NOT_A_RATE}(?: {WORD}){{0,6}} \(?\d[\d,]* (?:input |prompt )?tokens?\)?"
     rf"(?: {WORD}){{0,8}} (?:maximum|limit|at most|only|window|exceeds?|>)",
     rf"tokens?{_NOT_A_RATE}(?: {WORD}){{0,4}} exceed(?:s|ed)? (?:the |this )(?:max|maximum|limit|context)",
-    rf"exceeds{_NOT_A_RATE} the (?:limit|maximum) of \d+ tokens",
+    rf"exceed(?:s|ed)?{_NOT_A_RATE} (?:the |its )?(?:{WORD} )?(?:limit|maximum) of \d[\d,]* tokens",
+    r"(?:reached|hit|exceeded) (?:the |your |its )?(?:max(?:imum)? )?(?:context|conversation|prompt|input)"
+    r"(?: length| window| size)? limit",
     r"(?:prompt|inputs?)\W{0,2}[\s_]tokens .{0,40}must be (?:<=?|less than|at most)",
     rf"(?:{_LONG})\W{{0,2}}(?: {WORD}){{0,4}} (?:must|should|may|can)(?:not| not)? (?:have|be|contain|exceed)"
     rf"(?: {WORD}){{0,3}} \d[\d,]* tokens",
     r"too many (?:input |prompt )?tokens:? (?:total|in (?:the|your))|range of input length",
     r"longer than .{0,30}context|longer than the max(?:imum)? (?:model|sequence|input) length"
     rf"|longer than (?:the )?(?:{WORD} )?max(?:imum)?(?: {WORD})? length",
-    r"body too large .{0,80}tokens|not enough (?:context|room in the context)|exceed max message tokens",
+    r"tokeni[sz]e\w*: too many tokens|body too large .{0,80}tokens|not enough (?:context"
+    r"|room in the context)|exceed max message tokens",
     # The advice to send less.
     rf"(?:shorten|provide|try|use)(?: using)? (?:your |the "
     rf"|an? )?(?:shorter )?(?:{_LONG})(?: length)?(?= to fit|\.|$)"
     rf"|(?:shorten|provide) (?:your |the |a shorter )(?:{_LONG})",
     rf"reduce{_NOT_A_RATE} (?:your |the )?(?:(?:length|size|number) of )?(?:your |the |input "
     rf"|prompt )*(?:{_LONG})"
-    r"(?: (?:length|size|tokens))?",
+    r"(?! rate| frequency)(?: (?:length|size|tokens))?",
     r"(?:上下文|输入|提示词?|prompt|token).{0,12}(?:过长|超长|超出|超过|超限)",
     r"(?:超出|超过).{0,8}(?:上下文|输入长度|token|最大长度)|压缩上下文|上下文過長|コンテキスト.{0,10}超",
 )
@@ -174,7 +178,12 @@ INVALID: Final = (
     r"(?:object|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
     r"(?:error (?:rendering|applying)|apply|jinja) .{0,30}template|template error|decoding failed"
     r"|tokenization failed",
-    r"only works in|only (?:supported|supports|available|enabled) (?:in|for|with|when|on|one)"
+    r"instead of doing this|you should (?:pass|use|provide|set|send)|cannot be (?:used|combined|set"
+    r"|specified)"
+    r"|(?:must|should) be (?:true|false|enabled|disabled|null|greater|less|between|one of|in|[<>]=?)"
+    r"|not supported"
+    r"|only .{1,60} (?:is|are) (?:supported|allowed)|only supports|only works in|only (?:supported"
+    r"|supports|available|enabled) (?:in|for|with|when|on|one)"
     r"|is not compatible with|incompatible with|mutually exclusive|requires? (?:--\w+|the|setting)"
     r"|a maximum of \d+",
     rf"{NOT} (?:currently |yet )?support|(?:field|feature|parameter)s? (?:is |are )?required",

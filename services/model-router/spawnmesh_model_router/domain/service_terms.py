@@ -31,6 +31,7 @@ TLS: Final = (
     r"certificate verify failed|self[-\s]signed certificate|invalid peer certificate|x509",
     r"unable to (?:get|verify) .{0,30}(?:issuer|leaf|first) .{0,10}certificate",
     r"unable to get local issuer|pkix path|valid certification path|ssl certificate (?:problem|error)",
+    r"bad certificate|certificate.{0,80}(?:not trusted|unknown authority|untrusted)",
     rf"certificate (?:{BE} |has )?(?:expired|not trusted|not yet valid|revoked|unknown|invalid|untrusted)",
     r"(?:hostname|altnames?).{0,60}certificate|certificate.{0,60}(?:hostname|altnames?)",
     r"hostname .{1,80} doesn'?t match|certificate is not valid for|(?:invalid"
@@ -84,7 +85,7 @@ MODEL: Final = (
     rf"(?:{_GONE}).{{0,100}}(?:different|another|newer|other|supported|replacement|active) models?",
     r"model (?:decommissioned|deprecated|retired)",
     # This account, place or API has not got it.
-    rf"(?:{_MODEL}){_NOT_NOW}(?: {INNER}){{0,3}} (?:{BE} )(?:currently )?(?:{_NOT_HERE})",
+    rf"(?:models?|deployment){_NOT_NOW}(?: {INNER}){{0,3}} (?:{BE} )(?:currently )?(?:{_NOT_HERE})",
     rf"(?:{_MODEL}){_NOT_NOW} (?!{BE} )\S{{1,80}} (?:{BE} )?(?:not (?:currently )?available|unavailable)",
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
@@ -118,7 +119,8 @@ OVERLOADED: Final = (
         r"exhausted|busy|not enough|insufficient|limited",
         3,
     ),
-    r"no (?:available|free|idle|healthy) (?:workers?|slots?|gpus?|resources)",
+    r"no (?:available |free |idle |healthy )?(?:workers?|slots?|gpus?|resources)(?: \w+)? available"
+    r"|no (?:available|free|idle|healthy) (?:workers?|slots?|gpus?|resources)|too many (?:users|visitors)",
     r"(?:service|model|server|endpoint|provider|api|engine|deployment)(?: \S{1,60})? (?:is )?"
     r"(?:temporarily |currently )(?:unavailable|not available)|service unavailable|temporarily unavailable",
     r"service (?:is )?unavailable|serviceunavailable(?:exception|error)",
@@ -158,7 +160,8 @@ FAULT: Final = (
     follows(_MACHINE, _BROKE, 4),
     r"(?:unexpected|internal|server|inference|backend|runtime) (?:system )?(?:error|failure|exception)"
     r"(?! (?:token|role|message))|something went wrong|out of memory|segmentation fault|oom",
-    r"cuda error|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore"
+    r"(?:inference|generation|prediction) failed|failed to allocate|assert(?:ion)? failed"
+    r"|cuda error|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore"
     r"|error was encountered",
     r"model produced invalid|upstream (?:error|failed|failure|request failed|service error)"
     r"|unexpected condition",
@@ -176,13 +179,14 @@ _STREAM: Final = (
 )
 _CLOSED: Final = (
     r"closed|ended|terminated|disconnected|aborted|reset|broken|broke|broke off|interrupted|dropped|lost"
-    r"|cut off|truncated|incomplete|hung up|stalled|termination|reset by peer|refused|failed|timed out"
+    r"|cut off|truncated|incomplete|hung up|stalled|termination|reset by peer|refused|timed out"
 )
 TIMEOUT: Final = (
     SOCKET_CODES,
     r"timed?[-_\s]?out|(?:read|connect|write|pool)timeout|timeout\w*|deadline",
     rf"{NOT} (?:respond|answer|reply|generate|produce|finish|complete)"
     rf"(?: {WORD}){{0,6}} (?:in time|within|before|after)|took too long|taking too long"
+    r"|no response (?:from (?:the )?(?:server|upstream|provider|host|api))|incomplete\s?message"
     rf"|no response (?:after|within)",
     rf"(?:{_STREAM})(?: (?:{_ADVERB})){{0,3}} (?:{_CLOSED})",
     rf"(?:{_CLOSED}) (?:the |by |from )?(?:upstream |remote |server |an? )?(?:stream|connection|socket|peer)",
@@ -190,12 +194,13 @@ TIMEOUT: Final = (
     r"premature(?:ly)? (?:end|close[ds]?)|before (?:receiving )?(?:a |the )?response completed?",
     r"stream (?:ended|closed|disconnected) (?:before|without)"
     r" (?:completion|(?:a )?(?:terminal|finish|final|stop|done|message stop))|before message stop",
-    r"connection (?:error|problem|issue|failure|was |reset|aborted|lost|terminated|closed before)"
+    r"connection (?:error|failed|problem|issue|failure|was |reset|aborted|lost|terminated|closed before)"
     r"|connection(?:reset|refused|aborted|timeout)?error|network (?:error|issue|problem|failure"
     r"|request failed)",
     rf"{CANNOT} (?:connect|reach|establish|fetch|communicate|resolve (?:host|address))|fetch failed"
     rf"|load failed",
-    r"socket hang up|other side closed|broken pipe|server disconnected|client disconnected",
+    r"transport\s?error|reason: :?(?:closed|timeout|nxdomain)|socket hang up|other side closed"
+    r"|broken pipe|server disconnected|client disconnected",
     r"(?:connect|read|remoteprotocol|brokenpipe|protocol)error|gaierror|apiconnectionerror",
     r"\[errno (?:8|32|54|60|61|101|103|104|110|111|112|113|11001|-[235])\]",
     r"\[winerror 100(?:51|53|54|60|61|65)\]",
@@ -229,6 +234,7 @@ EMPTY: Final = (
     rf"|provided))",
     rf"{NOT} (?:return|provide|produce|contain|generate|include) any {_OUTPUT}",
     r"no valid (?:response|candidates?) (?:generated|returned)|no choices|no generations? found",
-    r"(?:response|completion|output)(?: text| content)? (?:is|was|came back) (?:empty|blank|null)",
+    r"(?:response|completion|output|answer)(?: text| content)? (?:(?:is|was|came back) )?(?:empty|blank"
+    r"|null)",
 )
 """The model returned no content."""

@@ -107,9 +107,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.BILLING, R.BILLING, r"余额不足|欠费", provider="zai"),
     row(Topic.VENDOR, R.AUTH, rf"{ZHIPU_CODE}(?:100[0-4]|1113)", provider="zai"),
     row(Topic.VENDOR, R.RATE_LIMIT, rf"{ZHIPU_CODE}(?:130[2-5]|1308|1310)", provider="zai"),
-    # OpenRouter replaces upstream errors by one sentence, and limits the spending of single keys.
+    # OpenRouter limits the spending of single keys.
     row(Topic.BILLING, R.BILLING, r"key limit exceeded", provider="openrouter"),
-    row(Topic.VENDOR, R.TIMEOUT, r"provider returned error", provider="openrouter"),
     row(Topic.VENDOR, R.OVERLOADED, r"modelnotreadyexception", provider="amazon-bedrock"),
     TOO_LARGE_FOR_A_MINUTE,
     row(Topic.REFILL, R.RATE_LIMIT, *account.REFILL),
@@ -127,12 +126,20 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"server_error|internalservererror|bad gateway|(?:finish |stop )?reason: error",
     ),
     row(Topic.INTERNAL, R.TIMEOUT, *service.INTERNAL),
+    # OpenRouter replaces upstream errors by one sentence.
+    row(Topic.INTERNAL, R.TIMEOUT, r"provider returned error", provider="openrouter"),
     row(Topic.TOKEN_REFRESH, R.AUTH, *account.TOKEN_REFRESH),
     row(Topic.AUTH_PERMANENT, R.AUTH_PERMANENT, *account.AUTH_PERMANENT),
     row(Topic.AUTH, R.AUTH, *account.AUTH),
     row(Topic.TIMEOUT, R.TIMEOUT, *service.TIMEOUT),
     # Complete texts of wrappers that dropped the cause.
-    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$", r"^(?:(?:type)?error: )?terminated$"),
+    row(
+        Topic.TIMEOUT,
+        R.TIMEOUT,
+        r"^(?:llm )?request failed\.?$",
+        r"^(?:(?:type)?error: )?(?:terminated"
+        r"|eof)$",
+    ),
     row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"no error details"),
     row(Topic.SILENCE, R.EMPTY_RESPONSE, *service.EMPTY),
     row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
