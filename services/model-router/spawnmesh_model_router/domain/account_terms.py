@@ -9,8 +9,8 @@ _MONEY: Final = (
     r"|resource package"
 )
 _SPENT: Final = (
-    r"insufficient|not enough|not sufficient|isn.t enough|exhausted|depleted|used up|too low|negative|below"
-    r"|no (?:more|remaining|available)|expired|would exceed"
+    r"insufficient|not enough|not sufficient|isn.t enough|exhausted|depleted|used up|too low|negative"
+    r"|below|no (?:more|remaining|available)|expired|would exceed"
     rf"|{HAVE_NOT}(?: enough| sufficient| any)"
 )
 _QUOTA: Final = r"(?:user |token |account |free |prepaid )?quotas?"
@@ -44,19 +44,27 @@ BILLING: Final = (
     # A plan that does not contain the model or the API.
     r"not (?:available|included|supported|enabled|accessible|offered) (?:in|on|with|for|under|by) "
     rf"(?:your |the |this |a )?(?:{WORD} ){{0,2}}(?:plans?|subscriptions?|tier)",
-    r"(?:requires?|need|needs|without|have|has|no) (?:an? |any )?(?:active |paid |valid |higher |current )*"
-    r"(?:paid plan|(?:active|paid|valid|current) subscription|(?:pro|plus|max|team|enterprise|paid) plan)",
+    r"(?:requires?|need|needs|without|have|has|no) (?:an? |any )?(?:active |paid |valid |higher "
+    r"|current )*(?:paid plan|(?:active|paid|valid|current) subscription|(?:pro|plus|max|team|enterprise"
+    r"|paid) plan)",
     r"requires? an? (?:\w+ )?subscription|subscription (?:is )?(?:required|needed)|no active subscription",
     r"subscription (?:has |is |has been |was )?(?:expired|inactive|lapsed|cancell?ed|ended|not active)",
-    r"upgrade to (?:a )?(?:paid|pro|plus|premium)\b(?: \w+)? (?:plan |account |tier |subscription )?"
-    r"(?:to|for) (?:access|use|continue)",
+    r"upgrade to (?:a )?(?:paid|pro|plus|premium)\b(?: \w+)? (?:plan |account |tier "
+    r"|subscription )?(?:to|for) (?:access|use|continue)",
     r"(?:free )?trial (?:period )?(?:has |is )?(?:ended|expired|over)",
     r"free (?:tier|quota|allowance)(?: of the model)? (?:has been |is )?(?:exhausted|used up|over)",
-    r"extra usage,? not (?:your )?plan limits"
-    r"|(?:out of|add|buy|enable|draws? from|requires?) (?:your )?extra usage|extra usage is required",
+    r"extra usage,? not (?:your )?plan limits|(?:out of|add|buy|enable|draws? from"
+    r"|requires?) (?:your )?extra usage|extra usage is required",
     r"余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)",
 )
 """Money is used up, a payment failed, or the account's plan does not contain the model."""
+
+PLAN: Final = (
+    r"upgrade (?:your |to (?:an? |the )?)(?:\w+ )?(?:plan|subscription|account|tier)|paid plans?",
+    rf"(?:plan|subscription|tier)s? (?:\w+ )?{NOT} (?:include|allow|support|cover|have)",
+    r"(?:out of|no) credit|(?:insufficient|not enough) \w+ in (?:your |the )?(?:wallet|account|balance)",
+)
+"""Another plan would allow the call."""
 
 CREDITS: Final = (rf"(?:run|ran|running) out of credits|out of credits|need an? (?:{WORD} )?subscription",)
 """Entitlements of an account: permission with status 401 and 403, otherwise money."""
@@ -68,7 +76,10 @@ REFILL: Final = (
     # Google's quota. Its text refers free users to billing, but the quota refills by itself.
     r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)",
     r"quota exceeded for (?:quota )?metric",
+    r"quota.{0,600}(?:quota\s?metric|quota\s?failure|docs/rate-limits)",
     r"out of extra usage.{0,40}resets?",
+    # The text offers more money, but the limit ends by itself.
+    rf"(?:usage|rate|{PERIOD}|hours?|plan) limit.{{0,300}}try again (?:at|in|after|on) \d",
     rf"{PERIOD}(?: {WORD}){{0,2}} tokens? (?:limit|quota|allowance)",
     r"tokens? (?:limit|quota)(?: of \d\S*)? per (?:min(?:ute)?|hour|day|week|month)",
 )
@@ -81,6 +92,7 @@ PERIODIC: Final = (
     rf"(?:{_USED}) (?:all of )?your(?: {WORD}){{0,4}} (?:limits?|allowance|allocation|usage|quota)",
     r"request limit (?:reached|exceeded)|(?:limit|quota)s? (?:will |to )?(?:resets?|refresh|renews?)",
     rf"no(?: {WORD}){{0,2}} available (?:with|that have) quota",
+    r"used (?:up )?all (?:of )?your (?:\w+ )?(?:requests|messages|tokens|calls)",
 )
 """An allowance that renews is used up."""
 
@@ -88,8 +100,8 @@ _CALLS: Final = (
     r"(?:api |model )?(?:requests?|calls?|queries)|messages|tokens|connections|sessions|generations?|jobs"
 )
 THROTTLED: Final = (
-    r"rate[-\s_]?limit(?:s|ed|ing|er)?|too many (?:concurrent |simultaneous )?"
-    r"(?:requests|tokens|calls|connections|messages|attempts)",
+    r"rate[-\s_]?limit(?:s|ed|ing|er)?|too many (?:concurrent |simultaneous )?(?:requests|tokens|calls"
+    r"|connections|messages|attempts)",
     r"toomanyrequests\w*|ratelimit\w*|throttl(?:ed|ing|e)|throttlingexception|rate exceeded|slow down",
 )
 """The provider says that it limits a rate."""
@@ -149,27 +161,26 @@ TOKEN_REFRESH: Final = (
 )
 
 _CREDENTIAL: Final = (
-    r"(?:x-)?(?:\w{1,30}[-_])?api[-_\s]?keys?|apikey|credentials?|(?:access|bearer|oauth|auth|api|id|proxy"
-    r"|session|user|jwt|github|copilot|ide|security|server)[-\s_]?tokens?|authorization(?: header| token)?"
-    r"|virtual key|subscription key|auth header|authentication (?:token|credentials?|header|method)"
+    r"(?:x-)?(?:\w{1,30}[-_])?api[-_\s]?keys?|apikey|credentials?|(?:access|bearer|oauth|auth|api|id"
+    r"|proxy|session|user|jwt|github|copilot|ide|security|server)[-\s_]?tokens?|authorization(?: header"
+    r"| token)?|virtual key|subscription key|auth header|authentication (?:token|credentials?|header|method)"
 )
 _UNUSABLE: Final = (
-    r"invalid|incorrect|wrong|missing|expired?|not valid|not found|unset|not set|isn.?t set|not provided|bad"
-    r"|required|rejected|refused|no|empty|malformed|mismatch|not configured|unknown|unauthori[sz]ed"
+    r"invalid|incorrect|wrong|missing|expired?|not valid|not found|unset|not set|isn.?t set|not provided"
+    r"|bad|required|rejected|refused|no|empty|malformed|mismatch|not configured|unknown|unauthori[sz]ed"
     rf"|{NOT} (?:provide|have|find|include|match)|must be (?:set|provided)|{CANNOT}"
-    r" (?:locate|load|find|resolve|validate|verify|determine|authenticate)|not (?:supported|accepted|recogni"
-    r"[sz]ed|been provided|specified|authori[sz]ed)|expected|provide (?:an?|your|a valid)"
+    r" (?:locate|load|find|resolve|validate|verify|determine|authenticate)|not (?:supported|accepted"
+    r"|recogni[sz]ed|been provided|specified|authori[sz]ed)|expected|provide (?:an?|your|a valid)"
 )
 _ACT: Final = r"access|use|invoke|call|perform|make|view|execute|send|create|read"
 AUTH: Final = (
     near(_CREDENTIAL, _UNUSABLE, 3),
     r"valid (?:\w+ )?(?:token|key|credentials?) (?:is |are )?(?:required|needed)|api[-_\s]?key error"
-    r"|(?:token|credentials?)(?: \S{1,40}){0,3} expired|(?:token|key) (?:is "
-    r"|seems )?invalid",
+    r"|(?:token|credentials?)(?: \S{1,40}){0,6} expired|(?:token|key) (?:is |seems )?(?:invalid|not valid)",
     r"(?:invalid|expired|incorrect|unknown) (?:token|signature|clienttokenid|key)(?:exception)?(?! in json)",
     r"authentication(?: error| failed| fails)?|not authenticated|signature (?:verification"
-    r"|validation) failed|unauthori[sz]ed|unauthenticated"
-    r"|not authori[sz]ed|authori[sz]ation (?:failed|error|required)",
+    r"|validation) failed|unauthori[sz]ed|unauthenticated|not authori[sz]ed|authori[sz]ation (?:failed"
+    r"|error|required)",
     rf"{CANNOT} authenticate|{NOT} (?:logged|signed) in",
     r"forbidden|access[-_\s]?denied\w*|access (?:is |to .{1,60} )?(?:denied|blocked)",
     rf"{NOT} (?:allowed|permitted|entitled|eligible|authori[sz]ed) (?:to|for) (?:{_ACT})",
@@ -187,10 +198,12 @@ AUTH: Final = (
     # An API that the account has to enable or to accept first.
     r"has not been used in project|service disabled|unregistered callers|callers? without established",
     r"(?:accept|agree to|acceptance of) (?:the )?(?:\w+ )?terms|terms (?:of use )?(?:acceptance|required)",
+    r"(?:check|verify|update|set|configure|enter|supply|specify) (?:your |the |an? "
+    r"|valid )*(?:\w+[\s_-])?(?:api[-_\s]?key|credentials?)|must be (?:authenticated|logged in|signed in)",
     r"bad credentials|unrecognizedclientexception|incompletesignature|signature we calculated",
     r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?",
     r"endpoint or credentials|default credentials|determine credentials",
-    r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限|权限不足"
+    r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥|key)|无权|没有权限|权限不足|重新登录|未配置.{0,6}(?:密钥|key)"
     r"|(?:密钥|令牌|api\s?key).{0,6}(?:无效|错误|过期|不正确|不存在)|未提供.{0,4}(?:令牌|密钥)",
 )
 """The credential was refused, or it lacks a permission."""

@@ -42,7 +42,7 @@ _REFUSED: Final = _ANSWERED - {
 }
 _LOCKED_OUT: Final = StatusRule(
     FailoverReason.AUTH,
-    frozenset({Topic.BANNED, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}),
+    frozenset({Topic.BANNED, Topic.GONE, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}),
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
@@ -54,7 +54,7 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     403: _LOCKED_OUT,
     404: StatusRule(
         FailoverReason.MODEL_NOT_FOUND,
-        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.MODEL, Topic.VENDOR},
+        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR},
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION}),

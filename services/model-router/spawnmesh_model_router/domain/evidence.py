@@ -11,6 +11,7 @@ from itertools import islice
 
 from spawnmesh_model_router.domain.error_names import words_of_name
 from spawnmesh_model_router.domain.reasons import ModelFailure
+from spawnmesh_model_router.domain.status_text import status_in_text
 
 # The response of a provider must not decide how much work its classification is.
 MAX_CAUSES = 25
@@ -34,37 +35,6 @@ _EXCEPTION = re.compile(
 _SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
 _NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
-
-_NO_COUNT = (
-    r"(?!\.?\d|\s*%|\s+(?:\w+\s+)?(?:records?|rows?|items?|files?|tokens?|messages?|results?|entries"
-    r"|lines?|pages?"
-    r"|documents?|chunks?|characters?|words?|bytes|[kmg]b|images?|requests?|calls?|times?|m?s|seconds?"
-    r"|minutes?)\b)"
-)
-
-# A number is a status only if the text presents it as one. "4291" and "402 records" are none.
-_STATUS_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$){_NO_COUNT}",
-        r"^\s*<([45]\d\d)>",
-        r"\bhttp(?:/\d(?:\.\d)?)?(?:\s+(?:status|error|code))*[\s:=]+([45]\d\d)\b",
-        r"\b(?:status(?:[\s_]?code)?|状态码)\s*(?:was|is|of|[:=：])?\s*[\[(]?([45]\d\d)\b",
-        r"(?<!encodingerror: )\b([45]\d\d), message=",
-        # `Call failed (attempt 1/3): 400 …`, `Streaming Error: 500 …`
-        rf"\b(?:error|fail\w*|exception|call|request"
-        rf"|response)\b[^:\n{{]{{0,30}}(?<!code):\s*[\[(]?([45]\d\d)\b{_NO_COUNT}",
-        r"\berror code\s*[:=]?\s*([45]\d\d)\b",
-        r"\b([45]\d\d) status code\b",
-        r"\b([45]\d\d) (?:bad request|unauthorized|payment required|forbidden|not found|request timeout"
-        r"|conflict|payload too large|unprocessable|too many requests|internal server error|bad gateway"
-        r"|service unavailable|gateway time-?out|(?:client|server) error)\b",
-        r"\b(?:api|http|server|client|provider|upstream)[\s_]?error:?\s*\(?([45]\d\d)\b",
-        r"[\"'](?:code|status|status_code)[\"']:\s*[\"']?([45]\d\d)\b",
-        rf"\b(?:got|received|returned|responded with|failed with"
-        rf"|answered)\s+(?:an?\s+)?([45]\d\d)\b{_NO_COUNT}",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -126,7 +96,7 @@ def extract_evidence(failure: ModelFailure) -> Evidence:
             if status is None and (status := _status_in_body(body)) is not None:
                 wording = "" if any(body is own for own in answer) else str(status)
         if status is None:
-            status, wording = _status_in_text(text)
+            status, wording = status_in_text(text)
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
     raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
     everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, [*names, *raised])]))
@@ -164,13 +134,6 @@ def _names_in(body: object) -> list[str]:
     if not isinstance(body, dict):
         return []
     return [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
-
-
-def _status_in_text(text: str) -> tuple[int | None, str]:
-    """Return the status in the text, and the words that present it."""
-    return next(
-        ((int(found[1]), found[0]) for form in _STATUS_FORMS if (found := form.search(text))), (None, "")
-    )
 
 
 def _status_in_body(body: dict[str, object]) -> int | None:

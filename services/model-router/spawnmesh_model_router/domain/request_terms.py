@@ -13,20 +13,19 @@ IMAGE: Final = (
 _POLICY: Final = r"polic(?:y|ies)|guidelines?|terms|practices|standards|rules"
 REFUSAL: Final = (
     r"content filter(?:ed|ing)?|content (?:management )?policy(?: violation)?|responsibleaipolicyviolation",
-    r"(?:stop|finish|block)[\s_]?reason[\"']?:?\s?[\"']?"
-    r"(?:refusal|(?:image )?safety|recitation|blocklist|spii|prohibited)",
+    r"(?:stop|finish|block)[\s_]?reason[\"']?:?\s?[\"']?(?:refusal|(?:image )?safety|recitation"
+    r"|blocklist|spii|prohibited)",
     rf"violat(?:es?|ed|ing|ions? of)(?: {WORD}){{0,4}} (?:{_POLICY})",
-    r"contentpolicyviolation\w*|moderation blocked|content exists risk|requires moderation"
-    r"|refused by the model",
+    r"contentpolicyviolation\w*|moderation block(?:ed)?|jailbreak|content exists risk"
+    r"|requires moderation|refused by the model",
     r"prohibited content|data inspection failed|datainspectionfailed|prohibited use policy|new sensitive",
     r"safety (?:system|filters?|guidelines?|policy|policies|checks?|reasons?|guardrails?|violation)",
-    r"(?:sensitive|inappropriate|unsafe|harmful|objectionable|offensive|disallowed|illegal)"
-    r" (?:content|information|words?|material|language|text)",
+    r"(?:sensitive|inappropriate|unsafe|harmful|objectionable|offensive|disallowed|illegal) (?:content"
+    r"|information|words?|material|language|text)",
     near(r"contents?|prompt|input|output|response|message|text", r"inappropriate|unsafe|harmful|nsfw", 2),
     rf"flagged (?:as|for)|(?:flagged|blocked|rejected|filtered|refused|stopped|declined)(?: {WORD}){{0,8}}"
     r" (?:moderation|safety|policy|guardrails?|filters?|content filter|sensitive|harmful|cybersecurity"
-    r"|prohibited"
-    r"|recitation|copyright|violence|sexual|hate|self-harm|jailbreak)",
+    r"|prohibited|recitation|copyright|violence|sexual|hate|self-harm|jailbreak)",
     r"guardrails? (?:\w+ )?(?:intervened|blocked|violation|triggered)|copyrighted (?:content|material)",
     r"cyber policy|invalid prompt: your prompt was flagged|prompt (?:was )?(?:flagged|blocked)",
     r"敏感|内容安全|违规内容|不当内容|安全审核|违反.{0,12}(?:政策|规定)",
@@ -35,10 +34,11 @@ REFUSAL: Final = (
 
 _FEATURE: Final = (
     r"(?:image|vision|visual|audio|video|pdf|document|file|multimodal)s?(?: inputs?| content| urls?)?"
-    r"|(?:parallel )?(?:tools?|functions?)(?: use| calls?| calling| choice)?|thinking|reasoning(?: effort)?"
-    r"|(?:assistant )?(?:message )?prefill|(?:system|developer) (?:role|messages?|prompts?|instructions?)"
-    r"|streaming|json mode|json schema|response format|structured outputs?|prompt caching|cache control"
-    r"|chat|completions?|temperature|top p|penalt(?:y|ies)|logprobs|stop sequences?"
+    r"|(?:parallel )?(?:tools?|functions?)(?: use| calls?| calling| choice)?|thinking"
+    r"|reasoning(?: effort)?|(?:assistant )?(?:message )?prefill|(?:system|developer) (?:role|messages?"
+    r"|prompts?|instructions?)|streaming|json mode|json schema|response format|structured outputs?"
+    r"|prompt caching|cache control|chat|completions?|temperature|top p|penalt(?:y|ies)|logprobs"
+    r"|stop sequences?"
 )
 _UNSUPPORTED: Final = rf"(?:{NOT}|cannot) (?:currently |yet )?(?:support|accept|allow|handle)"
 _SUPPORTED: Final = (
@@ -67,13 +67,14 @@ SHAPE: Final = (
     r"(?:content blocks?|messages?|content) must be non-?empty|must have non-?empty content",
     r"cannot end with trailing whitespace|string should match pattern|extra inputs are not permitted",
     r"assistant message prefill|prefill(?:ed|ing)? (?:(?:is|are) )?(?:not supported|unsupported|not allowed)",
-    r"did not match (?:the )?(?:expected )?schema|invalid (?:json |tool |function )?schema"
-    r"|schema (?:is|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
+    r"did not match (?:the )?(?:expected )?schema|invalid (?:json |tool |function )?schema|schema (?:is"
+    r"|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
     r"invalid (?:tool|function) (?:call|name|arguments|input)|tools?: tool names must be unique",
     r"invalid request format|(?:unknown|unsupported|unrecognized) (?:parameters?|params|arguments?)",
-    r"cannot (?:pass|use|specify|have|set|combine|send|mix) both|unsupportedparamserror"
-    r"|malformed input request|deserialize the json body|invalid json payload",
-    r"参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)|不支持.{0,8}(?:图片|工具|参数|格式)",
+    r"no previous (?:\w+ )?message|raise exception|cannot (?:pass|use|specify|have|set|combine|send"
+    r"|mix) both|unsupportedparamserror|malformed input request|deserialize the json body"
+    r"|invalid json payload",
+    r"缺少.{0,6}参数|参数校验|格式(?:错误|不正确)|参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)|不支持.{0,8}(?:图片|工具|参数|格式)",
 )
 """The API does not accept the shape of the conversation, of a tool or of a parameter."""
 
@@ -94,50 +95,54 @@ _OVER: Final = (
 )
 _WINDOW: Final = (
     r"context(?:[-\s_](?:length|window|size|limit|budget))?|n ctx|token limit|max(?:imum)? (?:context"
-    r"|sequence|model|input|prompt|token)s? length"
-    r"|maximum (?:number of )?(?:\w+ )?tokens|max (?:seq len|model len|prompt tokens|tokens allowed)"
+    r"|sequence|model|input|prompt|token)s? length|maximum (?:number of )?(?:\w+ )?tokens"
+    r"|max(?:imum)? length of \d[\d,]* tokens|max (?:seq len|model len|prompt tokens|tokens allowed)"
     r"|length limit"
 )
-_BEGUN: Final = r"(?:prompt|input|request|context|total|message|requested)"
+_BEGUN: Final = r"(?:sequence|prompt|input|request|context|total|message|requested)"
 LONG_CONTEXT: Final = (
     # The names of the error, and sentences that need no number.
     r"request too large|request entity too large|payload too large|request exceeds the maximum size"
-    r"|(?:request|payload|body|content) (?:body |payload )?(?:size |length )?(?:is )?"
-    r"(?:too large|exceeds the (?:size )?limit|exceeds the maximum (?:size|allowed|length|number))",
-    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?"
-    r"(?: is| are| was)?(?: far| much)? too (?:long|large)",
+    r"|(?:request|payload|body|content) (?:body |payload )?(?:size |length )?(?:is )?(?:too large"
+    r"|exceeds the (?:size )?limit|exceeds the maximum (?:size|allowed|length|number))",
+    r"(?:prompt|input|messages?|conversation|request|context|text)(?: length| size)?(?: is| are"
+    r"| was)?(?: far| much)? too (?:long|large)",
     r"context (?:length|window|size|limit)(?: has been| was| is)? (?:exceeded|reached|full)"
     r"|contextwindowexceeded\w*|exceed context size\w*|^context overflow:|context window exceeds",
-    r"greater than the context length|exceed(?:s|ed|ing)? (?:the |your |this )?(?:model(?:'s)? )?"
-    r"(?:available |maximum |max )?context(?: (?:length|window|size|budget|limit))?",
+    r"greater than the context length|exceed(?:s|ed|ing)? (?:the |your "
+    r"|this )?(?:model(?:'s)? )?(?:available |maximum |max )?context(?: (?:length|window|size|budget"
+    r"|limit))?",
     r"(?:maximum|max) (?:model )?context length|maximum (?:input|prompt) (?:length|tokens)"
     r"|tokens limit reached",
     rf"maximum{_NOT_A_RATE} number of (?:input |prompt )?tokens",
     r"exceed(?:s|ed|ing)? (?:the )?(?:n ctx|(?:model(?:'s)? )?token limit)",
     rf"token{_NOT_A_RATE} limit (?:was |has been |is )?(?:exceeded|reached)",
     r"(?:out of|no) room in .{0,40}context window|larger context (?:length|window|size)",
-    rf"context(?: {WORD}){{0,2}} overflow(?:s|ed)|n (?:keep|prompt|tokens).{{0,40}}n ctx",
+    rf"context(?! deadline)(?: {WORD}){{0,3}} exceeded|context(?: {WORD}){{0,2}} overflow(?:s|ed)"
+    rf"|(?:sent|has|have|contains?|got|received|given) \d[\d,]* tokens?.{{1,40}}(?:max(?:imum)?|limit"
+    rf"|at most|allowed)(?: \w+){{0,3}} \d[\d,]*|n (?:keep|prompt|tokens).{{0,40}}n ctx",
     # Something long, and that it is more than the window.
     rf"(?:{_LONG}){_NOT_A_RATE}(?: {WORD}){{0,6}} (?:{_OVER})(?: {WORD}){{0,8}} (?:{_WINDOW})",
     rf"(?:{_BEGUN}){_NOT_A_RATE}(?: {WORD})?(?: tokens?| length)(?: count)? (?:has )?exceed(?:s|ed)?",
-    rf"(?:{_LONG}){_NOT_A_RATE}(?: {WORD}){{0,6}} \(?\d[\d,]* (?:input |prompt )?tokens?\)?"
-    rf"(?: {WORD}){{0,8}} (?:maximum|limit|at most|only|window|exceeds?|>)",
+    rf"(?:{_LONG}){_NOT_A_RATE}(?: {WORD}){{0,6}} \(?\d[\d,]* (?:input "
+    rf"|prompt )?tokens?\)?(?: {WORD}){{0,8}} (?:maximum|limit|at most|only|window|exceeds?|>)",
     rf"tokens?{_NOT_A_RATE}(?: {WORD}){{0,4}} exceed(?:s|ed)? (?:the |this )(?:max|maximum|limit|context)",
     rf"exceed(?:s|ed)?{_NOT_A_RATE} (?:the |its )?(?:{WORD} )?(?:limit|maximum) of \d[\d,]* tokens",
-    r"(?:reached|hit|exceeded) (?:the |your |its )?(?:max(?:imum)? )?(?:context|conversation|prompt|input)"
-    r"(?: length| window| size)? limit",
+    r"(?:reached|hit|exceeded) (?:the |your |its )?(?:max(?:imum)? )?(?:context|conversation|prompt"
+    r"|input)(?: length| window| size)? limit",
     r"(?:prompt|inputs?)\W{0,2}[\s_]tokens .{0,40}must be (?:<=?|less than|at most)",
-    rf"(?:{_LONG})\W{{0,2}}(?: {WORD}){{0,4}} (?:must|should|may|can)(?:not| not)? (?:have|be|contain|exceed)"
-    rf"(?: {WORD}){{0,3}} \d[\d,]* tokens",
-    r"too many (?:input |prompt )?tokens:? (?:total|in (?:the|your))|range of input length",
+    rf"(?:{_LONG})\W{{0,2}}(?: {WORD}){{0,4}} (?:must|should|may|can)(?:not| not)? (?:have|be|contain"
+    rf"|exceed)(?: {WORD}){{0,3}} \d[\d,]* tokens",
+    r"too many (?:input |prompt )?tokens:? (?:total|in (?:the|your|prompt|input|request|context))"
+    r"|range of input length",
     r"longer than .{0,30}context|longer than the max(?:imum)? (?:model|sequence|input) length"
     rf"|longer than (?:the )?(?:{WORD} )?max(?:imum)?(?: {WORD})? length",
     r"tokeni[sz]e\w*: too many tokens|body too large .{0,80}tokens|not enough (?:context"
     r"|room in the context)|exceed max message tokens",
     # The advice to send less.
     rf"(?:shorten|provide|try|use)(?: using)? (?:your |the "
-    rf"|an? )?(?:shorter )?(?:{_LONG})(?: length)?(?= to fit|\.|$)"
-    rf"|(?:shorten|provide) (?:your |the |a shorter )(?:{_LONG})",
+    rf"|an? )?(?:shorter )?(?:{_LONG})(?: length)?(?= to fit|\.|$)|(?:shorten|provide) (?:your |the "
+    rf"|a shorter )(?:{_LONG})",
     rf"reduce{_NOT_A_RATE} (?:your |the )?(?:(?:length|size|number) of )?(?:your |the |input "
     rf"|prompt )*(?:{_LONG})"
     r"(?! rate| frequency)(?: (?:length|size|tokens))?",
@@ -147,43 +152,38 @@ LONG_CONTEXT: Final = (
 """The request is longer than the context window."""
 
 _PART: Final = (
-    r"(?:request|message|json|input|output)?\s?(?:param(?:eter)?s?|arguments?|fields?|propert(?:y|ies)|keys?"
-    r"|body|payload|headers?|requests?|schema|messages?|contents?|roles?|tools?|functions?|strings?"
-    r"|arrays?|objects?"
-    r"|values?|types?|formats?|blocks?|items?|turns?|names?|ids?|tool choice|chat template|grammar"
-    r"|images?|urls?"
-    r"|pdf|files?|documents?|mime type|media type|base64|budget|max tokens|temperature|top p|effort"
-    r"|conversation)"
+    r"(?:request|message|json|input|output)?\s?(?:param(?:eter)?s?|arguments?|fields?|propert(?:y|ies)"
+    r"|keys?|body|payload|headers?|requests?|schema|messages?|contents?|roles?|tools?|functions?"
+    r"|strings?|arrays?|objects?|values?|types?|formats?|blocks?|items?|turns?|names?|ids?|tool choice"
+    r"|chat template|grammar|images?|urls?|pdf|files?|documents?|mime type|media type|base64|budget"
+    r"|max tokens|temperature|top p|effort|conversation)"
 )
 _REFUSED: Final = (
     r"invalid|unknown|unsupported|unrecognized|unexpected|malformed request|missing|required"
-    r"|is not valid|illegal"
-    r"|not (?:supported|allowed|permitted|specified|defined|recogni[sz]ed|specified|match\w*)|(?:can)?not be"
-    r"|(?:must|should|has to|have to|needs? to)(?: not| only)? (?:be|have|match|contain|start|end|follow"
-    r"|include"
-    r"|come|specify|alternate|set|provide)"
-    r"|does not match|did not match|is empty|too (?:short|long|many)|at (?:least|most)|out of range|outside"
-    r"|less than|greater than|duplicated?|must (?:set|provide|specify|not)|may not|cannot (?:be|both|contain)"
+    r"|is not valid|illegal|not (?:supported|allowed|permitted|specified|defined|recogni[sz]ed|specified"
+    r"|match\w*)|(?:can)?not be|(?:must|should|has to|have to|needs? to)(?: not| only)? (?:be|have|match"
+    r"|contain|start|end|follow|include|come|specify|alternate|set|provide)|does not match|did not match"
+    r"|is empty|too (?:short|long|many)|at (?:least|most)|out of range|outside|less than|greater than"
+    r"|duplicated?|must (?:set|provide|specify|not)|may not|cannot (?:be|both|contain|have|start|end|use"
+    r"|accept)"
 )
 INVALID: Final = (
     near(_PART, _REFUSED, 3),
     r"(?:invalid|bad|malformed) (?:request|argument|params?|parameter|input|value|json|base64|body)\w*",
     rf"{CANNOT} (?:process|parse|read|decode|download|fetch|apply|render|interpret|deserialize|generate)"
     r"(?: \S{1,30}){0,2} (?:images?|pdf|files?|urls?|documents?|messages?|template|grammar|schema|body"
-    r"|request"
-    r"|json|audio|media|input|prompt|tool calls?)",
-    r"validation (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)"
+    r"|request|json|audio|media|input|prompt|tool calls?)",
+    r"validat(?:e|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)"
     r"|extra fields?",
-    r"additional properties|is not of type|is not one of|expected (?:an? |one of |a valid )?"
-    r"(?:object|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
+    r"additional properties|is not of type|is not one of|expected (?:an? |one of |a valid )?(?:object"
+    r"|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
     r"(?:error (?:rendering|applying)|apply|jinja) .{0,30}template|template error|decoding failed"
     r"|tokenization failed",
     r"instead of doing this|you should (?:pass|use|provide|set|send)|cannot be (?:used|combined|set"
-    r"|specified)"
-    r"|(?:must|should) be (?:true|false|enabled|disabled|null|greater|less|between|one of|in|[<>]=?)"
-    r"|not supported"
-    r"|only .{1,60} (?:is|are) (?:supported|allowed)|only supports|only works in|only (?:supported"
-    r"|supports|available|enabled) (?:in|for|with|when|on|one)"
+    r"|specified)|(?:must|should) be (?:true|false|enabled|disabled|null|greater|less|between|one of|in"
+    r"|[<>]=?)|not supported|only .{1,60} (?:is|are) (?:supported|allowed)|only supports|only works in"
+    r"|input should be|should be a valid|expected .{1,40} to be|only (?:supported|supports|available"
+    r"|enabled|allowed|valid) (?:in|for|with|when|on|one|by|if)|requires? \S+ to be"
     r"|is not compatible with|incompatible with|mutually exclusive|requires? (?:--\w+|the|setting)"
     r"|a maximum of \d+",
     rf"{NOT} (?:currently |yet )?support|(?:field|feature|parameter)s? (?:is |are )?required",

@@ -9,9 +9,10 @@ CERTIFICATE_CODES: Final = (
     r"|(?:depth_zero_)?self_signed_cert\w*|sslcertverificationerror|crl_\w+"
 )
 SOCKET_CODES: Final = (
-    r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset|down)"
-    r"|ehost(?:unreach|down)|eproto|und_err_\w+|err_(?:stream_premature_close|ssl_\w+|http2_\w+)"
-    r"|err_(?:connection|name|network|internet|timed|address|proxy|socket|empty_response|quic|tunnel)\w*"
+    r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset"
+    r"|down)|ehost(?:unreach|down)|eproto|eaddr\w+|und_err_\w+|err_(?:stream_premature_close|ssl_\w+"
+    r"|http2_\w+)|err_(?:connection|name|network|internet|timed|address|proxy|socket|empty_response|quic"
+    r"|tunnel)\w*"
 )
 
 LOCAL: Final = (
@@ -55,16 +56,22 @@ _NOT_ITS: Final = (
 _GONE: Final = (
     r"deprecated|deprecating|retired|decommissioned|discontinued|deactivated|sunset|shut.?down|removed"
     r"|end.of.(?:its.)?(?:life|support)|no longer (?:available|supported|served|offered|accessible"
-    r"|exists?|active)"
-    r"|end of its life|legacy"
+    r"|exists?|active)|end of its life|legacy"
 )
 _NOT_HERE: Final = (
     r"not (?:accessible|deployed|running|enabled|activated|allowed|active|loaded|installed|registered"
-    r"|configured"
-    r"|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible|disabled"
-    r"|inactive|unknown"
+    r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible"
+    r"|disabled|inactive|unknown"
 )
 _NOT_NOW: Final = r"(?!.{0,80}(?:temporar|overload|try again|busy|capacity|retry|later))"
+GONE: Final = (
+    rf"(?:{_MODEL})(?: {INNER}){{0,6}} (?:{_GONE})|(?:{_MODEL}).{{0,60}} {BE} (?:{_GONE})",
+    rf"(?:{_GONE}).{{0,100}}(?:different|another|newer|other|supported|replacement|active) models?",
+    r"model (?:decommissioned|deprecated|retired)",
+    r"models? (?:is |are |has been |was )?(?:disabled|unavailable for free|too large to be loaded)",
+)
+"""The provider no longer serves the model."""
+
 MODEL: Final = (
     # There is none of this name.
     rf"(?:{_MODEL})[:/\s_]{{0,3}}(?:\S{{1,100}}\s+)?(?:{BE} |could )?"
@@ -74,19 +81,17 @@ MODEL: Final = (
     rf"|unsupported) (?:{_MODEL}){_NOT_ITS}",
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
-    r"no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded|found|named|available|with|matching|matches"
-    r"|match)",
+    r"there is no (?:such )?model|no (?:provider|endpoint|deployment"
+    r"|backend)s? (?:\w+ )?for (?:the )?model|no (?:\w+ )?models? (?:is |are |was |were )?(?:loaded"
+    r"|found|named|called|available|with|matching|matches|match)",
     r"(?:(?:llm )?provider not provided|model (?:id|identifier|arn|name) is (?:invalid|not valid|unknown))",
     r"deployment.{0,40} (?:not found|does not exist)|on-demand throughput|modelnotfound\w*"
     r"|deploymentnotfound",
     rf"no (?:fallback )?model group|models? (?:{BE} )?not found|not found for account",
-    # It is gone.
-    rf"(?:{_MODEL})(?: {INNER}){{0,6}} (?:{_GONE})|(?:{_MODEL}).{{0,60}} {BE} (?:{_GONE})",
-    rf"(?:{_GONE}).{{0,100}}(?:different|another|newer|other|supported|replacement|active) models?",
-    r"model (?:decommissioned|deprecated|retired)",
     # This account, place or API has not got it.
     rf"(?:models?|deployment){_NOT_NOW}(?: {INNER}){{0,3}} (?:{BE} )(?:currently )?(?:{_NOT_HERE})",
-    rf"(?:{_MODEL}){_NOT_NOW} (?!{BE} )\S{{1,80}} (?:{BE} )?(?:not (?:currently )?available|unavailable)",
+    rf"(?:{_MODEL}){_NOT_NOW} (?!{BE} )\S{{1,80}} (?:{BE} )?(?:currently )?(?:not (?:currently"
+    rf" )?available|unavailable)",
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
     r" (?:in|for|on|to|with|by|via|through|under)(?! (?:this model|tools|images))",
@@ -105,9 +110,15 @@ _RESOURCE: Final = (
     r"capacity|(?:gpu |compute |model )?resources?|gpus?|workers?|slots?|infrastructure|servers?"
 )
 _SCARCE: Final = (
-    r"exhausted|exceeded|full|busy|not enough|insufficient|(?:is |are )?unavailable|not available|limited"
-    r"|(?:at|over|no|out of|low on|lack of|maximum|max) (?:available |free |idle )?|saturated"
+    r"exhausted|exceeded|full|busy|not enough|insufficient|(?:is |are )?unavailable|not available"
+    r"|limited|(?:at|over|no|out of|low on|lack of|maximum|max) (?:available |free |idle )?|saturated"
 )
+OUTAGE: Final = (
+    r"degraded (?:function|service|state|performance)|(?:is|are|currently) degraded",
+    r"(?:under|down for|scheduled|planned) maintenance|(?:major |partial |service )outage",
+)
+"""The provider knows of its fault, whatever the status says."""
+
 OVERLOADED: Final = (
     r"overload(?:ed|ing)|(?:server|system|service|engine|model) overload|engineoverloaded\w*",
     r"(?:high|heavy|peak|increased|unusual|elevated|exceptional) (?:demand|load|traffic|usage|volume)"
@@ -121,13 +132,14 @@ OVERLOADED: Final = (
     ),
     r"no (?:available |free |idle |healthy )?(?:workers?|slots?|gpus?|resources)(?: \w+)? available"
     r"|no (?:available|free|idle|healthy) (?:workers?|slots?|gpus?|resources)|too many (?:users|visitors)",
-    r"(?:service|model|server|endpoint|provider|api|engine|deployment)(?: \S{1,60})? (?:is )?"
-    r"(?:temporarily |currently )(?:unavailable|not available)|service unavailable|temporarily unavailable",
+    r"(?:service|model|server|endpoint|provider|api|engine"
+    r"|deployment)(?: \S{1,60})? (?:is )?(?:temporarily |currently )(?:unavailable|not available)"
+    r"|service unavailable|temporarily unavailable",
     r"service (?:is )?unavailable|serviceunavailable(?:exception|error)",
-    r"(?:servers?|engine|api|models?|service|system|provider|workers?) (?:is |are )?(?:currently |too "
-    r"|all )?busy",
-    r"(?:too busy|busy,? (?:please )?(?:try|retry|wait))|maximum pending requests|queue (?:is )?(?:full"
-    r"|exceeded)",
+    r"(?:servers?|engine|api|models?|service|system|provider|workers?|backends?|gpus?|slots?|replicas?"
+    r"|nodes?|instances?) (?:is |are )?(?:currently |too |all )?busy|out of capacity",
+    r"(?:too busy|busy,? (?:please )?(?:try|retry|wait))|maximum pending requests|(?:queue|cache|buffer"
+    r"|pool) (?:is )?(?:full|exceeded|exhausted)",
     r"(?:pending|queued) requests? (?:limit )?exceeded|processing too many requests — please",
     rf"models?(?: {WORD}){{0,3}} (?:loading|warming up|starting up|initiali[sz]ing)|cold start",
     rf"models?(?: {WORD}){{0,3}} (?:being|not yet) (?:loaded|ready|started)|not ready (?:yet|for inference)",
@@ -146,36 +158,36 @@ INTERNAL: Final = (
 
 _MACHINE: Final = (
     r"servers?|systems?|services?|engine(?:core)?|backend|model|runner|llama|process|upstream|provider"
-    r"|workers?"
-    r"|api|inference|generation|runtime|cuda|gpu|pipeline|loop"
+    r"|workers?|api|inference|generation|runtime|cuda|gpu|pipeline|loop"
 )
 _BROKE: Final = (
-    r"had an error|(?:encountered|experienced|hit|raised|threw|returned) an? (?:\w+ ){0,2}(?:error|condition"
-    r"|issue|problem|exception|failure)|crashed|died|dead|exited|has terminated|errored"
-    r"|failed to (?:load|start|run)"
-    r"|(?:internal|unexpected) (?:error|failure|exception)|error: out of memory|out of memory|not running"
-    r"|no longer running|encountered an issue|failure"
+    r"had an error|(?:encountered|experienced|hit|raised|threw|returned) an? (?:\w+ ){0,2}(?:error"
+    r"|condition|issue|problem|exception|failure)|crashed|died|dead|exited|has terminated|errored"
+    r"|failed to (?:load|start|run)|(?:internal|unexpected) (?:error|failure|exception)"
+    r"|error: out of memory|out of memory|not running|no longer running|encountered an issue|failure"
 )
 FAULT: Final = (
     follows(_MACHINE, _BROKE, 4),
-    r"(?:unexpected|internal|server|inference|backend|runtime) (?:system )?(?:error|failure|exception)"
-    r"(?! (?:token|role|message))|something went wrong|out of memory|segmentation fault|oom",
-    r"(?:inference|generation|prediction) failed|failed to allocate|assert(?:ion)? failed"
-    r"|cuda error|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore"
-    r"|error was encountered",
-    r"model produced invalid|upstream (?:error|failed|failure|request failed|service error)"
-    r"|unexpected condition",
+    r"(?:unexpected|internal|server|inference|backend|runtime) (?:system )?(?:error|failure"
+    r"|exception)(?! (?:token|role|message))|something (?:went wrong|broke|failed)|(?:model|inference"
+    r"|job|query|task) execution failed|(?:nccl|gpu|cudnn|hip|rocm|metal|vulkan|ggml) error"
+    r"|unexpectedly (?:stopped|exited|terminated|quit)|(?:could not|cannot|failed to) (?:load|decode)"
+    r"|decode failed|problem on (?:our|the)|out of memory|segmentation fault|oom",
+    r"(?:inference|generation|prediction|completion|backend|provider|model)(?: request| call)? failed"
+    r"|failed to (?:start|launch|initiali[sz]e|load)|failed to allocate|assert(?:ion)? failed|cuda error"
+    r"|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore|error was encountered",
+    r"model produced invalid|upstream(?: \w+){0,2} (?:error|failed|failure)|unexpected condition",
     r"error (?:on|from|in) (?:our|the) (?:side|end|server|upstream|provider|backend)|do request failed",
     r"more system memory|(?:requires|need) more memory|(?:server|service|upstream|backend) error",
-    r"服务器?(?:错误|异常)|系统(?:错误|异常)|上游.{0,6}(?:错误|异常|失败)",
+    r"error (?:\w+ )?(?:processing|making|generating|running|executing|handling|streaming|serving)",
+    r"无可用渠道|(?:调用|生成|推理)失败|服务器?(?:错误|异常)|系统(?:错误|异常)|上游.{0,6}(?:错误|异常|失败)",
 )
 """The provider had a fault of its own."""
 
 _ADVERB: Final = r"was|is|has been|got|has|were|unexpectedly|prematurely|abruptly|remotely|already"
 _STREAM: Final = (
-    r"(?:event |sse |upstream |response |server |client |peer )?"
-    r"(?:stream|connection|socket|transport|websocket)|response body|message body"
-    r"|upstream(?: response| request)?|peer"
+    r"(?:event |sse |upstream |response |server |client |peer )?(?:stream|connection|socket|transport"
+    r"|websocket)|response body|message body|upstream(?: response| request)?|peer"
 )
 _CLOSED: Final = (
     r"closed|ended|terminated|disconnected|aborted|reset|broken|broke|broke off|interrupted|dropped|lost"
@@ -184,16 +196,17 @@ _CLOSED: Final = (
 TIMEOUT: Final = (
     SOCKET_CODES,
     r"timed?[-_\s]?out|(?:read|connect|write|pool)timeout|timeout\w*|deadline",
-    rf"{NOT} (?:respond|answer|reply|generate|produce|finish|complete)"
-    rf"(?: {WORD}){{0,6}} (?:in time|within|before|after)|took too long|taking too long"
+    rf"{NOT} (?:respond|answer|reply|generate|produce|finish|complete)(?: {WORD}){{0,6}} (?:in time"
+    rf"|within|before|after)|idle (?:for|timeout|too long)|no data (?:received|for)|took too long"
+    rf"|taking too long"
     r"|no response (?:from (?:the )?(?:server|upstream|provider|host|api))|incomplete\s?message"
     rf"|no response (?:after|within)",
     rf"(?:{_STREAM})(?: (?:{_ADVERB})){{0,3}} (?:{_CLOSED})",
     rf"(?:{_CLOSED}) (?:the |by |from )?(?:upstream |remote |server |an? )?(?:stream|connection|socket|peer)",
     r"disconnect/reset before headers|upstream connect error|unexpected end of (?:stream|file|data|json)\w*",
     r"premature(?:ly)? (?:end|close[ds]?)|before (?:receiving )?(?:a |the )?response completed?",
-    r"stream (?:ended|closed|disconnected) (?:before|without)"
-    r" (?:completion|(?:a )?(?:terminal|finish|final|stop|done|message stop))|before message stop",
+    r"stream (?:ended|closed|disconnected) (?:before|without) (?:completion|(?:a )?(?:terminal|finish"
+    r"|final|stop|done|message stop))|before message stop",
     r"connection (?:error|failed|problem|issue|failure|was |reset|aborted|lost|terminated|closed before)"
     r"|connection(?:reset|refused|aborted|timeout)?error|network (?:error|issue|problem|failure"
     r"|request failed)",
@@ -233,7 +246,9 @@ EMPTY: Final = (
     rf"no (?:{_OUTPUT}) (?:in (?:the )?response|(?:was |were )?(?:generated|returned|produced|received"
     rf"|provided))",
     rf"{NOT} (?:return|provide|produce|contain|generate|include) any {_OUTPUT}",
-    r"no valid (?:response|candidates?) (?:generated|returned)|no choices|no generations? found",
+    r"no valid (?:response|candidates?) (?:generated|returned)|(?:no|missing|without) choices"
+    r"|returned nothing|(?:response|completion|output) (?:is|was) (?:none|null|undefined)"
+    r"|no generations? found",
     r"(?:response|completion|output|answer)(?: text| content)? (?:(?:is|was|came back) )?(?:empty|blank"
     r"|null)",
 )

@@ -32,6 +32,7 @@ class Topic(Enum):
     LOGIN = auto()
     TRANSCRIPT = auto()
     SESSION = auto()
+    GONE = auto()
     MODEL = auto()
     VENDOR = auto()
     REFILL = auto()
@@ -42,7 +43,9 @@ class Topic(Enum):
     PERIODIC = auto()
     THROTTLED = auto()
     RATE = auto()
+    PLAN = auto()
     OVERLOADED = auto()
+    OUTAGE = auto()
     SERVER = auto()
     INTERNAL = auto()
     TOKEN_REFRESH = auto()
@@ -101,7 +104,9 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.LOGIN, R.AUTH, *account.LOGIN),
     row(Topic.TRANSCRIPT, R.FORMAT, *request.MISSING_FEATURE, *request.SHAPE),
     row(Topic.SESSION, R.SESSION_EXPIRED, *service.SESSION),
+    row(Topic.GONE, R.MODEL_NOT_FOUND, *service.GONE),
     row(Topic.MODEL, R.MODEL_NOT_FOUND, *service.MODEL),
+    row(Topic.MODEL, R.MODEL_NOT_FOUND, r"^(?:error: )?(?:404 )?(?:page )?not found\.?$"),
     # Zhipu sends its own error numbers with any HTTP status.
     row(Topic.BILLING, R.BILLING, rf"{ZHIPU_CODE}(?:1309|1311)", provider="zai"),
     row(Topic.BILLING, R.BILLING, r"余额不足|欠费", provider="zai"),
@@ -119,7 +124,9 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.PERIODIC, R.RATE_LIMIT, *account.PERIODIC),
     row(Topic.THROTTLED, R.RATE_LIMIT, *account.THROTTLED),
     row(Topic.RATE, R.RATE_LIMIT, *account.RATE),
+    row(Topic.PLAN, R.BILLING, *account.PLAN),
     row(Topic.OVERLOADED, R.OVERLOADED, *service.OVERLOADED),
+    row(Topic.OUTAGE, R.SERVER_ERROR, *service.OUTAGE),
     row(
         Topic.SERVER,
         R.SERVER_ERROR,
