@@ -19,7 +19,8 @@ BILLING: Final = (
     rf"(?:insufficient|not enough|no (?:more |remaining )?)(?: {WORD}){{0,2}} {_QUOTA}",
     rf"insufficient (?:{WORD} ){{0,4}}(?:credits?|quota|balance|funds)",
     rf"{_QUOTA} (?:is |are )?(?:insufficient|not enough|not sufficient)",
-    r"(?:no|zero) (?:credits?|balance|funds)|credit balance|balance is too low|negative balance",
+    r"credits?\s?error|(?:no|zero) (?:credits?|balance|funds)|credit balance|balance is too low"
+    r"|negative balance",
     r"(?:need|have|must) (?:to )?(?:purchase|buy|subscribe)|(?:requires?|add|purchase|buy|need) (?:more "
     r"|additional )?(?:credits|funds)|all available credits",
     r"exceeded your (?:monthly )?included credits|credit limit (?:exceeded|reached)|can only afford",

@@ -173,8 +173,8 @@ INVALID: Final = (
     rf"{CANNOT} (?:process|parse|read|decode|download|fetch|apply|render|interpret|deserialize|generate)"
     r"(?: \S{1,30}){0,2} (?:images?|pdf|files?|urls?|documents?|messages?|template|grammar|schema|body"
     r"|request|json|audio|media|input|prompt|tool calls?)",
-    r"validat(?:e|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)"
-    r"|extra fields?",
+    r"(?:request|body|input|json|payload|message) (?:was |is )?malformed|improperly formed|validat(?:e"
+    r"|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)|extra fields?",
     r"additional properties|is not of type|is not one of|expected (?:an? |one of |a valid )?(?:object"
     r"|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
     r"(?:error (?:rendering|applying)|apply|jinja) .{0,30}template|template error|decoding failed"

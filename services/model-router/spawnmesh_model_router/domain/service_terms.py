@@ -95,8 +95,8 @@ MODEL: Final = (
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
     r" (?:in|for|on|to|with|by|via|through|under)(?! (?:this model|tools|images))",
-    rf"models? (?:{_NOT_HERE})|model_not_available|model_not_supported|(?:requested model is"
-    rf"|model) not supported",
+    rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|model_not_available"
+    rf"|model_not_supported|(?:requested model is|model) not supported",
     r"models? (?:\S{1,80} )?(?:is|are) not supported(?! (?:with|when|in))",
     rf"(?:unable|not able|not allowed|no permission) to (?:access|use)(?: {WORD}){{0,3}} models?",
     rf"endpoint(?: for)? \S{{1,80}} is not running|dedicated endpoint(?: {WORD}){{0,3}} not running",
@@ -212,8 +212,8 @@ TIMEOUT: Final = (
     r"|request failed)",
     rf"{CANNOT} (?:connect|reach|establish|fetch|communicate|resolve (?:host|address))|fetch failed"
     rf"|load failed",
-    r"transport\s?error|reason: :?(?:closed|timeout|nxdomain)|socket hang up|other side closed"
-    r"|broken pipe|server disconnected|client disconnected",
+    r"transport\s?error|reason: :?(?:closed|timeout|nxdomain)|request to \S+ failed|socket hang up"
+    r"|other side closed|broken pipe|server disconnected|client disconnected",
     r"(?:connect|read|remoteprotocol|brokenpipe|protocol)error|gaierror|apiconnectionerror",
     r"\[errno (?:8|32|54|60|61|101|103|104|110|111|112|113|11001|-[235])\]",
     r"\[winerror 100(?:51|53|54|60|61|65)\]",

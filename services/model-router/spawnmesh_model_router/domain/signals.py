@@ -133,8 +133,6 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"server_error|internalservererror|bad gateway|(?:finish |stop )?reason: error",
     ),
     row(Topic.INTERNAL, R.TIMEOUT, *service.INTERNAL),
-    # OpenRouter replaces upstream errors by one sentence.
-    row(Topic.INTERNAL, R.TIMEOUT, r"provider returned error", provider="openrouter"),
     row(Topic.TOKEN_REFRESH, R.AUTH, *account.TOKEN_REFRESH),
     row(Topic.AUTH_PERMANENT, R.AUTH_PERMANENT, *account.AUTH_PERMANENT),
     row(Topic.AUTH, R.AUTH, *account.AUTH),
@@ -152,4 +150,6 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
     row(Topic.FAULT, R.SERVER_ERROR, *service.FAULT),
     row(Topic.INVALID, R.FORMAT, *request.INVALID),
+    # OpenRouter replaces upstream errors by one sentence.
+    row(Topic.INTERNAL, R.TIMEOUT, r"provider returned error", provider="openrouter"),
 )
