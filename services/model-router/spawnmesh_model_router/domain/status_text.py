@@ -9,12 +9,16 @@ from typing import Final
 _STATUS: Final = r"([45]\d\d)\b"
 _OPEN: Final = r"[\[(<\"']?"
 # Behind a status stands neither a further digit nor the thing that is counted.
-_NO_COUNT: Final = r"(?!\.?\d|\s*%|\s+(?:\w+\s+)?(?:records?|rows?|items?|files?|tokens?|messages?"
-r"|results?|entries|lines?|pages?|documents?|chunks?|characters?|words?|bytes|[kmg]b|images?|requests?"
-r"|calls?|times?|m?s|seconds?|minutes?|attempts?)\b)"
-_PHRASE: Final = r"bad request|unauthorized|payment required|forbidden|not found|method not allowed"
-r"|request timeout|conflict|payload too large|unprocessable|too many requests|internal server error"
-r"|bad gateway|service unavailable|gateway time-?out|(?:client |server |status )?(?:error|code)"
+_NO_COUNT: Final = (
+    r"(?!\.?\d|\s*%|\s+(?:\w+\s+)?(?:records?|rows?|items?|files?|tokens?|messages?|results?|entries|lines?"
+    r"|pages?|documents?|chunks?|characters?|words?|bytes|[kmg]b|images?|requests?|calls?|times?|m?s|seconds?"
+    r"|minutes?|attempts?)\b)"
+)
+_PHRASE: Final = (
+    r"bad request|unauthorized|payment required|forbidden|not found|method not allowed|request timeout"
+    r"|conflict|payload too large|unprocessable|too many requests|internal server error|bad gateway"
+    r"|service unavailable|gateway time-?out|(?:client |server |status )?(?:error|code)"
+)
 # aiohttp reports an answer that it cannot read as a 400 of its own.
 _OWN_ERROR: Final = r"(?<!encodingerror: )"
 
@@ -26,8 +30,8 @@ _FORMS: Final = tuple(
         rf"\bhttp(?:/\d(?:\.\d)?)?(?:[\s_]*(?:status|error|code|状态码))*[\s:=：]+{_OPEN}{_STATUS}",
         rf"\bstatus(?:[\s_]?code)?\s*(?:was|is|of|[:=])?\s*{_OPEN}{_STATUS}|indicate success:\s*{_STATUS}",
         rf"(?:状态码|错误码|失败|错误|エラー|ошибка|fehler|erreur)\s*[:：]?\s*{_STATUS}{_NO_COUNT}",
-        rf"\b(?:error code\s*[:=]?|code\s?=)\s*{_STATUS}|[\"'](?:code|status"
-        rf"|status_code)[\"']:\s*[\"']?{_STATUS}",
+        rf"\b(?:error code\s*[:=]?|code\s?=)\s*{_STATUS}"
+        rf"|[\"'](?:code|status|status_code)[\"']:\s*[\"']?{_STATUS}",
         # `429 Too Many Requests`, `429, message='…'`, `https://…: 429 …`, `<429>`
         rf"(?<![\w.\-]){_STATUS}\s+(?:{_PHRASE})\b|{_OWN_ERROR}\b{_STATUS}, message=",
         rf"https?://\S+:\s+{_STATUS}|<{_STATUS}>",
@@ -35,11 +39,10 @@ _FORMS: Final = tuple(
         rf"(?:\b|_)error[\s:·–—-]+{_OPEN}{_STATUS}{_NO_COUNT}",
         r"\b(?:fail\w*|error|exception|request|response|call|denied|rejected)\s?[\[(]"
         rf"(?:http |code |status )?{_STATUS}",
-        rf"(?:error|exception|\bfail\w*|\bcall|\brequest"
-        rf"|\bresponse)\b[^:\n{{]{{0,30}}(?<!code):\s*{_OWN_ERROR}{_OPEN}{_STATUS}{_NO_COUNT}",
+        rf"(?:error|exception|\bfail\w*|\bcall|\brequest|\bresponse)\b[^:\n{{]{{0,30}}(?<!code):\s*{_OWN_ERROR}"
+        rf"{_OPEN}{_STATUS}{_NO_COUNT}",
         r"\b(?:got|received|returned|responded with|replied with|answered(?: with)?|fail(?:ed|ing) with)\s+"
-        rf"(?:an?\s+)?(?:(?:http|status|error|code)\s+)*{_STATUS}{_NO_COUNT}|[\[(](?:http"
-        rf"|code)[\s:=]*{_STATUS}",
+        rf"(?:an?\s+)?(?:(?:http|status|error|code)\s+)*{_STATUS}{_NO_COUNT}|[\[(](?:http|code)[\s:=]*{_STATUS}",
     )
 )
 
