@@ -17,7 +17,8 @@ REFUSAL: Final = (
     r"|blocklist|spii|prohibited)",
     rf"violat(?:es?|ed|ing|ions? of)(?: {WORD}){{0,4}} (?:{_POLICY})",
     r"contentpolicyviolation\w*|moderation block(?:ed)?|jailbreak|content exists risk"
-    r"|requires moderation|refused by the model",
+    r"|requires moderation|refused by the model"
+    r"|(?:considered|deemed|classified as|judged)(?: \w+)? (?:high[-\s]risk|risky|unsafe|harmful|sensitive)",
     r"prohibited content|data inspection failed|datainspectionfailed|prohibited use policy|new sensitive",
     r"safety (?:system|filters?|guidelines?|policy|policies|checks?|reasons?|guardrails?|violation)",
     r"(?:sensitive|inappropriate|unsafe|harmful|objectionable|offensive|disallowed|illegal) (?:content"
@@ -175,7 +176,8 @@ INVALID: Final = (
     r"|request|json|audio|media|input|prompt|tool calls?)",
     r"(?:request|body|input|json|payload|message) (?:was |is )?malformed|improperly formed|validat(?:e"
     r"|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)|extra fields?",
-    r"additional properties|is not of type|is not one of|expected (?:an? |one of |a valid )?(?:object"
+    r"url error|check (?:the |your )?url|additional properties|is not of type|is not one of"
+    r"|expected (?:an? |one of |a valid )?(?:object"
     r"|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
     r"(?:error (?:rendering|applying)|apply|jinja) .{0,30}template|template error|decoding failed"
     r"|tokenization failed",

@@ -77,7 +77,7 @@ MODEL: Final = (
     rf"(?:{_MODEL})[:/\s_]{{0,3}}(?:\S{{1,100}}\s+)?(?:{BE} |could )?"
     r"(?:not (?:be )?found|does(?: not|n.t) exist|not exist)",
     rf"(?:{_MODEL})(?: {INNER}){{0,3}} (?:not (?:be )?(?:found|resolved|located)|{NOT} exist)",
-    rf"(?:unknown|no such|nonexistent|unavailable|invalid|unrecogni[sz]ed"
+    rf"(?:unknown|no such|nonexistent|illegal|unavailable|invalid|unrecogni[sz]ed"
     rf"|unsupported) (?:{_MODEL}){_NOT_ITS}",
     rf"not a (?:valid|known|supported|recogni[sz]ed) (?:{_MODEL})|no endpoints found|no allowed providers",
     rf"{CANNOT} (?:find|resolve|locate|recogni[sz]e|route)(?: {INNER}){{0,4}} (?:{_MODEL})",
@@ -95,7 +95,8 @@ MODEL: Final = (
     rf"(?:{_MODEL}){_NOT_NOW}(?: \S{{1,80}})? (?:{BE} )?(?:not (?:currently )?available|unavailable"
     rf"|not supported)"
     r" (?:in|for|on|to|with|by|via|through|under)(?! (?:this model|tools|images))",
-    rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|model_not_available"
+    rf"models? (?:{_NOT_HERE})|models?{_NOT_NOW} unavailable|could not find provider|unknown provider"
+    rf"|model_not_available"
     rf"|model_not_supported|(?:requested model is|model) not supported",
     r"models? (?:\S{1,80} )?(?:is|are) not supported(?! (?:with|when|in))",
     rf"(?:unable|not able|not allowed|no permission) to (?:access|use)(?: {WORD}){{0,3}} models?",
@@ -173,13 +174,17 @@ FAULT: Final = (
     r"|job|query|task) execution failed|(?:nccl|gpu|cudnn|hip|rocm|metal|vulkan|ggml) error"
     r"|unexpectedly (?:stopped|exited|terminated|quit)|(?:could not|cannot|failed to) (?:load|decode)"
     r"|decode failed|problem on (?:our|the)|out of memory|segmentation fault|oom",
-    r"(?:inference|generation|prediction|completion|backend|provider|model)(?: request| call)? failed"
+    r"(?:inference|generation|prediction|completion|backend|provider|model|process)(?: api)?(?: request"
+    r"| call)?"
+    r" failed|failed to create (?:an? |the )?stream"
     r"|failed to (?:start|launch|initiali[sz]e|load)|failed to allocate|assert(?:ion)? failed|cuda error"
     r"|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore|error was encountered",
     r"model produced invalid|upstream(?: \w+){0,2} (?:error|failed|failure)|unexpected condition",
     r"error (?:on|from|in) (?:our|the) (?:side|end|server|upstream|provider|backend)|do request failed",
     r"more system memory|(?:requires|need) more memory|(?:server|service|upstream|backend) error",
-    r"error (?:\w+ )?(?:processing|making|generating|running|executing|handling|streaming|serving)",
+    r"error (?:\w+ ){0,2}(?:processing|making|generating|running|executing|handling|streaming|serving)",
+    rf"(?:unexpected|invalid|malformed)(?: {WORD}){{0,3}} in (?:the )?response(?! format)"
+    r"|validation errors? for \w*(?:chunk|response|completion|result|output)\w*",
     r"无可用渠道|(?:调用|生成|推理)失败|服务器?(?:错误|异常)|系统(?:错误|异常)|上游.{0,6}(?:错误|异常|失败)",
 )
 """The provider had a fault of its own."""
