@@ -200,7 +200,8 @@ AUTH: Final = (
     r"has not been used in project|service disabled|unregistered callers|callers? without established",
     r"(?:accept|agree to|acceptance of) (?:the )?(?:\w+ )?terms|terms (?:of use )?(?:acceptance|required)",
     r"(?:check|verify|update|set|configure|enter|supply|specify) (?:your |the |an? "
-    r"|valid )*(?:\w+[\s_-])?(?:api[-_\s]?key|credentials?)|must be (?:authenticated|logged in|signed in)",
+    r"|valid )*(?:\w+[\s_-])?(?:api[-_\s]?key|credentials?)(?! and (?:your )?(?:network|internet"
+    r"|connection))|must be (?:authenticated|logged in|signed in)",
     r"bad credentials|unrecognizedclientexception|incompletesignature|signature we calculated",
     r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?",
     r"endpoint or credentials|default credentials|determine credentials",

@@ -72,7 +72,8 @@ SHAPE: Final = (
     r"|was) (?:invalid|not valid)|schema must (?:be|have)|invalid function parameters",
     r"invalid (?:tool|function) (?:call|name|arguments|input)|tools?: tool names must be unique",
     r"invalid request format|(?:unknown|unsupported|unrecognized) (?:parameters?|params|arguments?)",
-    r"no previous (?:\w+ )?message|raise exception|cannot (?:pass|use|specify|have|set|combine|send"
+    r"no messages? provided|prompt failed validation|no previous (?:\w+ )?message|raise exception"
+    r"|cannot (?:pass|use|specify|have|set|combine|send"
     r"|mix) both|unsupportedparamserror|malformed input request|deserialize the json body"
     r"|invalid json payload",
     r"缺少.{0,6}参数|参数校验|格式(?:错误|不正确)|参数(?:错误|无效|异常)|消息.{0,6}(?:格式|为空)|不支持.{0,8}(?:图片|工具|参数|格式)",
@@ -176,7 +177,8 @@ INVALID: Final = (
     r"|request|json|audio|media|input|prompt|tool calls?)",
     r"(?:request|body|input|json|payload|message) (?:was |is )?malformed|improperly formed|validat(?:e"
     r"|ion) (?:error|failed)|unprocessable|cannot find field|unknown (?:variant|field|name)|extra fields?",
-    r"url error|check (?:the |your )?url|additional properties|is not of type|is not one of"
+    r"not implemented (?:for|by|in|on)|(?:issue|problem) with your request|check your inputs?|url error"
+    r"|check (?:the |your )?url|additional properties|is not of type|is not one of"
     r"|expected (?:an? |one of |a valid )?(?:object"
     r"|string|array|number|integer|boolean|list|dict\w*|map|value)s?",
     r"(?:error (?:rendering|applying)|apply|jinja) .{0,30}template|template error|decoding failed"

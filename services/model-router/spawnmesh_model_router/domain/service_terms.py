@@ -61,7 +61,7 @@ _GONE: Final = (
 _NOT_HERE: Final = (
     r"not (?:accessible|deployed|running|enabled|activated|allowed|active|loaded|installed|registered"
     r"|configured|recogni[sz]ed|valid|downloaded|hosted|permitted|served|in the list)|inaccessible"
-    r"|disabled|inactive|unknown"
+    r"|disabled|inactive|unknown|unsupported(?! (?:with|when|in))"
 )
 _NOT_NOW: Final = r"(?!.{0,80}(?:temporar|overload|try again|busy|capacity|retry|later))"
 GONE: Final = (
@@ -176,7 +176,7 @@ FAULT: Final = (
     r"|decode failed|problem on (?:our|the)|out of memory|segmentation fault|oom",
     r"(?:inference|generation|prediction|completion|backend|provider|model|process)(?: api)?(?: request"
     r"| call)?"
-    r" failed|failed to create (?:an? |the )?stream"
+    r" failed|api request failed|failed to create (?:an? |the )?stream"
     r"|failed to (?:start|launch|initiali[sz]e|load)|failed to allocate|assert(?:ion)? failed|cuda error"
     r"|failed to load (?:the )?model|error loading model|enginedeaderror|enginecore|error was encountered",
     r"model produced invalid|upstream(?: \w+){0,2} (?:error|failed|failure)|unexpected condition",
@@ -252,7 +252,7 @@ EMPTY: Final = (
     rf"|provided))",
     rf"{NOT} (?:return|provide|produce|contain|generate|include) any {_OUTPUT}",
     r"no valid (?:response|candidates?) (?:generated|returned)|(?:no|missing|without) choices"
-    r"|returned nothing|(?:response|completion|output) (?:is|was) (?:none|null|undefined)"
+    r"|returned nothing|no data returned|(?:response|completion|output) (?:is|was) (?:none|null|undefined)"
     r"|no generations? found",
     r"(?:response|completion|output|answer)(?: text| content)? (?:(?:is|was|came back) )?(?:empty|blank"
     r"|null)",

@@ -130,7 +130,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(
         Topic.SERVER,
         R.SERVER_ERROR,
-        r"server_error|internalservererror|bad gateway|(?:finish |stop )?reason: error",
+        r"server_error|internalservererror|bad gateway|process exited with an error|(?:finish "
+        r"|stop )?reason: error",
     ),
     row(Topic.INTERNAL, R.TIMEOUT, *service.INTERNAL),
     row(Topic.TOKEN_REFRESH, R.AUTH, *account.TOKEN_REFRESH),
@@ -142,10 +143,11 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         Topic.TIMEOUT,
         R.TIMEOUT,
         r"^(?:llm )?request failed\.?$",
+        r"^(?:sorry, )?your request failed\. please try again\.(?: request id: \S+)?$",
         r"^(?:(?:type)?error: )?(?:terminated"
         r"|eof)$",
     ),
-    row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"no error details"),
+    row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"(?:no|without(?: any)?) error details"),
     row(Topic.SILENCE, R.EMPTY_RESPONSE, *service.EMPTY),
     row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
     row(Topic.FAULT, R.SERVER_ERROR, *service.FAULT),

@@ -39,10 +39,11 @@ _FORMS: Final = tuple(
         rf"(?:\b|_)error[\s:·–—-]+{_OPEN}{_STATUS}{_NO_COUNT}",
         r"\b(?:fail\w*|error|exception|request|response|call|denied|rejected)\s?[\[(]"
         rf"(?:http |code |status )?{_STATUS}",
-        rf"(?:error|exception|\bfail\w*|\bcall|\brequest|\bresponse)\b[^:\n{{]{{0,30}}(?<!code):\s*{_OWN_ERROR}"
-        rf"{_OPEN}{_STATUS}{_NO_COUNT}",
+        r"(?:error|exception|\bfail\w*|\bcall|\brequest|\bresponse)\b[^:\n{]{0,30}(?<!code):\s*"
+        rf"{_OWN_ERROR}{_OPEN}{_STATUS}{_NO_COUNT}",
         r"\b(?:got|received|returned|responded with|replied with|answered(?: with)?|fail(?:ed|ing) with)\s+"
-        rf"(?:an?\s+)?(?:(?:http|status|error|code)\s+)*{_STATUS}{_NO_COUNT}|[\[(](?:http|code)[\s:=]*{_STATUS}",
+        rf"(?:an?\s+)?(?:(?:http|status|error|code)\s+)*{_STATUS}{_NO_COUNT}"
+        rf"|[\[(](?:http|code)[\s:=]*{_STATUS}",
     )
 )
 
