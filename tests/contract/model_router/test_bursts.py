@@ -94,7 +94,7 @@ async def test_Generate__a_budget_that_is_used_up_is_known_without_asking_until_
     async def is_spent() -> bool:
         return is_refused(await router.generate(world.ref("one"), strict=True))
 
-    await router.prepare(1, max_spend_micros_per_day=20)  # What one call costs.
+    await router.prepare(1, max_spend_micros_per_day=20)  # The cost of one call.
     assert [await is_spent() for _ in range(2)] == [False, True]
     async with held_rows(world, router):
         refused = (await router.generate(world.ref("one"), strict=True)).refused

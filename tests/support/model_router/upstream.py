@@ -58,7 +58,7 @@ class _Provider(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(
             asyncio.WriteTransport, transport
-        )  # What uvloop gives is one, but not by its class.
+        )  # The transport of uvloop is one, but not by its class.
 
     def data_received(self, data: bytes) -> None:
         self._data += data
