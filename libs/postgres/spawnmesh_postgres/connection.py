@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import Row
 from psycopg.waiting import READY_NONE, READY_R
 
-from spawnmesh_postgres.server_probe import SUSPICIOUS_SECONDS, Server, ServerSilent
+from spawnmesh_postgres.server_probe import SUSPICIOUS_SECONDS, Server, StatementLeft
 
 _INTERVAL_SECONDS = 0.1
 # A statement suspects its server after the first number of intervals, twice that number and so on,
@@ -50,7 +50,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
     """A connection that leaves a silent server, and whose cancelled statements end within
     bounded time.
 
-    A statement that waits while its `server` does not answer raises ServerSilent, and so does a
+    A statement that waits while its `server` does not answer raises StatementLeft, and so does a
     listener. As after a lost connection, it is unknown whether a commit that was sent takes place.
 
     If a task is cancelled while it waits for a statement, the connection is closed, and the server
@@ -97,7 +97,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
                 elif ready == READY_NONE:
                     if server.is_silent:
                         self.pgconn.finish()
-                        raise ServerSilent
+                        raise StatementLeft
                     interval_count += 1
                     # An idle connection that listens waits as well.
                     if interval_count == limit and self.pgconn.transaction_status == TransactionStatus.ACTIVE:

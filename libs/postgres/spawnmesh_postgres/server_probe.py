@@ -10,10 +10,11 @@ If it does not, the statements are left, and new ones are refused until it does.
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 import structlog
-from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.silence_watch import SilenceWatch
 
 Host = tuple[str, str]
 """A host, or the directory of a socket, and a port; '' means the default port."""
@@ -21,14 +22,8 @@ Host = tuple[str, str]
 SUSPICIOUS_SECONDS = 0.4
 """The server of a statement that has waited for so long is asked for an answer."""
 
-# A server answers within milliseconds. On a busy machine one answer may be late, so it is asked
-# twice, and a late answer to the first question counts. So does every answer to a statement.
+# A server answers within milliseconds, and a busy one within this time or the same time again.
 _ANSWER_SECONDS = 0.4
-_QUESTION_COUNT = 2
-# A silent server is asked anew, since its backlog of new connections may be full.
-_REPEAT_SECONDS = 2.0
-# A wait that takes this much longer than planned says that this process was held up itself.
-_HELD_UP_RATIO = 1.5
 
 # Request encryption by GSSAPI. The answer is one byte, and a server logs nothing if the client then
 # closes the connection, as it would after the same request for TLS.
@@ -40,71 +35,38 @@ _NO_ANSWER = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOT
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server does not answer at the moment. It is unknown whether a statement that was sent is
-    executed.
-    """
+    """The server does not answer at the moment, so nothing was sent."""
 
     def __init__(self) -> None:
         super().__init__("the server does not answer")
 
 
-class Server:
+class StatementLeft(ServerSilent):
+    """A statement was sent to a server that then did not answer.
+
+    The server may execute it later, after it has answered others. A statement or commit that was
+    sent takes effect then.
+    """
+
+
+class Server(SilenceWatch):
     """A server at one address, for all connections of a pool to it.
 
-    `on_silence` is called when it has fallen silent. It costs nothing while nothing suspects it.
+    `on_silence` is called when it has fallen silent.
     """
 
     def __init__(self, host: Host, on_silence: Callable[[Host], None]) -> None:
-        self.answer_count = 0
-        """How often a connection has received something from the server."""
-        self.is_silent = False
-        """The server does not answer at the moment."""
+        super().__init__(partial(_ask, host), _ANSWER_SECONDS, self._changed)
         self._host = host
         self._on_silence = on_silence
-        self._probing: asyncio.Task[None] | None = None
 
-    def suspect(self) -> None:
-        """Start to ask the server for an answer, if that is not being done."""
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe())
-
-    async def close(self) -> None:
-        """Stop asking."""
-        if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.gather(self._probing, return_exceptions=True)
-
-    async def _probe(self) -> None:
-        """Ask until there is an answer."""
-        seen = self.answer_count
-        questions: list[asyncio.Task[None]] = []
-        try:
-            for _ in range(_QUESTION_COUNT):
-                questions.append(asyncio.create_task(_ask(self._host)))
-                if await self._is_answered(questions, _ANSWER_SECONDS, seen):
-                    return
-            self.is_silent = True
-            structlog.get_logger().warning("postgresql_silent", host=self._host[0])
+    def _changed(self, is_silent: bool) -> None:
+        name, _ = self._host
+        if is_silent:
+            structlog.get_logger().warning("postgresql_silent", host=name)
             self._on_silence(self._host)
-            while not await self._is_answered(questions, _REPEAT_SECONDS, seen):
-                questions.pop(0).cancel()
-                questions.append(asyncio.create_task(_ask(self._host)))
-            structlog.get_logger().info("postgresql_answers", host=self._host[0])
-        finally:
-            self.is_silent = False
-            for question in questions:
-                question.cancel()
-            await asyncio.gather(*questions, return_exceptions=True)
-
-    async def _is_answered(self, questions: list[asyncio.Task[None]], seconds: float, seen: int) -> bool:
-        """Wait for the answer to a question. Also an answer to a statement will do."""
-        while True:
-            begun = monotonic_seconds()
-            answered, _ = await asyncio.wait(questions, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if answered or self.answer_count != seen:
-                return True
-            if monotonic_seconds() - begun < seconds * _HELD_UP_RATIO:
-                return False
+        else:
+            structlog.get_logger().info("postgresql_answers", host=name)
 
 
 async def _ask(host: Host) -> None:

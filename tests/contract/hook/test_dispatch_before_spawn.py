@@ -65,6 +65,32 @@ async def test_DispatchBeforeSpawn__first_deny_by_priority_decides(mesh: HookMes
     assert low.heard == second.heard == []
 
 
+async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_is_allowed(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    """The first answer may be lost, and a plugin may have heard that the spawn was allowed."""
+    plugin, strict = await mesh.plugin(ALLOW), await mesh.plugin(deny("no"))
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    await tenant.register("strict", strict.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
+    assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
+    assert len(strict.heard) == 3
+
+
+async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_needs_no_plugin(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    await tenant.register("dead", DEAD_ENDPOINT, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn(session_id="ses_2")
+
+
 async def test_DispatchBeforeSpawn__the_plugin_is_called_by_hook_for_the_tenant(
     mesh: HookMesh, tenant: Tenant
 ) -> None:
@@ -112,7 +138,7 @@ async def test_DispatchBeforeSpawn__malformed_answer(
     assert (await tenant.deliveries())[-1].error == rule
     await tenant.register("bad", plugin.endpoint, SPAWN, priority=1, policy=CLOSED)
     with refused(Reason.PLUGIN_FAILED) as caught:
-        await tenant.spawn()
+        await tenant.spawn(session_id="ses_2")
     assert caught.value.facts["plugin"] == "bad"
     assert len(below.heard) == 1
 
@@ -159,7 +185,7 @@ async def test_DispatchBeforeSpawn__plugin_takes_longer_than_its_timeout(
     assert failed.latency.ToMilliseconds() >= 500
     await tenant.register("slow", slow.endpoint, SPAWN, priority=1, timeout=timeout)
     with refused(Reason.PLUGIN_FAILED):
-        await tenant.spawn()
+        await tenant.spawn(session_id="ses_2")
 
 
 async def test_DispatchBeforeSpawn__answers_inside_the_callers_deadline(
