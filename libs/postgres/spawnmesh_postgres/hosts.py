@@ -49,6 +49,12 @@ class Hosts:
                 self._hosts.insert(0, host)
                 return
 
+    def address_of(self, connection: AsyncConnection[Any]) -> Host:
+        """Return the address of the connection's server as the DSN has it."""
+        port = str(connection.info.port)
+        resolved = connection.info.hostaddr, port
+        return resolved if resolved in self.addresses else (connection.info.host, port)
+
     def avoid(self, silent: Host) -> None:
         """Try this host last from now on."""
         self._hosts.sort(key=lambda host: (host[0], host[1] or _DEFAULT_PORT) == silent)

@@ -63,10 +63,7 @@ class ProbedPool(AsyncConnectionPool[BoundedCancelConnection[Row]]):
     async def _use(self, connection: BoundedCancelConnection[Row]) -> None:
         """Prepare a new connection."""
         self._hosts.prefer(connection)
-        host, port = connection.info.host, str(connection.info.port)
-        address = (connection.info.hostaddr, port)
-        if address not in self._servers:
-            address = (host, port)
+        address = self._hosts.address_of(connection)
         connection.server = self._servers.setdefault(address, self._server(address))
         await connection.set_autocommit(True)
 

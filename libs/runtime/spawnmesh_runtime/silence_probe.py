@@ -19,7 +19,7 @@ from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runtime.renewable_channel import RenewableChannel
 
-SILENT_SECONDS = 0.5
+SILENT_SECONDS = 0.4
 """A call that waits longer than this for its next message makes the probe look."""
 # The times to wait for health checks: on the old connections until there are new ones, then on the
 # old ones alone, then on the new ones alone. A busy replica may answer late, so each check has two
@@ -32,6 +32,8 @@ _HELD_UP_RATIO = 1.5
 # While all checks are answered, the call only takes long, and makes the probe look less often.
 _LONGEST_PAUSE_SECONDS = 4.0
 _SHORTEST_PAUSE_SECONDS = 0.2
+# After checks that were late, so that a busy replica does not get a new connection each time.
+_SLOW_PAUSE_SECONDS = 2.0
 _CHECK_SECONDS = 5.0
 # How long all replicas must be silent before a call that must not be repeated is left.
 _AWAY_PATIENCE_SECONDS = 3.0
@@ -95,6 +97,7 @@ class SilenceProbe:
         self._check = health_pb2_grpc.HealthStub(channel).Check
         self._answer_count = 0
         self._waiting: dict[WaitingCall, None] = {}
+        self._slow_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._probing: asyncio.Task[None] | None = None
 
@@ -144,7 +147,7 @@ class SilenceProbe:
         self._leave_silent_calls()
         now = monotonic_seconds()
         due = [call for call in self._waiting if call.next_look <= now]
-        if due and (self._probing is None or self._probing.done()):
+        if due and now >= self._slow_until and (self._probing is None or self._probing.done()):
             self._probing = asyncio.create_task(self._probe())
             for call in due:
                 call.next_look = now + min(now - call.since, _LONGEST_PAUSE_SECONDS)
@@ -174,9 +177,13 @@ class SilenceProbe:
             on_old = list(self._waiting)
             new = self._ask()
             checks = old + new
-            if await _are_answered(all, old, _OLD_SECONDS):
+            is_left = False
+            if not await _are_answered(all, old, _OLD_SECONDS):
+                is_left = await _are_answered(any, new, _NEW_SECONDS)
+            # A busy replica answers in the order of the questions.
+            if _answers(all, old, _TOO_LATE):
+                self._slow_until = monotonic_seconds() + _SLOW_PAUSE_SECONDS
                 return
-            is_left = await _are_answered(any, new, _NEW_SECONDS)
             structlog.get_logger().warning("peer_silent", peer=self._service)
             if is_left or self._answer_count != seen or _answers(any, old, _TOO_LATE):
                 for call in on_old:
