@@ -25,7 +25,7 @@ class SilenceWatch:
         self, ask: Callable[[], Awaitable[None]], answer_seconds: float, on_change: Callable[[bool], None]
     ) -> None:
         self.answer_count = 0
-        """How often the owner has received something from the dependency."""
+        """The owner counts what it receives from the dependency."""
         self.is_silent = False
         """The dependency does not answer at the moment."""
         self._ask = ask

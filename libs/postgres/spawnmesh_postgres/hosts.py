@@ -28,7 +28,7 @@ class Hosts:
         addresses = str(parts.get("hostaddr") or parts.get("host", "")).split(",")
         named = [host for host in zip(addresses, ports, strict=False) if host[0]]
         self.addresses: list[Host] = [(name, port or _DEFAULT_PORT) for name, port in named]
-        """Where the hosts are; empty if the DSN names none."""
+        """The addresses of the hosts; empty if the DSN names none."""
         # With `hostaddr`, the addresses would have to move along: such a DSN keeps its order.
         movable = len(names) > 1 and len(ports) == len(names) and "hostaddr" not in parts
         self._hosts: list[Host] = list(zip(names, ports, strict=True)) if movable else []

@@ -103,7 +103,7 @@ class SilenceProbe:
 
     @property
     def is_away(self) -> bool:
-        """Whether no replica answers at the moment. Then make no new call."""
+        """No replica answers at the moment, so a new call would not be answered either."""
         return self._away_since is not None
 
     def waits(self, call: WaitingCall) -> None:
