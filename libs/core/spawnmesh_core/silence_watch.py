@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from spawnmesh_core.answer_times import AnswerTimes
 from spawnmesh_core.clock import monotonic_seconds
 
 _QUESTION_COUNT = 2
@@ -16,7 +17,8 @@ class SilenceWatch:
     """Asks a dependency for an answer when something suspects it.
 
     It costs nothing before that. The dependency is silent if two questions, one after the other,
-    get no answer within `answer_seconds` each. An answer to the first one counts also if it is
+    get no answer within `answer_seconds` each, or up to three times as long if recent answers were
+    slow. An answer to the first one counts also if it is
     late, and so does every answer that the owner counts: a busy machine is no silent one. The
     dependency is then asked until it answers. `ask` returns at any answer, and otherwise never.
     """
@@ -30,6 +32,7 @@ class SilenceWatch:
         """The dependency does not answer at the moment."""
         self._ask = ask
         self._answer_seconds = answer_seconds
+        self._times = AnswerTimes(answer_seconds)
         self._on_change = on_change
         self._asking: asyncio.Task[None] | None = None
 
@@ -45,18 +48,18 @@ class SilenceWatch:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _ask_until_answered(self) -> None:
-        seen = self.answer_count
-        questions: list[asyncio.Future[None]] = []
+        seen, answer_seconds = self.answer_count, self._answer_seconds * self._times.patience()
+        questions: list[asyncio.Task[None]] = []
         try:
             for _ in range(_QUESTION_COUNT):
-                questions.append(asyncio.ensure_future(self._ask()))
-                if await self._is_answered(questions, self._answer_seconds, seen):
+                questions.append(asyncio.create_task(self._timed_question()))
+                if await self._is_answered(questions, answer_seconds, seen):
                     return
             self.is_silent = True
             self._on_change(True)
             while not await self._is_answered(questions, _REPEAT_SECONDS, seen):
                 questions.pop(0).cancel()
-                questions.append(asyncio.ensure_future(self._ask()))
+                questions.append(asyncio.create_task(self._timed_question()))
             self.is_silent = False
             self._on_change(False)
         finally:
@@ -65,7 +68,12 @@ class SilenceWatch:
                 question.cancel()
             await asyncio.gather(*questions, return_exceptions=True)
 
-    async def _is_answered(self, questions: list[asyncio.Future[None]], seconds: float, seen: int) -> bool:
+    async def _timed_question(self) -> None:
+        begun = monotonic_seconds()
+        await self._ask()
+        self._times.record(monotonic_seconds() - begun)
+
+    async def _is_answered(self, questions: list[asyncio.Task[None]], seconds: float, seen: int) -> bool:
         """Wait for an answer, but not longer than `seconds`."""
         while True:
             begun = monotonic_seconds()

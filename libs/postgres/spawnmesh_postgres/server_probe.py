@@ -23,7 +23,7 @@ SUSPICIOUS_SECONDS = 0.4
 """The server of a statement that has waited for so long is asked for an answer."""
 
 # A server answers within milliseconds, and a busy one within this time or the same time again.
-_ANSWER_SECONDS = 0.4
+_ANSWER_SECONDS = 0.5
 
 # Request encryption by GSSAPI. The answer is one byte, and a server logs nothing if the client then
 # closes the connection, as it would after the same request for TLS.

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh_core.answer_times import AnswerTimes
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runtime.renewable_channel import RenewableChannel
@@ -23,9 +24,10 @@ SILENT_SECONDS = 0.4
 """A call that waits longer than this for its next message makes the probe look."""
 # The times to wait for health checks: on the old connections until there are new ones, then on the
 # old ones alone, then on the new ones alone. A busy replica may answer late, so each check has two
-# of them, and an answer to any call in their sum says that the service lives.
+# of them, and an answer to any call in their sum says that the service lives. If recent checks were
+# slow, the times are up to three times as long.
 _LATE_SECONDS = 0.3
-_OLD_SECONDS = 0.4
+_OLD_SECONDS = 0.5
 _NEW_SECONDS = 0.3
 # A wait that takes this much longer than planned says that this process was held up itself.
 _HELD_UP_RATIO = 1.5
@@ -96,6 +98,7 @@ class SilenceProbe:
         self._channel = channel
         self._check = health_pb2_grpc.HealthStub(channel).Check
         self._answer_count = 0
+        self._times = AnswerTimes(_LATE_SECONDS + _OLD_SECONDS)
         self._waiting: dict[WaitingCall, None] = {}
         self._slow_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -168,18 +171,18 @@ class SilenceProbe:
                 call.leave()
 
     async def _probe(self) -> None:
-        seen = self._answer_count
+        seen, patience = self._answer_count, self._times.patience()
         checks = old = self._ask()
         try:
-            if await _are_answered(all, old, _LATE_SECONDS):
+            if await _are_answered(all, old, _LATE_SECONDS * patience):
                 return
             self._channel.renew()
             on_old = list(self._waiting)
             new = self._ask()
             checks = old + new
             is_left = False
-            if not await _are_answered(all, old, _OLD_SECONDS):
-                is_left = await _are_answered(any, new, _NEW_SECONDS)
+            if not await _are_answered(all, old, _OLD_SECONDS * patience):
+                is_left = await _are_answered(any, new, _NEW_SECONDS * patience)
             # A busy replica answers in the order of the questions.
             if _answers(all, old, _TOO_LATE):
                 self._slow_until = monotonic_seconds() + _SLOW_PAUSE_SECONDS
@@ -213,10 +216,12 @@ class SilenceProbe:
         return [asyncio.create_task(self._status()) for _ in range(_CHECKS_AT_ONCE)]
 
     async def _status(self) -> grpc.StatusCode:
+        begun = monotonic_seconds()
         try:
             await self._check(health_pb2.HealthCheckRequest(), timeout=_CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
             return error.code()
+        self._times.record(monotonic_seconds() - begun)
         return grpc.StatusCode.OK
 
 

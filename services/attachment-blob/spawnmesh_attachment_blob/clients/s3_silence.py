@@ -11,7 +11,7 @@ from spawnmesh_core.silence_watch import SilenceWatch
 _SUSPICIOUS_SECONDS = 0.4
 # While S3 answers, the call only takes long, and suspects S3 less often.
 _LONGEST_PAUSE_SECONDS = 4.0
-_ANSWER_SECONDS = 0.4
+_ANSWER_SECONDS = 0.5
 
 log = structlog.get_logger()
 
