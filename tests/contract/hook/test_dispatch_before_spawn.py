@@ -73,7 +73,7 @@ async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_is_allowed(
     await tenant.register("a", plugin.endpoint, SPAWN)
     assert (await tenant.spawn()).decision == ALLOW
     await tenant.register("strict", strict.endpoint, SPAWN)
-    assert (await tenant.spawn()).decision == ALLOW
+    assert (await tenant.spawn(session_id="ses_1")).decision == ALLOW
     assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
     assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
     assert len(strict.heard) == 3
@@ -86,7 +86,7 @@ async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_needs_no_plugin(
     await tenant.register("a", plugin.endpoint, SPAWN)
     assert (await tenant.spawn()).decision == ALLOW
     await tenant.register("dead", DEAD_ENDPOINT, SPAWN)
-    assert (await tenant.spawn()).decision == ALLOW
+    assert (await tenant.spawn(session_id="ses_1")).decision == ALLOW
     with refused(Reason.PLUGIN_FAILED):
         await tenant.spawn(session_id="ses_2")
 
@@ -138,7 +138,7 @@ async def test_DispatchBeforeSpawn__malformed_answer(
     assert (await tenant.deliveries())[-1].error == rule
     await tenant.register("bad", plugin.endpoint, SPAWN, priority=1, policy=CLOSED)
     with refused(Reason.PLUGIN_FAILED) as caught:
-        await tenant.spawn(session_id="ses_2")
+        await tenant.spawn()
     assert caught.value.facts["plugin"] == "bad"
     assert len(below.heard) == 1
 
@@ -185,7 +185,7 @@ async def test_DispatchBeforeSpawn__plugin_takes_longer_than_its_timeout(
     assert failed.latency.ToMilliseconds() >= 500
     await tenant.register("slow", slow.endpoint, SPAWN, priority=1, timeout=timeout)
     with refused(Reason.PLUGIN_FAILED):
-        await tenant.spawn(session_id="ses_2")
+        await tenant.spawn()
 
 
 async def test_DispatchBeforeSpawn__answers_inside_the_callers_deadline(
