@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.rows import args_row, class_row
 from psycopg.types.json import Jsonb
@@ -71,14 +71,29 @@ class PayloadFile:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedStub:
-    """A stub with the size of its body, and whether contexts may use it."""
+class ScannedStub(
+    NamedTuple
+):  # A tuple, since a context has hundreds and a dataclass takes five times as long to make.
+    """A stub with the size of its body, and whether contexts may use it.
+
+    A condensed message is a stub only for contexts that the transcript does not fit.
+    """
 
     seq: int
     token_count: int
     size_bytes: int
     is_stored: bool
+    is_condensed: bool
+    thinking_token_count: int
+
+
+class CondensedEntry(NamedTuple):
+    """The entry of a condensed message."""
+
+    session_id: str
+    seq: int
+    entry_id: str
+    create_time: datetime
 
 
 async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> None:
@@ -155,11 +170,13 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
         return await cursor.fetchall()
 
 
-async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
-    """Return the entries of these seqs with the bodies and token counts of their stubs. Needs
-    `keep_index_order`.
+async def read_stubbed_entries(
+    connection: Connection, key: Key, seqs: Collection[int]
+) -> list[tuple[StoredEntry, str]]:
+    """Return the entries of these seqs with the bodies and token counts of their stubs, and of each
+    the file id of a condensed message, empty for any other. Needs `keep_index_order`.
     """
-    async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
+    async with connection.cursor(binary=True, row_factory=args_row(_stubbed_entry)) as cursor:
         await cursor.execute(_SQL["read_stubbed_entries"], key_parameters(key, seqs=list(seqs)))
         return await cursor.fetchall()
 
@@ -186,6 +203,15 @@ async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> 
     """
     async with connection.cursor(row_factory=class_row(StoredPayload)) as cursor:
         await cursor.execute(_SQL["read_payload"], {"tenant_id": tenant_id, "blob_id": blob_id})
+        return await cursor.fetchone()
+
+
+async def read_condensed_entry(connection: Connection, tenant_id: str, file_id: str) -> CondensedEntry | None:
+    """Return the entry of the condensed message with this id; None if no readable transcript has
+    it. Needs `keep_index_order`.
+    """
+    async with connection.cursor(row_factory=args_row(CondensedEntry)) as cursor:
+        await cursor.execute(_SQL["read_condensed_entry"], {"tenant_id": tenant_id, "file_id": file_id})
         return await cursor.fetchone()
 
 
@@ -235,5 +261,12 @@ def stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
         "places": [stub.place for stub in referring],
         "token_counts": [stub.token_count for stub in referring],
         "stub_bodies": [stub.body for stub in referring],
+        "file_ids": [stub.file_id for stub in referring],
+        "thinking_token_counts": [stub.thinking_token_count for stub in referring],
         "files": Jsonb(files),
     }
+
+
+def _stubbed_entry(*columns: Any) -> tuple[StoredEntry, str]:
+    """Take the columns of `StoredEntry` in their order and the file id."""
+    return StoredEntry(*columns[:-1]), columns[-1]

@@ -372,8 +372,9 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
         head = (await session.page()).head
         await recounting.execute(
             "select recount_entries("
-            "set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[])",
-            (session.tenant_id, session.session_id, head.incarnation, *counts, [None]),
+            "set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[],"
+            " %s::integer[])",
+            (session.tenant_id, session.session_id, head.incarnation, *counts, [None], [None]),
         )
         with use_token(session.client_token()):
             tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
