@@ -123,6 +123,7 @@ async def run(bench: Bench) -> None:
         mix = iter(CodingHistory())
         bench.report(f"appending {APPENDED} messages")
         await first.begin()
+        await _keep_inline(stack, first)
         await _grow(first, mix, APPENDED)
         await _told_share(bench, stack, first)
         conversations = {length: await _longer(stack, first, length) for length in LENGTHS}
@@ -157,6 +158,16 @@ async def _grow(conversation: Conversation, mix: Iterator[list[entry_pb2.EntryBo
             waiting = []
 
 
+async def _keep_inline(stack: Stack, conversation: Conversation) -> None:
+    """Keep the worker from dropping inline copies: copied rows name blobs that do not exist."""
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as link:
+        await link.execute(
+            "update transcript.transcripts set inline_dropped_seq = 1000000000"
+            " where tenant_id = %s and session_id = %s",
+            (TENANT, conversation.session_id),
+        )
+
+
 async def _longer(stack: Stack, source: Conversation, length: int) -> Conversation:
     """Return a transcript of this length that ends as the source does.
 
@@ -166,6 +177,7 @@ async def _longer(stack: Stack, source: Conversation, length: int) -> Conversati
         return source
     longer = Conversation(source.peer, source.minter)
     await longer.begin()
+    await _keep_inline(stack, longer)
     async with await psycopg.AsyncConnection.connect(
         stack.superuser_dsn, options="-c search_path=transcript"
     ) as link:

@@ -7,11 +7,14 @@ from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 
 from tests.support.transcript.tier import Tiered
 
-NOTE = re.compile(r"\[Left out: (file_[0-9a-z_]+) \| ([0-9,]+) bytes\. To read it, call transcript_describe\.\]")
+NOTE = re.compile(
+    r"\[Left out: (file_[0-9a-z_]+) \| ([0-9,]+) bytes\. To read it, call transcript_describe\.\]"
+)
 OUTPUT = re.compile(
     r"\[Tool output (file_[0-9a-z_]+) \| tool=\S+ \| ([0-9,]+) bytes\]\n(?:path: \S+\n)?"
     r"To read it, call transcript_describe with that file_id\."
@@ -63,22 +66,24 @@ async def undone(tiered: Tiered, shown: entry_pb.Entry, stored: entry_pb.Entry) 
             call = json.loads(block.tool_call.block_json)
             call["arguments"] = await _strings_undone(tiered, call["arguments"])
             block.tool_call.block_json = json.dumps(call, separators=(",", ":"))
-        elif found := OUTPUT.fullmatch(block.text.text):
-            block.text.text = (await content(tiered, found)).decode()
-        elif found := IMAGE.fullmatch(block.text.text):
-            block.image.mime_type, block.image.data = "image/png", await content(tiered, found)
+        elif found := OUTPUT.fullmatch(block.text.text) or IMAGE.fullmatch(block.text.text):
+            described = await _described(tiered, found)
+            if described.mime_type == "text/plain":
+                block.text.text = described.content.data.decode()
+            else:
+                block.image.mime_type, block.image.data = described.mime_type, described.content.data
     copies = [content_pb.ContentBlock.FromString(block.SerializeToString()) for block in blocks]
     del message.content[:]
     message.content.extend(copies)
     return message
 
 
-async def content(tiered: Tiered, found: re.Match[str]) -> bytes:
+async def _described(tiered: Tiered, found: re.Match[str]) -> file_pb.DescribeFileResponse:
     """Return the complete file that a note names, and check the size in the note."""
     part = {"offset": 0, "length": 500 * 1024}
     described = await tiered.describe(found[1], expand=True, bytes=part)
     assert (f"{described.size_bytes:,}", described.content.truncated) == (found[2], False)
-    return described.content.data
+    return described
 
 
 async def _strings_undone(tiered: Tiered, value: Any) -> Any:
@@ -87,4 +92,4 @@ async def _strings_undone(tiered: Tiered, value: Any) -> Any:
     if isinstance(value, list):
         return [await _strings_undone(tiered, member) for member in value]
     found = NOTE.fullmatch(value) if isinstance(value, str) else None
-    return (await content(tiered, found)).decode() if found else value
+    return (await _described(tiered, found)).content.data.decode() if found else value

@@ -173,7 +173,7 @@ def test_an_output_below_the_limit_stays() -> None:
     assert stub.body is not None
     head, rest = pb.EntryBody.FromString(stub.body).message.content
     assert head.text.text == (
-        f"[Tool output {stub.file_id}_0 | tool=unknown | 1,000 bytes]\n"
+        f"[Tool output {stub.file_id}_0 | tool=unknown | {CONDENSED_BYTES:,} bytes]\n"
         "To read it, call transcript_describe with that file_id."
     )
     assert rest.text.text == "and the rest"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from spawnmesh_transcript.domain.stub_text import DESCRIBE_TOOL
 
-CONDENSED_BYTES = 1_000
+CONDENSED_BYTES = 1_500
 """A shorter text is not left out: it is hardly longer than the note, and worth more."""
 
 FILE_ID = re.compile(r"(file_[0-9a-z]{26})_([0-9]{1,3})(?:_([0-9]{1,6}))?")

@@ -4,8 +4,11 @@ import json
 
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import message_token_count
 
@@ -18,7 +21,7 @@ from tests.support.transcript.condensed import (
     check_pairs,
     undone,
 )
-from tests.support.transcript.counts import recount
+from tests.support.transcript.counts import TEXT, recount
 from tests.support.transcript.fixtures import assistant, bash, refused, text_of, user
 from tests.support.transcript.tier import NO_TAIL, Tiered, answering, calling, long_text
 from tests.support.transcript.tier_sessions import with_image
@@ -62,9 +65,7 @@ async def test_AssembleContext__a_transcript_that_does_not_fit_is_condensed(tier
     assert arguments == {"path": "/srv/a.py", "mode": 0o644}
     assert OUTPUT.fullmatch(text_of(output))
     assert OUTPUT.fullmatch(command.body.message.content[0].text.text)
-    assert [one.seq for one in context.stubbed] == [
-        entry.seq for entry in (picture, write, output, command)
-    ]
+    assert [one.seq for one in context.stubbed] == [entry.seq for entry in (picture, write, output, command)]
     assert all(entry == stored[entry.seq] for entry in (written, read, more, done))
     for one in context.stubbed:
         assert one.full_token_count == stored[one.seq].token_count
@@ -192,15 +193,21 @@ async def test_DescribeFile__files_that_a_message_does_not_have_are_not_found(ti
 
 
 async def test_RecountTranscript__counts_condensed_messages_again(tiered: Tiered) -> None:
-    await _fill(tiered)
+    claim = await tiered.session.acquire(1)
+    call = calling("c1", "write", {"content": CODE, "title": TEXT})
+    call.message.content.insert(0, content_pb.ContentBlock(thinking=content_pb.Thinking(text=TEXT * 9)))
+    await tiered.session.append([call, answering("c1", long_text("c", 5_000))], claim=claim)
+    await tiered.session.append([user("now")])
+    await tiered.session.append([assistant("end")], claim=claim)
     before = await tiered.context(BUDGET, tail=NO_TAIL)
+    assert len(before.stubbed) == 2
     await tiered.session.prepare_tenant(2, stub_large_tool_payloads=True, token_vocabulary="cl100k_base")
     await recount(tiered.session)
 
     context = await tiered.context(BUDGET, tail=NO_TAIL, model="openai/gpt-4")
 
     assert [entry.body for entry in context.entries] == [entry.body for entry in before.entries]
-    assert context.token_count == sum(entry.token_count for entry in context.entries) != before.token_count
+    assert context.token_count > before.token_count
     for entry in context.entries:
         assert entry.token_count == message_token_count(entry.body.message, Vocabulary.CL100K)
 
@@ -214,3 +221,32 @@ def _compact(message: content_pb.Message) -> content_pb.Message:
             call = json.loads(block.tool_call.block_json)
             block.tool_call.block_json = json.dumps(call, separators=(",", ":"))
     return compact
+
+
+async def test_TierTranscript__condenses_what_was_appended_without_the_tier(tiered: Tiered) -> None:
+    await tiered.set_tier(2, is_on=False)
+    await _fill(tiered)
+    await tiered.set_tier(3, is_on=True)
+    before = await tiered.context(5_000, tail=NO_TAIL)
+    assert not before.stubbed
+
+    assert await _tier(tiered, storage_pb.TIER_ACTION_DRY_RUN) == 4
+    assert await _tier(tiered, storage_pb.TIER_ACTION_APPLY) == 4
+    assert await _tier(tiered, storage_pb.TIER_ACTION_APPLY) == 0
+
+    context = await tiered.context(BUDGET, tail=NO_TAIL)
+    assert len(context.stubbed) == 4
+    for one in context.stubbed:
+        for file_id in one.file_ids:
+            assert (await tiered.describe(file_id, expand=True)).content.data
+    await _tier(tiered, storage_pb.TIER_ACTION_REVERT)
+    assert await tiered.context(5_000, tail=NO_TAIL) == before
+
+
+async def _tier(tiered: Tiered, action: "storage_pb.TierAction.ValueType") -> int:
+    request = storage_pb.TierTranscriptRequest(session_id=tiered.session.session_id, action=action)
+    peer = tiered.session.service.peer
+    with use_token(tiered.session.client_token()):
+        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request)
+    assert (done.done, done.failed_entry_count) == (True, 0)
+    return done.condensed_entry_count
