@@ -153,34 +153,30 @@ async def _read_chosen(
     Entries that are read by reference or condensed are read without their own bodies.
     """
     turns = [turn for turn in turns_of(chosen.groups) if turn.seq not in chosen.cut]
-    entries = await entry_store.get_entries(
-        connection, key, [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
-    )
-    seqs = [turn.seq for turn in turns if turn.seq in chosen.stubbed]
+    all_seqs = [turn.seq for turn in turns]
+    seqs = [seq for seq in all_seqs if seq in chosen.stubbed]
+    entries = await entry_store.get_entries(connection, key, all_seqs, bodiless=seqs)
     if not seqs:
         return entries, ()
-    stubs = {
-        entry.seq: (entry, file_id)
-        for entry, file_id in await payload_store.read_stubbed_entries(connection, key, seqs)
-    }
+    stubs = await payload_store.read_stubs(connection, key, seqs, among=all_seqs)
     files = await payload_store.list_stored_files(
-        connection, key, [seq for seq, (_, file_id) in stubs.items() if not file_id]
+        connection, key, [stub.seq for stub in stubs if not stub.file_id]
     )
     stubbed: list[StubbedResult] = []
-    for seq in seqs:
-        entry, message_id = stubs[seq]
-        full = chosen.full_turns[seq]
-        if thinking := chosen.thinking.get(seq):
-            body = without_thinking(entry.body)
-            entry = entry._replace(body=body, token_count=entry.token_count - thinking)
-        if message_id:
-            file_ids = named_files(entry.body, message_id)
-            size_bytes = full.size_bytes - len(entry.body)
+    for stub in sorted(stubs):
+        body, thinking = stub.body, chosen.thinking.get(stub.seq, 0)
+        if thinking:
+            body = without_thinking(body)
+        entry = entries[stub.seq]._replace(body=body, token_count=stub.token_count - thinking)
+        entries[stub.seq] = entry
+        full = chosen.full_turns[stub.seq]
+        if stub.file_id:
+            file_ids = named_files(body, stub.file_id)
+            size_bytes = full.size_bytes - len(body)
         else:
-            file_ids = [file.file_id for file in files[seq]]
-            size_bytes = sum(file.size_bytes for file in files[seq])
-        entries[seq] = entry
-        stubbed.append(StubbedResult(entry.entry_id, seq, tuple(file_ids), size_bytes, full.token_count))
+            file_ids = [file.file_id for file in files[stub.seq]]
+            size_bytes = sum(file.size_bytes for file in files[stub.seq])
+        stubbed.append(StubbedResult(entry.entry_id, stub.seq, tuple(file_ids), size_bytes, full.token_count))
     return entries, tuple(stubbed)
 
 

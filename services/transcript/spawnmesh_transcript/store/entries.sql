@@ -87,6 +87,25 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(afte
 order by seq desc
 limit %(row_count)s;
 
+-- name: read_entries_in_part
+-- As `read_entries`, but the bodies of %(bodiless_seqs)s are not read. Takes no lock. Needs
+-- `keep_index_order`. Index: entries primary key.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
+    create_time, chain_hash, body, dropped_bytes
+from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
+cross join lateral (
+    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service,
+        writer_client, create_time, chain_hash,
+        case when seq = any(%(bodiless_seqs)s::bigint[]) then ''::bytea else body end as body,
+        case when seq = any(%(bodiless_seqs)s::bigint[]) then 0 else dropped_bytes end as dropped_bytes
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and seq between run.first_seq and run.last_seq
+    order by seq
+    offset 0
+) as entry;
+
 -- name: read_entries
 -- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; the order leaves
 -- the planner no other index. Index: entries primary key.

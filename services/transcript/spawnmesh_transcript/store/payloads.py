@@ -10,10 +10,9 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import key_parameters
+from spawnmesh_transcript.store.rows import key_parameters, runs_of
 
 _SQL = load_statements(__name__)
 
@@ -85,6 +84,15 @@ class ScannedStub(
     is_stored: bool
     is_condensed: bool
     thinking_token_count: int
+
+
+class ReadStub(NamedTuple):
+    """A stub as a context shows it. `file_id` is empty unless it is a condensed message."""
+
+    seq: int
+    token_count: int
+    body: bytes
+    file_id: str
 
 
 class CondensedEntry(NamedTuple):
@@ -170,15 +178,21 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
         return await cursor.fetchall()
 
 
-async def read_stubbed_entries(
-    connection: Connection, key: Key, seqs: Collection[int]
-) -> list[tuple[StoredEntry, str]]:
-    """Return the entries of these seqs with the bodies and token counts of their stubs, and of each
-    the file id of a condensed message, empty for any other. Needs `keep_index_order`.
+async def read_stubs(
+    connection: Connection, key: Key, seqs: Collection[int], *, among: Collection[int]
+) -> list[ReadStub]:
+    """Return the stubs of these seqs with their bodies. Needs `keep_index_order`.
+
+    `among` are the seqs of which all other stubs may be read in passing.
     """
-    async with connection.cursor(binary=True, row_factory=args_row(_stubbed_entry)) as cursor:
-        await cursor.execute(_SQL["read_stubbed_entries"], key_parameters(key, seqs=list(seqs)))
-        return await cursor.fetchall()
+    runs = runs_of(among)
+    parameters = key_parameters(
+        key, first_seqs=[first for first, _ in runs], last_seqs=[last for _, last in runs]
+    )
+    async with connection.cursor(binary=True, row_factory=args_row(ReadStub)) as cursor:
+        await cursor.execute(_SQL["read_stubs"], parameters)
+        wanted = set(seqs)
+        return [stub for stub in await cursor.fetchall() if stub.seq in wanted]
 
 
 async def list_stored_files(
@@ -265,8 +279,3 @@ def stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
         "thinking_token_counts": [stub.thinking_token_count for stub in referring],
         "files": Jsonb(files),
     }
-
-
-def _stubbed_entry(*columns: Any) -> tuple[StoredEntry, str]:
-    """Take the columns of `StoredEntry` in their order and the file id."""
-    return StoredEntry(*columns[:-1]), columns[-1]

@@ -166,28 +166,19 @@ from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
 order by seq;
 
--- name: read_stubbed_entries
--- Reads entries with the bodies of their stubs in place of their own. Takes no lock. Needs
--- `keep_index_order`; a range in order leaves the planner no other index, which it would use for
--- one seq. Indexes: stubs and entries primary keys.
-select
-    e.entry_id, e.parent_entry_id, e.seq, s.token_count, e.writer_run_id, e.writer_epoch, e.writer_service,
-    e.writer_client, e.create_time, e.chain_hash, s.body, s.file_id
-from unnest(%(seqs)s::bigint[]) as wanted (seq)
+-- name: read_stubs
+-- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; a range in order
+-- leaves the planner no other index. Index: stubs primary key.
+select stub.seq, stub.token_count, stub.body, stub.file_id
+from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
-    select token_count, body, file_id
+    select seq, token_count, body, file_id
     from stubs
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
-    offset 0
-) as s
-cross join lateral (
-    select entry_id, parent_entry_id, seq, writer_run_id, writer_epoch, writer_service, writer_client,
-        create_time, chain_hash
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and seq between run.first_seq and run.last_seq
     order by seq
     offset 0
-) as e;
+) as stub;
 
 -- name: list_stored_files
 -- Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:

@@ -57,7 +57,7 @@ class FreshTail(_message.Message):
 
     If the messages of the transcript, after the newest summary, have more tokens than the budget, all
     messages before the fresh tail are condensed. A note that names a file stands in place of each
-    text of a tool and each string in the arguments of a call that has at least 1,000 bytes, and of
+    text of a tool and each string in the arguments of a call that has at least 1,500 bytes, and of
     each image. Thinking from before the newest message of the user is left out. Texts of users and models
     are always complete, and so is the newest message of the user. An entry is condensed the same way
     in all contexts, except that its thinking goes with the next message of the user.

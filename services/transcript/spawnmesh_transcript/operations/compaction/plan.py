@@ -153,10 +153,8 @@ async def _read(database: Database, key: Key, turns: Sequence[Turn]) -> tuple[li
         stubs = await payload_store.scan_stubs(connection, key, first_seq=seqs[0], last_seq=seqs[-1])
         usable = {stub.seq for stub in stubs if stub.is_stored and not stub.is_condensed}
         stubbed = sorted(usable.intersection(seqs))
-        bodies = {
-            entry.seq: entry.body
-            for entry, _ in await payload_store.read_stubbed_entries(connection, key, stubbed)
-        }
+        found = await payload_store.read_stubs(connection, key, stubbed, among=stubbed)
+        bodies = {stub.seq: stub.body for stub in found}
         files = await payload_store.list_stored_files(connection, key, stubbed)
         unstubbed = [seq for seq in seqs if seq not in bodies]
         for seq, entry in (await entry_store.get_entries(connection, key, unstubbed)).items():
