@@ -1,7 +1,7 @@
 """Condense messages that were appended while the tenant had no stub tier, and undo it."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -39,6 +39,7 @@ async def condense_entries(
 ) -> CondensedEntries:
     """Condense those of some successive entries that have no stub. A dry run writes nothing."""
     done = CondensedEntries()
+    sizes = [size for size in sizes if size.role and _complete_bytes(size) >= CONDENSED_BYTES]
     if not sizes:
         return done
     async with database.transaction(key.tenant_id) as connection:
@@ -46,7 +47,8 @@ async def condense_entries(
             connection, key, first_seq=sizes[0].seq, last_seq=sizes[-1].seq
         )
     stubbed = {stub.seq for stub in stubs}
-    for batch in batches([one for one in map(_complete, sizes) if _may_be_condensed(one, stubbed)]):
+    left = [InlineEntry(size.seq, _complete_bytes(size)) for size in sizes if size.seq not in stubbed]
+    for batch in batches(left):
         seqs = [one.seq for one in batch]
         try:
             found = await _condensed(database, blobs, key, seqs)
@@ -72,12 +74,8 @@ def as_new(entry: StoredEntry, vocabulary: Vocabulary) -> NewEntry:
     )
 
 
-def _complete(size: EntrySize) -> InlineEntry:
-    return InlineEntry(size.seq, size.stored_bytes + size.dropped_bytes if size.role else 0)
-
-
-def _may_be_condensed(entry: InlineEntry, stubbed: Collection[int]) -> bool:
-    return entry.size_bytes >= CONDENSED_BYTES and entry.seq not in stubbed
+def _complete_bytes(size: EntrySize) -> int:
+    return size.stored_bytes + size.dropped_bytes
 
 
 async def _condensed(database: Database, blobs: BlobStore, key: Key, seqs: Sequence[int]) -> list[Stub]:

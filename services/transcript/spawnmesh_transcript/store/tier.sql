@@ -46,7 +46,8 @@ from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(token_vocabularie
 where stub.token_vocabulary = (
     select e.token_vocabulary
     from entries e
-    where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq between stub.seq and stub.seq
+    where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s
+        and e.seq between stub.seq and stub.seq
     order by e.seq
     limit 1
 )
