@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import orjson
@@ -170,14 +171,16 @@ async def get_entries(
     deleted.
     """
     if bodiless:
-        runs = runs_of(seqs)
+        runs, without = runs_of(seqs), set(bodiless)
+        lengths = [last - first + 1 for first, last in runs]
         found = await _stored_entries(
             connection,
             "read_entries_in_part",
             key,
             first_seqs=[first for first, _ in runs],
             last_seqs=[last for _, last in runs],
-            bodiless_seqs=list(bodiless),
+            first_places=list(accumulate(lengths[:-1], initial=0)),
+            is_bodiless=[seq in without for seq in sorted(seqs)],
         )
     else:
         found = await read_entries(connection, key, seqs)
