@@ -12,7 +12,7 @@ from tests.support.chaos.failpoints import IN_CALL, IN_TRANSACTION
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Of the function of this name."""
+    """Of the function of this name, in a saga or in a store."""
 
     name: str
 
@@ -23,7 +23,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a client's method, or of a store function that is a transaction by itself."""
+    """A call of a client's method."""
 
     name: str
 
@@ -51,15 +51,15 @@ SPAWNED: Path = (  # By a run.
         (
             Call("AttachmentSets.stage"),
             Call("Transcripts.create"),
-            Call("pass_gate"),  # From here on a failure is published.
+            Transaction("pass_gate"),  # From here on a failure is published.
         )
     ),
     Call("AttachmentSets.attach"),
     Call("Transcripts.append"),  # The note about the files, and the task.
-    Call("activate_session"),  # ACTIVE, with a run in the queue.
+    Transaction("activate_session"),  # ACTIVE, with a run in the queue.
 )
 
-SPAWNED_BY_A_CLIENT: Path = (Call("begin_spawn"), *SPAWNED[1:])
+SPAWNED_BY_A_CLIENT: Path = (Transaction("begin_spawn"), *SPAWNED[1:])
 """Nothing of a parent is to be judged."""
 
 UNDONE: Path = (  # The files are refused.
@@ -74,7 +74,7 @@ SPAWNED_BEFORE: Path = (
     Transaction("SpawnSaga._begin"),
     Transaction("SpawnRepeat.find"),
     Transaction("SpawnRepeat._get"),
-    Call("get_session"),
+    Transaction("get_session"),
 )
 
 ACCEPTED: Path = (

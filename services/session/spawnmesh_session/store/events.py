@@ -64,5 +64,4 @@ async def delete_events(connection: Connection, tenant_id: str, session_ids: Seq
 async def prune_events(connection: Connection, tenant_id: str, older_than: timedelta, limit: int) -> int:
     """Delete at most `limit` events that are older; return the number."""
     values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
-    row = await (await connection.execute(_SQL["prune_events"], values)).fetchone()
-    return int(row["row_count"]) if row else 0
+    return (await connection.execute(_SQL["prune_events"], values)).rowcount

@@ -22,5 +22,12 @@ order by cursor limit 500
 delete from session_events where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: prune_events
--- Locks the rows, and skips those that are locked. See the function for its index.
-select prune_events(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+-- Locks the oldest rows, and skips those that are locked. Index: session_events_prune_idx,
+-- session_events_pkey.
+with oldest as (
+    select session_id, cursor from session_events
+    where tenant_id = %(tenant_id)s and event_time between '-infinity' and now() - %(older_than)s::interval
+    order by event_time limit %(limit)s for update skip locked
+)
+delete from session_events e using oldest
+where e.tenant_id = (select %(tenant_id)s) and e.session_id = oldest.session_id and e.cursor = oldest.cursor

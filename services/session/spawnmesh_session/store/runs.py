@@ -31,13 +31,15 @@ from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_o
 _SQL = load_statements(__name__)
 
 
-async def queue_run(connection: Connection, tenant_id: str, session_id: str, run: QueuedRun) -> None:
-    """Insert a QUEUED run with its queue entry and event.
+async def queue_run(
+    connection: Connection, tenant_id: str, session_id: str, run: QueuedRun
+) -> PendingRow[Run]:
+    """Insert a QUEUED run of an active session with its queue entry and event.
 
-    Runners wake when the transaction commits.
+    Runners wake when the transaction commits. There is no row if the session is not active.
     """
     values = {**asdict(run), "tenant_id": tenant_id, "session_id": session_id}
-    await connection.execute(_SQL["queue_run"], values)
+    return PendingRow(await connection.execute(_SQL["queue_run"], values), run_of)
 
 
 async def send_count_of_waiting_runs(connection: Connection, tenant_id: str) -> PendingRow[int]:

@@ -1,7 +1,28 @@
 -- name: queue_run
--- Locks the session. Fails on runs_one_live_idx if the session has a live run. See the function
--- for its indexes.
-select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
+-- Inserts a QUEUED run with its entry in the queue, which has the runtime of its session, and its
+-- event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE. Notifies runners
+-- and watchers when the transaction commits. Fails on runs_one_live_idx if the session has a live
+-- run. The run's times are those of the statement, because the transaction may have waited for the
+-- lock. Index: sessions_pkey.
+with next as (
+    update sessions set last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
+    returning last_cursor, runtime
+), queued as (
+    insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
+    select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval
+    from next cross join clock_timestamp() as queued
+    returning *
+), placed as (
+    insert into work_queue (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
+    select %(tenant_id)s, 'RUN', %(run_id)s, now(), q.deadline_time, %(attempts_left)s, n.runtime
+    from queued q cross join next n
+), notified as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
+    select q.tenant_id, q.session_id, n.last_cursor, 'RUN', q.run_id, q.state from queued q cross join next n
+    returning pg_notify('session_changed', tenant_id || ':' || session_id), pg_notify('run_queued', '')
+)
+select queued.* from queued cross join notified
 
 -- name: count_waiting_runs
 -- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
@@ -47,11 +68,14 @@ where tenant_id = %(tenant_id)s and delete_time is null
 for update
 
 -- name: list_killed_runs
--- Takes no lock. Killed runs that a runner held. Index: runs_newest_idx.
+-- Takes no lock. Killed runs that a runner held, in the order in which they were queued. Index:
+-- runs_newest_idx.
 select r.run_id, r.session_id, r.epoch
 from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (
-    select * from runs where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id offset 0
+    select * from runs
+    where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id
+    order by position
 ) r
 where r.state = 'KILLED' and r.epoch > 0
 
@@ -93,15 +117,14 @@ select claimed.*, before.was_held from claimed cross join notified cross join be
 -- name: get_claimed
 -- Takes no lock. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
 -- agents_pkey.
-select s.*, to_jsonb(r) - 'tenant_id' as latest_run, to_jsonb(a) - 'tenant_id' as agent
-from runs r
-cross join lateral (
-    select * from sessions where tenant_id = r.tenant_id and session_id = r.session_id offset 0
-) s
-left join lateral (
-    select * from agents where tenant_id = r.tenant_id and agent_id = s.agent_id offset 0
-) a on true
-where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
+select s.*,
+       (select to_jsonb(r) - 'tenant_id' from runs r
+        where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s) as latest_run,
+       (select to_jsonb(a) - 'tenant_id' from agents a
+        where a.tenant_id = %(tenant_id)s and a.agent_id = s.agent_id) as agent
+from sessions s
+where s.tenant_id = %(tenant_id)s
+  and s.session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
 
 -- name: release_run
 -- Locks the run. Does not count as an attempt. With a reason, the run is delayed. Returns no row if
@@ -157,5 +180,12 @@ with ended as (
 select ended.* from ended cross join notified
 
 -- name: delete_runs
--- Locks the rows. See the function for its index.
-select delete_runs(%(tenant_id)s, %(session_ids)s::text[])
+-- Locks the rows. Index: runs_newest_idx, runs_pkey.
+delete from runs
+where tenant_id = %(tenant_id)s and run_id = any (array(
+    select r.run_id from unnest(%(session_ids)s::text[]) asked (session_id)
+    cross join lateral (
+        select run_id from runs
+        where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id
+        for update
+    ) r))

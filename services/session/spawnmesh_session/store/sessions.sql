@@ -1,11 +1,13 @@
--- name: get_session
--- A transaction of its own. Takes no lock. See the function for its indexes.
-select (f.session).*, f.latest_run
-from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) f;
-
 -- name: read_session
--- As get_session, inside a transaction.
-select (f.session).*, f.latest_run from find_session(%(tenant_id)s, %(session_id)s) f
+-- Takes no lock. The session, unless it was deleted, with its newest run. Index: sessions_pkey,
+-- runs_newest_idx.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run
+from sessions s
+left join lateral (
+    select * from runs where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by position desc, run_id desc limit 1
+) r on true
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: list_newest
 -- Takes no lock. Index: sessions_pkey backwards.
@@ -35,20 +37,17 @@ where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 
 -- name: list_descendants
 -- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
--- family. Index: sessions_pkey, sessions_child_idx.
+-- family. Index: sessions_child_idx, sessions_pkey.
 with recursive family as (
-    select session_id, archive_time, delete_time from sessions
-    where tenant_id = %(tenant_id)s and session_id = %(family_root)s
+    select %(family_root)s::text as session_id
     union all
-    select s.session_id, s.archive_time, s.delete_time
+    select unnest(array(select c.session_id from sessions c
+                        where c.tenant_id = (select %(tenant_id)s) and c.parent_session_id = f.session_id))
     from family f
-    cross join lateral (
-        select * from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
-    ) s
 )
-select session_id from family
-where delete_time is null and (archive_time is null or %(include_archived)s)
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
+  and delete_time is null and (archive_time is null or %(include_archived)s)
   and (%(before_id)s = '' or session_id < %(before_id)s)
 order by session_id desc
 limit %(page_size)s
@@ -86,25 +85,20 @@ select * from sessions where tenant_id = %(tenant_id)s and session_id = %(sessio
 
 -- name: lock_family
 -- Locks the session and the descendants that exist when the statement begins, parents first.
--- Index: sessions_pkey, sessions_child_idx.
+-- Index: sessions_child_idx, sessions_pkey.
 with recursive family as (
-    select session_id, cardinality(ancestor_ids) as depth
-    from sessions
-    where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
-    union
-    select s.session_id, cardinality(s.ancestor_ids)
+    select %(session_id)s::text as session_id, 0 as depth
+    union all
+    select unnest(array(select c.session_id from sessions c
+                        where c.tenant_id = (select %(tenant_id)s) and c.parent_session_id = f.session_id
+                          and c.delete_time is null)), f.depth + 1
     from family f
-    cross join lateral (
-        select * from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
-    ) s
-    where s.delete_time is null
 )
 select s.session_id, s.state
 from (select session_id from family order by depth, session_id) f
 cross join lateral (
     select session_id, state from sessions
-    where tenant_id = %(tenant_id)s and session_id = f.session_id for update
+    where tenant_id = %(tenant_id)s and session_id = f.session_id and delete_time is null for update
 ) s
 
 -- name: lock_members
@@ -177,19 +171,23 @@ for update skip locked
 -- sessions_child_idx.
 select asked.session_id as parent_session_id
 from unnest(%(session_ids)s::text[]) asked (session_id)
-cross join lateral (
-    select from (
-        select delete_time from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id offset 0
-    ) children
-    where delete_time is null
-    limit 1
-) child
+where (select true from sessions
+       where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id
+         and delete_time is null
+       limit 1)
 
 -- name: forget_deleted_sessions
--- Locks the rows, and skips those that are locked, those that may still have files or a
--- transcript, and those whose request_id must be remembered. See the function for its indexes.
-select forget_deleted_sessions(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+-- Locks the oldest deleted rows, and skips those that are locked. Keeps a row while the session may
+-- have files or a transcript in other services. Index: sessions_forgotten_idx, work_queue_pkey,
+-- sessions_pkey.
+delete from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(
+    select s.session_id from sessions s
+    where s.tenant_id = %(tenant_id)s
+      and s.delete_time between '-infinity' and now() - %(older_than)s::interval
+      and (select true from work_queue d
+           where d.tenant_id = %(tenant_id)s and d.kind = 'DELETE' and d.subject_id = s.session_id) is null
+    order by s.delete_time limit %(limit)s for update skip locked))
 
 -- name: list_live_roots
 -- Takes no lock. Live sessions whose parents are not active. Index: sessions_pkey.

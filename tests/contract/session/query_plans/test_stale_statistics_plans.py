@@ -16,7 +16,6 @@ SESSIONS = 6_000
 FEW_BLOCKS = 60
 
 BY_ID: dict[str, dict[str, Any]] = {
-    "get_session": {},
     "read_session": {},
     "close_session": {},
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
@@ -125,8 +124,9 @@ _DIRECTORY = (
     from unnest(array[%(tenant)s, 't-other', 't-third']) tenant, generate_series(1, 1000) n
     """,
     """
-    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
-    select 'u-' || n, '', '{}', 32, n %% 100 > 0 from generate_series(1, 5000) n
+    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count,
+        max_queued_run_count, ready)
+    select 'u-' || n, '', '{}', 32, 1000, n %% 100 > 0 from generate_series(1, 5000) n
     """,
     "insert into session.tenant_deletions (tenant_id) select id || n from unnest(array['u-', 'w-']) id, generate_series(4000, 5000) n",
 )
