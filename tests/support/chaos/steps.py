@@ -78,9 +78,9 @@ SPAWNED_BEFORE: Path = (
 )
 
 ACCEPTED: Path = (
-    Call("begin_finalizing"),  # FINALIZING.
+    Transaction("begin_finalizing"),  # FINALIZING.
     Call("Hooks.before_finalize"),
-    Call("decide_run"),  # No message is put before the draft any more.
+    Transaction("decide_run"),  # No message is put before the draft any more.
     Call("Transcripts.append"),  # The label that says it is final.
     Transaction("FinalizeSaga._commit"),  # SUCCEEDED, announced, with its jobs.
 )
@@ -95,13 +95,15 @@ UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._resume"))  # A plugin
 
 # An earlier runner's draft was being made the answer, and this one has another.
 WITHDRAWN: Path = (
-    Call("begin_finalizing"),
+    Transaction("begin_finalizing"),
+    Transaction("get_finalizing"),
+    Transaction("FinalizeSaga._withdraw"),
     # The earlier draft is superseded, whether or not it was called final.
     Call("Transcripts.append"),
     Transaction("FinalizeSaga._withdraw_decision"),
-    Call("begin_finalizing (2)"),
+    Transaction("begin_finalizing (2)"),
     Call("Hooks.before_finalize"),
-    Call("decide_run"),
+    Transaction("decide_run"),
     Call("Transcripts.append (2)"),
     Transaction("FinalizeSaga._commit"),
 )
@@ -125,6 +127,7 @@ PATHS: dict[str, Path] = {
 
 BEHIND_FAULTS = {
     "FinalizeSaga._append": "asks whether the lease was lost with the transcript's claim",
+    "FinalizeSaga._decide": "makes the run RUNNING again for a message that arrived meanwhile",
 }
 """Transactions that no path has, and why."""
 

@@ -78,9 +78,13 @@ async def get_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
 
 async def lock_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
     """Lock the run until the transaction ends. Raise RUN_LEASE_LOST if it was deleted."""
+    return require_run(run_id, await (await send_lock(connection, tenant_id, run_id)).fetch())
+
+
+async def send_lock(connection: Connection, tenant_id: str, run_id: str) -> PendingRow[Run]:
+    """Send the lock of the run; in a pipeline this takes no round trip."""
     values = {"tenant_id": tenant_id, "run_id": run_id}
-    row = await (await connection.execute(_SQL["lock_run"], values)).fetchone()
-    return require_run(run_id, run_of(row) if row else None)
+    return PendingRow(await connection.execute(_SQL["lock_run"], values), run_of)
 
 
 async def lock_live_run(connection: Connection, tenant_id: str, session_id: str) -> Run | None:
