@@ -35,8 +35,8 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subj
 --   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
 --   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
---     sees the runs that other claims took since the statement began. others_took is true if
---     another claim had such a lock: look again soon.
+--     sees the runs that other claims took since the statement began.
+--   - others_took is true if another claim had such a lock, or was faster: look again soon.
 --   - Reads the queue tenant by tenant and runtime by runtime, however many runs wait.
 -- Index: work_queue_runtime_due_idx, work_queue_tenant_due_idx, work_queue_pkey.
 with due as materialized (
@@ -92,7 +92,11 @@ with due as materialized (
     returning d.tenant_id, d.subject_id as run_id, chosen.wait
 )
 select others.took as others_took, t.tenant_id, t.run_id, t.wait
-from (select coalesce(bool_or(not is_ours), false) as took from reserved) others
+from (
+    select coalesce((select bool_or(not is_ours) from reserved), false)
+           or (select count(*) from taken)
+              < (select least(count(*), %(limit)s) from candidates where rank <= cap) as took
+) others
 left join taken t on true
 
 -- name: extend_lease
