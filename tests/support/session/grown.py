@@ -52,8 +52,8 @@ _FILL = (
     order by tenant, n
     """,
     """
-    insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time, end_time)
-    select tenant_id, 'run' || substr(session_id, 4), session_id, 'SUCCEEDED', 1,
+    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, deadline_time, end_time)
+    select tenant_id, 'run' || substr(session_id, 4), session_id, 2, 'SUCCEEDED', 1,
         now() - interval '9 days', now() - interval '9 days'
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
@@ -102,8 +102,8 @@ _LIVE = (
     from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
     """,
     """
-    insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time)
-    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 'RUNNING', 1, now() + interval '1 hour'
+    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, deadline_time)
+    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 2, 'RUNNING', 1, now() + interval '1 hour'
     from unnest(%(ids)s::text[]) session_id
     """,
     """

@@ -13,9 +13,10 @@
 --   2. A partial index has a condition that every row meant for it fulfils and that only the
 --      statements for this index repeat, such as `position >= 0`. No other statement can use it by
 --      mistake.
---   3. The columns that every statement compares have a fixed number of distinct values.
---   4. A statement that does not search by the primary key gives the tenant as `(select …)`, for
---      which the planner expects a tenant of average size.
+--   3. The columns that every statement compares have a fixed number of distinct values, or no
+--      statistics: then the planner expects a tenant of average size.
+--   4. Where there are statistics, a statement that does not search by the primary key gives the
+--      tenant as `(select …)`, for which the planner expects a tenant of average size too.
 --   5. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
@@ -97,7 +98,7 @@ create table sessions (
     primary key (tenant_id, session_id),
     check (state in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'))
 );
-alter table sessions alter column tenant_id set (n_distinct = 100);
+alter table sessions alter column tenant_id set statistics 0;
 alter table sessions alter column parent_session_id set (n_distinct = -0.5);
 -- list_children, list_descendants, count_live_children, lock_family, list_parents.
 create index sessions_child_idx on sessions (parent_session_id, tenant_id, session_id);
@@ -117,12 +118,11 @@ create unique index sessions_spawner_request_idx on sessions
 -- QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED. FINALIZING goes back to RUNNING for a revision or a
 -- pending message, and both go back to QUEUED when the run is released. Any live run can end as
 -- FAILED, TIMED_OUT or KILLED. A terminal state is set once.
-create sequence runs_position_seq;
 create table runs (
     tenant_id            text        not null,
     run_id               text        not null,
     session_id           text        not null,
-    position             bigint      not null default nextval('runs_position_seq'), -- Grows in a session.
+    position             bigint      not null,              -- The cursor of its first event.
     state                text        not null,
     epoch                bigint      not null default 0,    -- The fencing token; 0 before the first claim.
     first_epoch          bigint      not null default 0,    -- The epoch of the first claim.
@@ -150,7 +150,7 @@ create table runs (
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (state in ('QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'))
 );
-alter table runs alter column tenant_id set (n_distinct = 100);
+alter table runs alter column tenant_id set statistics 0;
 alter table runs alter column session_id set (n_distinct = -0.5);
 -- The newest run of a session; delete_runs, list_killed_runs.
 create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);

@@ -43,7 +43,7 @@ class SpawnUndo:
         answer: then the entry in the queue makes the sweep undo it.
         """
         try:
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
                 kept = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
         except Exception as error:  # noqa: BLE001 - the caller must see the spawn's own failure.

@@ -81,7 +81,7 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             roots = await sessions.list_live_roots(connection, tenant_id, _PAGE)
         for session_id in roots:
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                     return False
                 family = await self.killer.end_family(connection, tenant_id, session_id, limit=KILL_PAGE)

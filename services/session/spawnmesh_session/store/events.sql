@@ -1,5 +1,5 @@
 -- name: append_event
--- Locks the session. Notifies its watchers when the transaction commits. Index: sessions_pkey.
+-- Locks the session. Index: sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -9,7 +9,11 @@ insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_sta
 select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s,
        %(detail)s
 from next
-returning pg_notify('session_changed', tenant_id || ':' || session_id)
+returning cursor
+
+-- name: notify_watchers
+-- The session's watchers are notified when the transaction commits.
+select pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
 
 -- name: list_events
 -- Takes no lock. Index: session_events_pkey.

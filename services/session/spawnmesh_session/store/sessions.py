@@ -149,6 +149,7 @@ async def close_session(connection: Connection, tenant_id: str, session_id: str)
     """ACTIVE -> CLOSED, with its event. Do nothing if the session was not active."""
     values = {"tenant_id": tenant_id, "session_id": session_id}
     await connection.execute(_SQL["close_session"], values)
+    await events.notify_watchers(connection, tenant_id, session_id)
 
 
 async def reserve_epoch(connection: Connection, tenant_id: str, session_id: str) -> int:
@@ -234,7 +235,7 @@ async def list_sessions_to_delete(
     session_ids = [row["session_id"] for row in rows]
     asked = {"tenant_id": tenant_id, "session_ids": session_ids}
     found = await (await connection.execute(_SQL["list_parents"], asked)).fetchall()
-    parents = {row["parent_session_id"] for row in found}
+    parents = {row["session_id"] for row in found}
     without_children = [session_id for session_id in session_ids if session_id not in parents]
     return DeletablePage(without_children, (rows[-1]["end_time"], session_ids[-1]))
 

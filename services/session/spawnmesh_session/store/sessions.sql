@@ -37,13 +37,17 @@ where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 
 -- name: list_descendants
 -- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
--- family. Index: sessions_child_idx, sessions_pkey.
+-- family. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select %(family_root)s::text as session_id
+    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(family_root)s
     union all
-    select unnest(array(select c.session_id from sessions c
-                        where c.tenant_id = (select %(tenant_id)s) and c.parent_session_id = f.session_id))
+    select c.session_id
     from family f
+    cross join lateral (
+        select session_id from sessions
+        where tenant_id = %(tenant_id)s and parent_session_id = f.session_id
+        order by session_id
+    ) c
 )
 select session_id from sessions
 where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
@@ -56,20 +60,19 @@ limit %(page_size)s
 -- Takes no lock. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each
 -- counts a KiB for what is not measured. Index: sessions_pkey, runs_newest_idx.
 with page as (
-    select * from sessions s
+    select * from sessions
     where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
 ), measured as (
-    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as rank,
+    select p.*, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as rank,
            sum(1024 + coalesce(octet_length(r.result_text) + octet_length(r.error_message), 0)
                + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
     left join lateral (select * from runs
-                       where tenant_id = p.tenant_id and session_id = p.session_id
+                       where tenant_id = %(tenant_id)s and session_id = p.session_id
                        order by position desc, run_id desc limit 1) r on true
     window newest as (order by p.session_id desc)
 )
-select (session).*, latest_run
-from measured
+select * from measured
 where bytes <= %(max_bytes)s or rank = 1
 order by rank
 
@@ -85,21 +88,24 @@ select * from sessions where tenant_id = %(tenant_id)s and session_id = %(sessio
 
 -- name: lock_family
 -- Locks the session and the descendants that exist when the statement begins, parents first.
--- Index: sessions_child_idx, sessions_pkey.
+-- Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select %(session_id)s::text as session_id, 0 as depth
+    select session_id, 0 as depth from sessions
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
     union all
-    select unnest(array(select c.session_id from sessions c
-                        where c.tenant_id = (select %(tenant_id)s) and c.parent_session_id = f.session_id
-                          and c.delete_time is null)), f.depth + 1
+    select c.session_id, f.depth + 1
     from family f
+    cross join lateral (
+        select session_id from sessions
+        where tenant_id = %(tenant_id)s and parent_session_id = f.session_id and delete_time is null
+        order by session_id
+    ) c
 )
-select s.session_id, s.state
-from (select session_id from family order by depth, session_id) f
-cross join lateral (
-    select session_id, state from sessions
-    where tenant_id = %(tenant_id)s and session_id = f.session_id and delete_time is null for update
-) s
+select session_id, state from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
+  and delete_time is null
+order by cardinality(ancestor_ids), session_id
+for update
 
 -- name: lock_members
 -- Locks the sessions, parents first, in the order of lock_family. Index: sessions_pkey.
@@ -108,7 +114,7 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delet
 order by cardinality(ancestor_ids), session_id for update
 
 -- name: close_session
--- Locks the session. Returns no row if it was not active. Index: sessions_pkey.
+-- Locks the session. Returns no row, and does nothing, if it was not active. Index: sessions_pkey.
 with closed as (
     update sessions set state = 'CLOSED', end_time = now(), last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
@@ -116,7 +122,7 @@ with closed as (
 )
 insert into session_events (tenant_id, session_id, cursor, kind)
 select tenant_id, session_id, last_cursor, 'CLOSED' from closed
-returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
+returning cursor
 
 -- name: reserve_epoch
 -- Locks the session. Advances by two epochs, since a kill fences the run with the next one.
@@ -167,27 +173,27 @@ order by end_time, session_id limit %(limit)s
 for update skip locked
 
 -- name: list_parents
--- Takes no lock. Those of the sessions that have a child which is not deleted. Index:
--- sessions_child_idx.
-select asked.session_id as parent_session_id
-from unnest(%(session_ids)s::text[]) asked (session_id)
-where (select true from sessions
-       where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id
-         and delete_time is null
+-- Takes no lock. Those of the sessions that have a child which is not deleted.
+-- Index: sessions_pkey, sessions_child_idx.
+select s.session_id from sessions s
+where s.tenant_id = %(tenant_id)s and s.session_id = any (%(session_ids)s)
+  and (select true from sessions c
+       where c.tenant_id = %(tenant_id)s and c.parent_session_id = s.session_id and c.delete_time is null
        limit 1)
 
 -- name: forget_deleted_sessions
 -- Locks the oldest deleted rows, and skips those that are locked. Keeps a row while the session may
 -- have files or a transcript in other services. Index: sessions_forgotten_idx, work_queue_pkey,
 -- sessions_pkey.
+with kept as (
+    select subject_id from work_queue where tenant_id = %(tenant_id)s and kind = 'DELETE'
+)
 delete from sessions
 where tenant_id = %(tenant_id)s and session_id = any (array(
-    select s.session_id from sessions s
-    where s.tenant_id = %(tenant_id)s
-      and s.delete_time between '-infinity' and now() - %(older_than)s::interval
-      and (select true from work_queue d
-           where d.tenant_id = %(tenant_id)s and d.kind = 'DELETE' and d.subject_id = s.session_id) is null
-    order by s.delete_time limit %(limit)s for update skip locked))
+    select session_id from sessions
+    where tenant_id = %(tenant_id)s and delete_time between '-infinity' and now() - %(older_than)s::interval
+      and session_id not in (select subject_id from kept)
+    order by delete_time limit %(limit)s for update skip locked))
 
 -- name: list_live_roots
 -- Takes no lock. Live sessions whose parents are not active. Index: sessions_pkey.

@@ -125,10 +125,11 @@ select * from activated
 
 -- name: enqueue_jobs_of_run
 -- Enqueues the jobs, a list of procrastinate_job_to_defer_v1, if the run was queued. Index:
--- runs_pkey, and the job library's own.
+-- work_queue_pkey, and the job library's own.
 select procrastinate_defer_jobs_v1(array_agg(job))
 from jsonb_populate_recordset(null::procrastinate_job_to_defer_v1, %(jobs)s::jsonb) as job
-where (select true from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+where (select true from work_queue
+       where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s)
 having count(*) > 0
 
 -- name: fail_spawn

@@ -157,6 +157,11 @@ async def undo_take(
         await connection.execute(_SQL["notify_runners"])
 
 
+async def notify_runners_of_place(connection: Connection, tenant_id: str) -> None:
+    """Wake the runners if the run that the transaction ended makes place for a waiting run."""
+    await connection.execute(_SQL["notify_runners_of_place"], {"tenant_id": tenant_id})
+
+
 async def take_overdue(
     connection: Connection, kind: str, quota: TakeQuota, again_in: timedelta
 ) -> list[TakenEntry]:

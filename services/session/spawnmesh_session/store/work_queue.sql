@@ -116,6 +116,22 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 -- Runners are notified when the transaction commits.
 select pg_notify('run_queued', '')
 
+-- name: notify_runners_of_place
+-- Runners are notified when the transaction commits, if the tenant had as many running runs as it
+-- may have before a run of it ended, and another run waits. Index: work_queue_tenant_due_idx,
+-- tenants_pkey.
+select pg_notify('run_queued', '') from tenants t
+where t.tenant_id = %(tenant_id)s
+  and (select true from work_queue
+       where tenant_id = %(tenant_id)s and kind = 'RUN' and due_time between '-infinity' and now()
+       order by due_time limit 1)
+  and t.max_running_run_count <= 1 + (select count(*) from (
+          select from work_queue
+          where tenant_id = %(tenant_id)s and kind = 'RUN' and leased and due_time >= '-infinity'
+            and due_time > now()
+          limit t.max_running_run_count
+      ) running)
+
 -- name: take_overdue
 -- Takes at most %(limit)s due entries of the kind, which is not RUN, in the scope of every tenant.
 -- Of each tenant it takes at most %(share)s less its entries in %(busy)s. The order is round-robin
