@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncCursor
+from psycopg import AsyncClientCursor, AsyncCursor, AsyncPipeline
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import PoolTimeout
@@ -31,8 +32,6 @@ SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 tenant and returns the tenant id.
 """
 
-_SET_SCOPE = f"select {SCOPE}"
-_SET_SCOPE_AND_TIMEOUT = f"select {SCOPE}, set_config('transaction_timeout', %(timeout)s, true)"
 # Earlier versions do not time out a pipeline whose client is silent.
 _HAS_TRANSACTION_TIMEOUT = 170_000
 
@@ -95,6 +94,16 @@ async def _roll_back(connection: Connection) -> None:
 async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
     connection.in_block = True
     return await connection.execute(statements)
+
+
+def _queue(pipeline: AsyncPipeline, statement: str) -> None:
+    """Send a statement without rows with the next one, or at the end of the pipeline.
+
+    To execute it would cost more than the statement itself: the driver waits until the socket
+    takes it. If it fails, the pipeline raises its error.
+    """
+    pipeline.command_queue.append(partial(pipeline.pgconn.send_query_params, statement.encode(), None))
+    pipeline.result_queue.append(None)
 
 
 async def _commit(connection: Connection) -> None:
@@ -233,17 +242,15 @@ class Database:
         longer than `timeout_seconds`, and its connection: the locks of a stopped client must not
         block others. Raises ValueError as `transaction` does.
         """
-        _check_scope(tenant_id)
+        scope = _scope(tenant_id)
         async with self._connection() as connection:
             try:
-                async with connection.pipeline():
+                async with connection.pipeline() as pipeline:
                     # A pipeline accepts one statement for each message.
-                    await connection.execute("begin")
+                    _queue(pipeline, "begin")
+                    _queue(pipeline, scope)
                     if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-                        bounds = {"tenant_id": tenant_id, "timeout": f"{timeout_seconds * 1000:.0f}ms"}
-                        await connection.execute(_SET_SCOPE_AND_TIMEOUT, bounds)
-                    else:
-                        await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
+                        _queue(pipeline, f"set local transaction_timeout = {timeout_seconds * 1000:.0f}")
                     try:
                         yield connection
                     except asyncio.CancelledError:
@@ -251,7 +258,7 @@ class Database:
                         await connection.close()
                         raise
                     # `commit()` needs the transaction status, which is not known yet.
-                    await connection.execute("commit")
+                    _queue(pipeline, "commit")
             except Exception:
                 if connection.info.pipeline_status is not PipelineStatus.OFF:
                     await connection.close()
