@@ -108,8 +108,8 @@ class FailingDatabase:
     def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
         return self._steps(_caller(), self.database.pipelined(tenant_id))
 
-    def transaction_with_statement(self, *arguments: Any) -> AbstractAsyncContextManager[Any]:
-        return self._steps(_caller(), self.database.transaction_with_statement(*arguments))
+    def transaction_with_statements(self, *arguments: Any) -> AbstractAsyncContextManager[Any]:
+        return self._steps(_caller(), self.database.transaction_with_statements(*arguments))
 
     async def call(self, *arguments: Any) -> Any:
         transaction = self.failpoints.begin(_caller())
