@@ -221,9 +221,12 @@ class Tenant:
         self.service.admin.remove_object(self.bucket, self.key_of(sha256))
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return all rows that a transaction of the tenant sees. The statement names no tenant."""
+        """Return all rows that a transaction of the tenant sees, in the order of their keys.
+
+        The statement names no tenant.
+        """
         async with self.service.database.transaction(self.tenant_id) as connection:
-            return await (await connection.execute(f"select * from {table}")).fetchall()
+            return await (await connection.execute(f"select * from {table} order by 1, 2, 3")).fetchall()
 
     async def left(self) -> tuple[int, int, int]:
         """Return the numbers of set files, blobs and objects."""

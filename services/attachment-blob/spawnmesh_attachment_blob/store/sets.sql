@@ -101,7 +101,8 @@ where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
 
 -- name: list_sets
 -- Takes no lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids
--- of another kind: ids of sets sort before 'b' in every collation. Index: sets_pkey, set_files_pkey.
+-- of another kind: ids of sets sort before 'b' in every collation.
+-- Index: sets_pkey, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -120,7 +121,8 @@ limit (select %(limit)s::bigint);
 
 -- name: list_sets_of_session
 -- Takes no lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids
--- of another kind: ids of sets sort before 'b' in every collation. Index: sets_session_idx, set_files_pkey.
+-- of another kind: ids of sets sort before 'b' in every collation.
+-- Index: sets_session_idx, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
