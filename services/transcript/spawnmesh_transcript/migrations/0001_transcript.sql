@@ -232,16 +232,24 @@ create index payloads_inline_idx on payloads (tenant_id, session_id, seq)
 create index payloads_releasing_idx on payloads (tenant_id, session_id) where is_releasing;
 
 -- One row for each entry that a context may show by reference: the whole body with references in
--- it, and its token count. The body never changes, so a context is the same from turn to turn.
+-- it, and its token count. The body never changes, so a context is the same from turn to turn. A
+-- row with a file_id is a condensed message: it serves only contexts that the transcript does not
+-- fit, and its files are in the entry itself.
 create table stubs (
-    tenant_id   text    not null,
-    session_id  text    not null,
-    seq         bigint  not null,
-    token_count integer not null,
-    body        bytea   not null,
-    is_stored   boolean not null default false, -- The blob store has all payloads of the entry.
+    tenant_id            text    not null,
+    session_id           text    not null,
+    seq                  bigint  not null,
+    token_count          integer not null,
+    body                 bytea   not null,
+    is_stored            boolean not null default false, -- The blob store has all payloads of the entry.
+    -- The beginning of the ids of a condensed message's files, otherwise empty.
+    file_id              text    not null default '',
+    thinking_token_count integer not null default 0, -- Of thinking in the body that can be left out.
     primary key (tenant_id, session_id, seq)
 );
+
+-- Serves `read_condensed_entry`.
+create unique index stubs_file_idx on stubs (tenant_id, file_id) where file_id <> '';
 
 -- -------------------------------------------------------------------------------------------------
 -- Tables of compaction
@@ -955,13 +963,14 @@ $$;
 -- -------------------------------------------------------------------------------------------------
 
 -- Stores the token counts of messages, notes, summaries and their stubs by another vocabulary,
--- and moves every total with them. p_stub_token_counts has null for an entry without a stub.
+-- and moves every total with them. p_stub_token_counts and p_thinking_token_counts have null for an
+-- entry without a stub.
 -- Returns the seqs that it changed. It skips an entry that got or lost a stub, or was recounted,
 -- since the caller read it, and everything if the transcript has another incarnation. Locks the
 -- transcript's row until commit, and then the entries. Indexes: the primary keys.
 create function recount_entries(
     p_tenant_id text, p_session_id text, p_incarnation text, p_vocabulary text, p_seqs bigint[],
-    p_token_counts integer[], p_stub_token_counts integer[]
+    p_token_counts integer[], p_stub_token_counts integer[], p_thinking_token_counts integer[]
 ) returns table (recounted_seq bigint) language plpgsql volatile
 set enable_sort = off set enable_seqscan = off as $$
 declare
@@ -979,7 +988,8 @@ begin
     end if;
     for item in
         select *
-        from unnest(p_seqs, p_token_counts, p_stub_token_counts) as given (seq, token_count, stub_token_count)
+        from unnest(p_seqs, p_token_counts, p_stub_token_counts, p_thinking_token_counts)
+            as given (seq, token_count, stub_token_count, thinking_token_count)
     loop
         select e.ctid as place, e.kind, e.token_count, e.token_vocabulary into found_entry
         from entries e
@@ -1003,7 +1013,7 @@ begin
             continue;
         end if;
         update stubs s
-        set token_count = item.stub_token_count
+        set token_count = item.stub_token_count, thinking_token_count = item.thinking_token_count
         where s.tenant_id = p_tenant_id and s.session_id = p_session_id and s.seq = item.seq;
         if found_entry.kind = 'COMPACTION' then
             update summaries s
@@ -1204,6 +1214,9 @@ begin
         select p_tenant_id, p_session_id, stub.seq, stub.token_count, stub.body
         from unnest(p_stub_seqs, p_token_counts, p_stub_bodies) as stub (seq, token_count, body)
         where stub.seq in (select f.seq from fresh f)
+        on conflict (tenant_id, session_id, seq) do update -- A condensed message.
+        set token_count = excluded.token_count, body = excluded.body, is_stored = false, file_id = '',
+            thinking_token_count = 0
     ), recorded as (
         insert into payloads (
             tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type, size_bytes,

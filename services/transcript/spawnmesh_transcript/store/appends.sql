@@ -17,11 +17,14 @@ with appended as materialized (
     select * from append_entries(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(calls)s, %(bodies)b,
         true)
 ), stubbed as (
-    insert into stubs (tenant_id, session_id, seq, token_count, body)
-    select %(tenant_id)s, %(session_id)s, appended.first_seq + stub.place, stub.token_count, stub.body
+    insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
+        thinking_token_count)
+    select %(tenant_id)s, %(session_id)s, appended.first_seq + stub.place, stub.token_count, stub.body,
+        stub.file_id <> '', stub.file_id, stub.thinking_token_count
     from appended
-    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[])
-        as stub (place, token_count, body)
+    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
+        %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
+        as stub (place, token_count, body, file_id, thinking_token_count)
     where appended.outcome = 'APPENDED'
 ), kept as (
     insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,

@@ -1,10 +1,13 @@
 -- name: insert_stubs
 -- The transaction has just written the entries. Indexes: the primary keys.
 with stubbed as (
-    insert into stubs (tenant_id, session_id, seq, token_count, body)
-    select %(tenant_id)s, %(session_id)s, %(first_seq)s + stub.place, stub.token_count, stub.body
-    from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[])
-        as stub (place, token_count, body)
+    insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
+        thinking_token_count)
+    select %(tenant_id)s, %(session_id)s, %(first_seq)s + stub.place, stub.token_count, stub.body,
+        stub.file_id <> '', stub.file_id, stub.thinking_token_count
+    from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
+        %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
+        as stub (place, token_count, body, file_id, thinking_token_count)
 )
 insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
     size_bytes, line_count, sha256)
@@ -157,33 +160,25 @@ cross join lateral (
 
 -- name: scan_stubs
 -- Reads lengths of bodies and no bodies. Takes no lock. Index: stubs primary key.
-select seq, token_count, octet_length(body) as size_bytes, is_stored
+select seq, token_count, octet_length(body) as size_bytes, is_stored, file_id <> '' as is_condensed,
+    thinking_token_count
 from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
 order by seq;
 
--- name: read_stubbed_entries
--- Reads entries with the bodies of their stubs in place of their own. Takes no lock. Needs
--- `keep_index_order`; a range in order leaves the planner no other index, which it would use for
--- one seq. Indexes: stubs and entries primary keys.
-select
-    e.entry_id, e.parent_entry_id, e.seq, s.token_count, e.writer_run_id, e.writer_epoch, e.writer_service,
-    e.writer_client, e.create_time, e.chain_hash, s.body
-from unnest(%(seqs)s::bigint[]) as wanted (seq)
+-- name: read_stubs
+-- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; a range in order
+-- leaves the planner no other index. Index: stubs primary key.
+select stub.seq, stub.token_count, stub.body, stub.file_id
+from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
-    select token_count, body
+    select seq, token_count, body, file_id
     from stubs
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
-    offset 0
-) as s
-cross join lateral (
-    select entry_id, parent_entry_id, seq, writer_run_id, writer_epoch, writer_service, writer_client,
-        create_time, chain_hash
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and seq between run.first_seq and run.last_seq
     order by seq
     offset 0
-) as e;
+) as stub;
 
 -- name: list_stored_files
 -- Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
@@ -220,6 +215,27 @@ cross join lateral (
     offset 0
 ) as e
 where not p.is_releasing and not tenant_is_purging(%(tenant_id)s);
+
+-- name: read_condensed_entry
+-- Takes no lock. Needs `keep_index_order`. Indexes: stubs_file_idx, transcripts and entries primary
+-- keys.
+select s.session_id, s.seq, e.entry_id, e.create_time
+from (
+    select session_id, seq
+    from stubs
+    where tenant_id = %(tenant_id)s and file_id between %(file_id)s and %(file_id)s and file_id <> ''
+    order by file_id
+    limit 1
+) as s
+join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = s.session_id and t.state = 'LIVE'
+cross join lateral (
+    select entry_id, create_time
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq between s.seq and s.seq
+    order by seq
+    offset 0
+) as e
+where not tenant_is_purging(%(tenant_id)s);
 
 -- name: list_payloads_to_release
 -- Lists payloads of a transcript without writers. Takes no lock. Index: payloads_session_idx.

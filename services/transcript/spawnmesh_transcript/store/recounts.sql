@@ -35,5 +35,6 @@ cross join lateral (
 select *
 from recount_entries(
     set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(incarnation)s, %(vocabulary)s,
-    %(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[]
+    %(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[],
+    %(thinking_token_counts)s::integer[]
 );

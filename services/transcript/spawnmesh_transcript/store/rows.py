@@ -1,6 +1,6 @@
 """Parameters and rows that statements of several tables share."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from spawnmesh_postgres.database import Connection
@@ -31,3 +31,14 @@ def head_of(row: Row) -> Head:
 def counted_entry(*columns: Any) -> tuple[StoredEntry, int]:
     """Take the columns of `StoredEntry` in their order and the number of entries found."""
     return StoredEntry(*columns[:-1]), columns[-1]
+
+
+def runs_of(seqs: Collection[int]) -> list[tuple[int, int]]:
+    """Return the first and the last seq of each run without gaps."""
+    runs: list[tuple[int, int]] = []
+    for seq in sorted(seqs):
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs

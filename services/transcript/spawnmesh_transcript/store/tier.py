@@ -14,8 +14,9 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.payloads import file_values
-from spawnmesh_transcript.store.rows import key_parameters
+from spawnmesh_transcript.store.rows import fetch_one, key_parameters
 
 _SQL = load_statements(__name__)
 
@@ -96,6 +97,44 @@ async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *
     return {
         row["recorded_seq"] for row in await database.call(key.tenant_id, _SQL["record_payloads"], parameters)
     }
+
+
+async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) -> list[Stub]:
+    """Record condensed messages, whose `place` is their seq. Returns those that it recorded.
+
+    It skips an entry that has a stub, and one that was recounted since the caller read it. The lock
+    excludes a recount.
+    """
+    parameters = key_parameters(
+        key,
+        seqs=[stub.place for stub in stubs],
+        token_counts=[stub.token_count for stub in stubs],
+        token_vocabularies=[stub.token_vocabulary for stub in stubs],
+        stub_bodies=[stub.body for stub in stubs],
+        file_ids=[stub.file_id for stub in stubs],
+        thinking_token_counts=[stub.thinking_token_count for stub in stubs],
+    )
+    async with database.transaction(key.tenant_id) as connection:
+        await planner.keep_index_order(connection)
+        if not await _lock_for_payload_move(connection, key):
+            return []
+        rows = await (await connection.execute(_SQL["record_condensed"], parameters)).fetchall()
+    recorded = {row["seq"] for row in rows}
+    return [stub for stub in stubs if stub.place in recorded]
+
+
+async def delete_condensed(database: Database, key: Key, *, first_seq: int, last_seq: int) -> None:
+    """Delete the condensed messages between two seqs."""
+    async with database.transaction(key.tenant_id) as connection:
+        if await _lock_for_payload_move(connection, key):
+            await connection.execute(
+                _SQL["delete_condensed"], key_parameters(key, first_seq=first_seq, last_seq=last_seq)
+            )
+
+
+async def _lock_for_payload_move(connection: Connection, key: Key) -> bool:
+    row = await fetch_one(connection, _SQL["lock_for_payload_move"], key)
+    return bool(row and row["is_locked"])
 
 
 async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[ShorterBody]) -> dict[int, int]:

@@ -28,6 +28,38 @@ from record_payloads(
     %(token_counts)s::integer[], %(token_vocabularies)s::text[], %(stub_bodies)b::bytea[], %(files)s
 );
 
+-- name: lock_for_payload_move
+-- Locks the transcript's row until commit. The function documents what that excludes.
+select lock_for_payload_move(%(tenant_id)s, %(session_id)s) as is_locked;
+
+-- name: record_condensed
+-- The transaction holds the transcript's row. Skips an entry with a stub, and one with another
+-- token vocabulary. Needs `keep_index_order`; ranges in order leave the planner no other index.
+-- Indexes: entries and stubs primary keys.
+insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
+    thinking_token_count)
+select %(tenant_id)s, %(session_id)s, stub.seq, stub.token_count, stub.body, true, stub.file_id,
+    stub.thinking_token_count
+from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(token_vocabularies)s::text[],
+    %(stub_bodies)b::bytea[], %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
+    as stub (seq, token_count, token_vocabulary, body, file_id, thinking_token_count)
+where stub.token_vocabulary = (
+    select e.token_vocabulary
+    from entries e
+    where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s
+        and e.seq between stub.seq and stub.seq
+    order by e.seq
+    limit 1
+)
+on conflict (tenant_id, session_id, seq) do nothing
+returning seq;
+
+-- name: delete_condensed
+-- The transaction holds the transcript's row. Index: stubs primary key.
+delete from stubs
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
+    and file_id <> '';
+
 -- name: drop_inline_payloads
 -- Runs as a transaction of its own. The function documents its locks and its indexes.
 select *

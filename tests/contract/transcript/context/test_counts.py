@@ -15,7 +15,7 @@ from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 
 from tests.support.transcript.compaction import Compacting
-from tests.support.transcript.counts import CL100K, O200K, TEXT, say, set_vocabulary
+from tests.support.transcript.counts import CL100K, O200K, TEXT, recount, say, set_vocabulary
 from tests.support.transcript.fixtures import (
     Session,
     assistant,
@@ -27,17 +27,6 @@ from tests.support.transcript.fixtures import (
 )
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
-
-
-async def recount(
-    session: Session, *, dry_run: bool = False, after_seq: int = 0, max_entry_count: int = 0, token: str = ""
-) -> storage_pb.RecountTranscriptResponse:
-    request = storage_pb.RecountTranscriptRequest(
-        session_id=session.session_id, dry_run=dry_run, after_seq=after_seq, max_entry_count=max_entry_count
-    )
-    peer = session.service.peer
-    with use_token(token or session.client_token()):
-        return await peer.unary(StorageServiceStub(peer.channel).RecountTranscript, request)
 
 
 async def context(
@@ -372,8 +361,9 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
         head = (await session.page()).head
         await recounting.execute(
             "select recount_entries("
-            "set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[])",
-            (session.tenant_id, session.session_id, head.incarnation, *counts, [None]),
+            "set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[],"
+            " %s::integer[])",
+            (session.tenant_id, session.session_id, head.incarnation, *counts, [None], [None]),
         )
         with use_token(session.client_token()):
             tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
