@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncCursor, AsyncPipeline
+from psycopg import AsyncCursor, AsyncPipeline
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import PoolTimeout
@@ -21,6 +21,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 from spawnmesh_postgres.probed_pool import ProbedPool
+from spawnmesh_postgres.statement_batches import execute_batch
 
 Connection = BoundedCancelConnection[DictRow]
 
@@ -54,7 +55,11 @@ def _check_scope(tenant_id: str) -> None:
         raise ValueError("a transaction needs a well-formed tenant id")
 
 
-def _scope(tenant_id: str) -> str:
+def scope_statement(tenant_id: str) -> str:
+    """Return the statement that scopes a transaction to the tenant.
+
+    Raises ValueError for a malformed tenant id.
+    """
     # A valid scope needs no escaping, and composing the statement would be most of the cost of a
     # begin.
     _check_scope(tenant_id)
@@ -174,7 +179,7 @@ class Database:
         rolled back if the block raises. Do nothing slow in the block: no RPC, no S3. Raises
         ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
-        begin = f"begin; {_scope(tenant_id)}".encode()
+        begin = f"begin; {scope_statement(tenant_id)}".encode()
         async with self._connection() as connection:
             try:
                 await _begin(connection, begin)
@@ -192,7 +197,7 @@ class Database:
         in one round trip as well; the service has the table of `tenant_purges`.
         """
         begin = (
-            f"begin; {_scope(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
+            f"begin; {scope_statement(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
         )  # Each sees what was committed before.
         async with self._connection() as connection:
             try:
@@ -208,25 +213,20 @@ class Database:
             await _commit(connection)
 
     @asynccontextmanager
-    async def transaction_with_statement(
-        self, tenant_id: str, statement: str, parameters: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
-        """Open a transaction as `transaction` does, and run its first statement in the
-        same round trip.
+    async def transaction_with_statements(
+        self, tenant_id: str, statements: Sequence[str], parameters: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+        """Open a transaction as `transaction` does, and run its first statements in the
+        same round trip, as `execute_batch` does.
 
-        Yields the connection and the rows of the statement. The parameters are written into the
-        text, so the statement is planned each time: use it to call a function, whose statements
-        keep their plans.
+        Yields the connection and the rows of each statement.
         """
-        begin = f"begin; {_scope(tenant_id)};"
+        begin = ["begin", scope_statement(tenant_id)]
         async with self._connection() as connection:
-            cursor = AsyncClientCursor(connection, row_factory=dict_row)
             connection.in_block = True
             try:
-                await cursor.execute(f"{begin} {statement}", parameters)
-                while cursor.nextset():
-                    pass
-                yield connection, await cursor.fetchall()
+                rows = await execute_batch(connection, [*begin, *statements], parameters)
+                yield connection, rows[len(begin) :]
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -242,7 +242,7 @@ class Database:
         longer than `timeout_seconds`, and its connection: the locks of a stopped client must not
         block others. Raises ValueError as `transaction` does.
         """
-        scope = _scope(tenant_id)
+        scope = scope_statement(tenant_id)
         async with self._connection() as connection:
             try:
                 async with connection.pipeline() as pipeline:
@@ -390,4 +390,4 @@ async def switch_tenant(connection: Connection, tenant_id: str) -> None:
 
     A queue selects work in the scope ALL_TENANTS and then does it for the tenant.
     """
-    await connection.execute(_scope(tenant_id).encode())
+    await connection.execute(scope_statement(tenant_id).encode())

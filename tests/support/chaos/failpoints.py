@@ -108,6 +108,9 @@ class FailingDatabase:
     def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
         return self._steps(_caller(), self.database.pipelined(tenant_id))
 
+    def transaction_with_statements(self, *arguments: Any) -> AbstractAsyncContextManager[Any]:
+        return self._steps(_caller(), self.database.transaction_with_statements(*arguments))
+
     @asynccontextmanager
     async def _steps(self, name: str, transaction: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         own = self.failpoints.begin(name)
