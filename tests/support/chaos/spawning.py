@@ -138,7 +138,7 @@ def _allowed_publications(child: Any, steps: list[str]) -> set[int]:
     if "pass_gate: committed" in steps:
         return {1}
     if (
-        "SpawnUndo.undo: committed" not in steps
+        "SpawnUndo._fail: committed" not in steps
     ):  # Cut off between a commit and its answer, beside other steps.
         return {int(asked and child["gate_passed"])}
     if asked:
