@@ -144,10 +144,11 @@ def _allowed_publications(child: Any, steps: list[str]) -> set[int]:
     asked = "pass_gate: commit" in steps
     if "pass_gate: committed" in steps:
         return {1}
-    if (
-        "SpawnUndo._fail: committed" not in steps
-    ):  # Cut off between a commit and its answer, beside other steps.
-        return {int(asked and child["gate_passed"])}
+    if "SpawnUndo._fail: committed" not in steps:
+        # Cut off between a commit and its answer, beside other steps. The victim may have undone it
+        # later by itself, and knows what the gate answered.
+        later = {1} if "Hooks.before_spawn: answered" in steps else set()
+        return {int(asked and child["gate_passed"])} | later
     if asked:
         return {1}
     if "Hooks.before_spawn: answered" not in steps or child["failure"]["step"] == "gate":
