@@ -2,6 +2,7 @@
 
 import asyncio
 import select
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -80,7 +81,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
                 if self.in_block and not (self.server and self.server.is_silent):
                     await self._stop(gen)
                 else:
-                    self.pgconn.finish()
+                    self._give_up(gen)
             raise
 
     def _watched(self, gen: PQGen[RV], server: Server) -> PQGen[RV]:
@@ -96,7 +97,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
                     server.answer_count += 1
                 elif ready == READY_NONE:
                     if server.is_silent:
-                        self.pgconn.finish()
+                        self._give_up(gen)
                         raise StatementLeft
                     interval_count += 1
                     # An idle connection that listens waits as well.
@@ -107,6 +108,14 @@ class BoundedCancelConnection(AsyncConnection[Row]):
         except StopIteration as end:
             result: RV = end.value
             return result
+
+    def _give_up(self, gen: PQGen[RV]) -> None:
+        """Close the connection. The generator of the driver fails when it is closed after that, and
+        would do so at any later time.
+        """
+        self.pgconn.finish()
+        with suppress(psycopg.Error):
+            gen.close()
 
     async def _stop(self, gen: PQGen[RV]) -> None:
         """Stop the statement, and leave the connection idle or closed."""

@@ -72,6 +72,10 @@ class PolicyCache:
         _remember(self._last_known, tenant_id, known)
         return policy
 
+    def learn(self, tenant_id: str, policy: TenantPolicy) -> None:
+        """Remember a policy that was just stored, in case it cannot be read."""
+        _remember(self._last_known, tenant_id, _Known(policy, monotonic_seconds()))
+
     def invalidate(self) -> None:
         """Read every policy again before its next use, and every budget before it refuses
         a call.

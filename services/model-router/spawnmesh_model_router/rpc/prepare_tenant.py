@@ -20,10 +20,13 @@ async def prepare_tenant(
     while the tenant is being purged, and for settings of a tenant that was purged.
     """
     tenant_id, version = caller.tenant_id, request.settings_version
+    policy = _parse_policy(request.policy)
     async with deps.database.transaction(tenant_id) as connection:
         await end_earlier_purge(connection, tenant_id, version)
-        version = await set_policy(connection, tenant_id, version, _parse_policy(request.policy))
+        version = await set_policy(connection, tenant_id, version, policy)
     deps.policies.invalidate()
+    if version == request.settings_version:
+        deps.policies.learn(tenant_id, policy)
     return pb.PrepareTenantResponse(settings_version=version)
 
 
