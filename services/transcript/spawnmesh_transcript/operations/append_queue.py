@@ -16,9 +16,9 @@ import psycopg
 from psycopg_pool import PoolTimeout
 from spawnmesh_postgres.database import Database
 
+from spawnmesh_transcript.domain.appends import Append, AppendResult
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendResult
 
 WAIT_SECONDS = 3.0
 """The wait of an append for its start before it is refused, as for a connection."""
@@ -64,9 +64,7 @@ class AppendQueue:
         """
         outcome = await self._append_queued(append) if _fitting_count((append,)) else None
         if outcome is None:
-            (outcome,) = await append_store.append_entries(
-                self._database, append.key.tenant_id, (append,), waits=True
-            )
+            outcome = await append_store.append_waiting(self._database, append)
         return outcome
 
     async def _append_queued(self, append: Append) -> AppendResult | None:
@@ -160,7 +158,7 @@ class AppendQueue:
         tenant_id = appends[0].key.tenant_id
         if append_store.are_plain(appends):
             return await append_store.append_plain(self._database, tenant_id, appends)
-        return await append_store.append_entries(self._database, tenant_id, appends, waits=False)
+        return await append_store.append_entries(self._database, tenant_id, appends)
 
 
 def _fitting_count(appends: Sequence[Append]) -> int:

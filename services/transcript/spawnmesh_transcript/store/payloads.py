@@ -8,12 +8,13 @@ from typing import Any
 from psycopg.rows import args_row, class_row
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import key_parameters
+from spawnmesh_transcript.store.rows import among, key_parameters
 
 _SQL = load_statements(__name__)
 
@@ -83,9 +84,25 @@ class ScannedStub:
 
 async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> None:
     """Insert the stubs of entries that this transaction has written from `first_seq` on."""
-    await connection.execute(
-        _SQL["insert_stubs"], key_parameters(key, first_seq=first_seq, **stub_rows(stubs))
+    await connection.execute(*insert_stubs_statement(key, stubs, first_seq=first_seq))
+
+
+def insert_stubs_statement(
+    key: Key,
+    stubs: Sequence[Stub],
+    *,
+    first_seq: int | None = None,
+    idempotency_key: str | None = None,
+    first_entry_id: str | None = None,
+) -> Statement:
+    """Return the statement that inserts the stubs of entries that the transaction has written.
+
+    They begin at `first_seq`, or are those of the append with the key and this first entry.
+    """
+    parameters = key_parameters(
+        key, first_seq=first_seq, idempotency_key=idempotency_key, first_entry_id=first_entry_id
     )
+    return _SQL["insert_stubs"], {**parameters, **_stub_rows(stubs)}
 
 
 async def find_calls(
@@ -109,7 +126,7 @@ async def list_unstored_payloads(
 ) -> dict[int, list[UnstoredPayload]]:
     """Return payloads that the blob store may not have, by seq, for some entries.
 
-    It returns up to `file_count` payloads of each entry. Needs `keep_index_order`.
+    It returns up to `file_count` payloads of each entry.
     """
     async with connection.cursor(binary=True, row_factory=args_row(UnstoredPayload)) as cursor:
         await cursor.execute(
@@ -124,7 +141,7 @@ async def list_unstored_payloads(
 async def count_unstored_entries(connection: Connection, key: Key, *, last_seq: int | None = None) -> int:
     """Return the number of entries with payloads that the blob store may not have.
 
-    It counts entries up to `last_seq`, or all. Needs `keep_index_order`.
+    It counts entries up to `last_seq`, or all.
     """
     row = await (
         await connection.execute(_SQL["count_unstored_entries"], key_parameters(key, last_seq=last_seq))
@@ -156,9 +173,7 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
 
 
 async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
-    """Return the entries of these seqs with the bodies and token counts of their stubs. Needs
-    `keep_index_order`.
-    """
+    """Return the entries of these seqs with the bodies and token counts of their stubs."""
     async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
         await cursor.execute(_SQL["read_stubbed_entries"], key_parameters(key, seqs=list(seqs)))
         return await cursor.fetchall()
@@ -167,12 +182,8 @@ async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collectio
 async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadFile]]:
-    """Return the stored files of each entry that has some, in the order of content blocks. Needs
-    `keep_index_order`.
-    """
-    rows = await (
-        await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=list(set(seqs))))
-    ).fetchall()
+    """Return the stored files of each entry that has some, in the order of content blocks."""
+    rows = await (await connection.execute(_SQL["list_stored_files"], among(key, seqs))).fetchall()
     files: dict[int, list[PayloadFile]] = {}
     for row in rows:
         file = PayloadFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
@@ -198,10 +209,7 @@ async def list_payloads_to_release(connection: Connection, key: Key, *, row_coun
 
 
 async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """Delete the rows of released blobs. Needs `keep_index_order`.
-
-    A row that another transaction has just changed stays; a later call deletes it.
-    """
+    """Delete the rows of released blobs. Needs `keep_index_order`."""
     await _for_each(connection, "delete_payload", key, blob_ids)
 
 
@@ -209,7 +217,7 @@ async def _for_each(connection: Connection, statement: str, key: Key, blob_ids: 
     """Run the statement for each blob, in one round trip."""
     async with connection.cursor() as cursor:
         await cursor.executemany(
-            _SQL[statement], [{"tenant_id": key.tenant_id, "blob_id": blob_id} for blob_id in blob_ids]
+            _SQL[statement], [key_parameters(key, blob_id=blob_id) for blob_id in blob_ids]
         )
 
 
@@ -227,7 +235,7 @@ def file_values(file: File) -> dict[str, Any]:
     }
 
 
-def stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
+def _stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
     """Return the parameters of a statement that inserts stubs and their payloads."""
     files = [{**file_values(file), "place": stub.place} for stub in stubs for file in stub.files]
     referring = [stub for stub in stubs if stub.body is not None]

@@ -1,6 +1,6 @@
 """Parameters and rows that statements of several tables share."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from spawnmesh_postgres.database import Connection
@@ -15,6 +15,13 @@ Row = Mapping[str, Any]
 def key_parameters(key: Key, **more: Any) -> dict[str, Any]:
     """Return the parameters of a statement about one transcript."""
     return {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
+
+
+def among(key: Key, seqs: Collection[int]) -> dict[str, Any]:
+    """Return the parameters of a statement about these entries of one transcript."""
+    return key_parameters(
+        key, seqs=list(set(seqs)), first_seq=min(seqs, default=0), last_seq=max(seqs, default=0)
+    )
 
 
 async def fetch_one(connection: Connection, statement: str, key: Key, **more: Any) -> Row | None:

@@ -1,4 +1,4 @@
-"""Plain appends, which one statement makes: the same rows as `append_entries` writes, and
+"""Plain appends, which one statement makes: the same rows as `append_waiting` writes, and
 untouched rows if a rule refuses one."""
 
 import asyncio
@@ -14,6 +14,7 @@ import pytest
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_transcript.domain.appends import Append, AppendResult
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
@@ -21,7 +22,7 @@ from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendResult, append_plain, are_plain
+from spawnmesh_transcript.store.appends import append_plain, are_plain
 
 from tests.support.transcript.fixtures import (
     Service,
@@ -90,7 +91,7 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
         assert are_plain([append])
         (plain,) = await append_plain(database, session.tenant_id, [append])
         other = replace(append, key=Key(twin.tenant_id, twin.session_id))
-        (longer,) = await append_store.append_entries(database, twin.tenant_id, [other], waits=True)
+        longer = await append_store.append_waiting(database, other)
         assert plain.head is not None
         assert longer.head is not None
         head = replace(
@@ -241,7 +242,7 @@ async def test_no_plain_entry_of_an_unknown_kind_is_stored(
     append = _append(session, await session.acquire(1))
     append = replace(append, entries=(replace(append.entries[0], **wrong),))
     async with open_append_queue(database, slots=1) as queue:
-        with pytest.raises(psycopg.errors.CheckViolation, match="NOBODY"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=r"entry_(kind|role)"):
             await queue.append(append)
     assert await check_totals(superuser, session) == 1
 
@@ -257,8 +258,8 @@ async def test_no_body_shorter_than_its_size_is_stored(
     session: Session, database: Database, superuser: Superuser
 ) -> None:
     append = _append(session, await session.acquire(1), body=_Cut(b"lon"))
-    (outcome,) = await append_plain(database, session.tenant_id, [append])
-    assert outcome.is_busy
+    with pytest.raises(ValueError, match="sizes"):
+        await append_plain(database, session.tenant_id, [append])
     assert await check_totals(superuser, session) == 1
 
 
@@ -280,7 +281,7 @@ async def test_two_calls_for_one_transcript_are_not_plain(
     await other.create()
     first = _append(session, claim)
     second = _append(session, claim, key=first.idempotency_key if is_same_key else "")
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(psycopg.errors.CardinalityViolation):
         await append_plain(
             database, session.tenant_id, [_append(other, await other.acquire(1)), first, second]
         )
