@@ -112,7 +112,7 @@ with found as materialized (
     select dropped_bytes as byte_count
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s
-        and (dropped_bytes = 0 or octet_length(%(body)b) = octet_length(body) + dropped_bytes)
+        and (dropped_bytes = 0 or octet_length(%(body)b::bytea) = octet_length(body) + dropped_bytes)
         and exists (
             select from transcripts
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
@@ -120,7 +120,7 @@ with found as materialized (
         and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 ), restored as (
     update entries
-    set body = %(body)b, dropped_bytes = 0
+    set body = %(body)b::bytea, dropped_bytes = 0
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s
         and (select byte_count from found) > 0
 ), counted as (
