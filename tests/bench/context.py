@@ -1,11 +1,7 @@
 """The context of a long transcript, with and without references in place of large results, and the
 cost of assembling it.
 
-The transcripts consist of turns of a tool-heavy mix. Results of tools have about 53 % of the
-tokens, most of them fewer than a thousand, with a long tail to 50,000. As in a session that first
-talks and then works, the first half of each two thousand messages has fewer large results than the
-second.
-
+The transcripts are histories of a coding agent: see tests/support/transcript/coding_histories.py.
 The share of the results in what is read decides what references can save. It is therefore reported
 beside the number of items.
 
@@ -14,8 +10,6 @@ them: they are copied in the database, since old entries are not read. Both ways
 same transcript, turn by turn.
 """
 
-import json
-import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,7 +35,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.harness import Bench, Metric, Samples
-from tests.bench.transcript import SAID
+from tests.support.transcript.coding_histories import CodingHistory
 
 TENANT = "bench-context"
 BUDGET = 258_000
@@ -55,10 +49,8 @@ LATENCY_BOUND_MS = 30.0
 GROWTH_BOUND = 1.3
 ITEMS_BOUND = 0.5  # Items without references by items with them: at least twice as many with them.
 
-_PHASE = 970  # Turns in two thousand messages.
-# Every so many turns there is a large result: in the first half of a phase, and in the second.
-_TALK, _WORK = 31, 17
-_WORDS = SAID.split()
+MODELS = {"gpt": "openai/gpt-5", "claude": "anthropic/claude-sonnet-4-5"}
+
 _COPIED = ("entries", "stubs", "payloads")
 
 
@@ -100,9 +92,9 @@ class Conversation:
         with use_token(self.token()):
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
-    async def assemble(self) -> tuple[pb.AssembleContextResponse, float]:
+    async def assemble(self, model: str = "") -> tuple[pb.AssembleContextResponse, float]:
         """Return the context, and the seconds that the call took."""
-        request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=BUDGET)
+        request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=BUDGET, model=model)
         with use_token(self.token()):
             began = perf_counter()
             context = await self.peer.unary(self.stub.AssembleContext, request, timeout_seconds=60)
@@ -128,9 +120,10 @@ async def run(bench: Bench) -> None:
     """Measure the latency at each length, then turn by turn."""
     stack = await bench.stack()
     async with _opened(stack) as (first, tier):
-        mix = _mix()
+        mix = iter(CodingHistory())
         bench.report(f"appending {APPENDED} messages")
         await first.begin()
+        await _keep_inline(stack, first)
         await _grow(first, mix, APPENDED)
         await _told_share(bench, stack, first)
         conversations = {length: await _longer(stack, first, length) for length in LENGTHS}
@@ -155,51 +148,6 @@ async def _opened(stack: Stack) -> AsyncIterator[tuple[Conversation, Tier]]:
         yield Conversation(peer, minter), tier
 
 
-def _mix() -> Iterator[list[entry_pb2.EntryBody]]:
-    """Yield turns without end, the same ones in every run.
-
-    The sizes of large results run through their range again and again, so that all stretches of a
-    transcript are alike.
-    """
-    drawn = random.Random(258)
-    number = large = 0
-    while True:
-        number += 1
-        if number % 20 == 0:
-            yield [_message(content_pb.ROLE_USER, _text(drawn, drawn.randint(40, 400)))]
-        call_id = f"call-{number}"
-        if number % (_TALK if number % _PHASE < _PHASE / 2 else _WORK) == 0:
-            large += 1
-            count = round(4_000 * 12.5 ** (large * 0.618 % 1))
-        else:
-            count = drawn.randint(8, 40)
-        block = {
-            "type": "toolCall",
-            "id": call_id,
-            "name": "exec",
-            "arguments": {"path": f"/srv/{number}", "run": "x"},
-        }
-        asking = _message(
-            content_pb.ROLE_ASSISTANT, _text(drawn, min(4_000, round(drawn.lognormvariate(6.2, 0.8))))
-        )
-        asking.message.content.add().tool_call.CopyFrom(
-            content_pb.ToolCall(tool_call_id=call_id, name="exec", block_json=json.dumps(block))
-        )
-        answer = _message(content_pb.ROLE_TOOL_RESULT, _text(drawn, count))
-        answer.message.tool_call_id, answer.message.tool_name = call_id, "exec"
-        yield [asking, answer]
-
-
-def _message(role: "content_pb.Role.ValueType", text: str) -> entry_pb2.EntryBody:
-    block = content_pb.ContentBlock(text=content_pb.Text(text=text))
-    return entry_pb2.EntryBody(message=content_pb.Message(role=role, content=[block]))
-
-
-def _text(drawn: random.Random, token_count: int) -> str:
-    """Return words of about so many tokens: a plain word is one token."""
-    return " ".join(drawn.choices(_WORDS, k=token_count))
-
-
 async def _grow(conversation: Conversation, mix: Iterator[list[entry_pb2.EntryBody]], count: int) -> None:
     waiting: list[entry_pb2.EntryBody] = []
     while count > 0:
@@ -208,6 +156,16 @@ async def _grow(conversation: Conversation, mix: Iterator[list[entry_pb2.EntryBo
             await conversation.append(waiting)
             count -= len(waiting)
             waiting = []
+
+
+async def _keep_inline(stack: Stack, conversation: Conversation) -> None:
+    """Keep the worker from dropping inline copies: copied rows name blobs that do not exist."""
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as link:
+        await link.execute(
+            "update transcript.transcripts set inline_dropped_seq = 1000000000"
+            " where tenant_id = %s and session_id = %s",
+            (TENANT, conversation.session_id),
+        )
 
 
 async def _longer(stack: Stack, source: Conversation, length: int) -> Conversation:
@@ -219,6 +177,7 @@ async def _longer(stack: Stack, source: Conversation, length: int) -> Conversati
         return source
     longer = Conversation(source.peer, source.minter)
     await longer.begin()
+    await _keep_inline(stack, longer)
     async with await psycopg.AsyncConnection.connect(
         stack.superuser_dsn, options="-c search_path=transcript"
     ) as link:
@@ -257,6 +216,7 @@ async def _copying(link: psycopg.AsyncConnection[tuple[object, ...]], table: str
         "session_id": sql.SQL("%(longer)s"),
         "seq": sql.SQL("seq + %(shift)s"),
         "entry_id": sql.SQL("overlay(entry_id placing %(copy)s from 5)"),
+        "file_id": sql.SQL("file_id || case file_id when '' then '' else %(copy)s || %(longer)s end"),
         "blob_id": sql.SQL("overlay(blob_id placing %(copy)s || left(md5(%(longer)s), 8) from 5)"),
     }
     values = [changed.get(name, sql.Identifier(name)) for name in names]
@@ -329,7 +289,7 @@ async def _turns(
     """Record the number of items as a conversation goes on, and the share of the bytes of a context
     with which the next one begins.
     """
-    items: dict[bool, list[int]] = {False: [], True: []}
+    items: dict[str, dict[bool, list[int]]] = {name: {False: [], True: []} for name in MODELS}
     kept: dict[bool, list[float]] = {False: [], True: []}
     shares: dict[bool, list[float]] = {False: [], True: []}
     earlier: dict[bool, list[bytes]] = {}
@@ -338,14 +298,15 @@ async def _turns(
         await conversation.append(next(mix))
         for is_on in (True, False):
             await tier.turn(is_on=is_on)
+            for name, model in MODELS.items():
+                context, _seconds = await conversation.assemble(model)
+                items[name][is_on].append(len(context.entries))
             context, _seconds = await conversation.assemble()
             entries = [entry.body.SerializeToString(deterministic=True) for entry in context.entries]
-            items[is_on].append(len(entries))
             shares[is_on].append(_tool_share(context))
             if is_on in earlier:
                 kept[is_on].append(_kept(earlier[is_on], entries))
             earlier[is_on] = entries
-    ratio = sum(items[False]) / sum(items[True])
     for is_on, name in ((False, "off"), (True, "on")):
         bench.record(
             Metric(f"context.{name}.prefix_kept", mean(kept[is_on]) * 100, "%", None, None, len(kept[is_on]))
@@ -353,8 +314,15 @@ async def _turns(
         bench.record(
             Metric(f"context.{name}.tool_share_of_turns", mean(shares[is_on]) * 100, "%", None, None, TURNS)
         )
-        bench.record(Metric(f"context.{name}.items_of_turns", mean(items[is_on]), "", None, None, TURNS))
-    bench.record(Metric("context.items_off_by_on", ratio, "", None, None, TURNS, bound=ITEMS_BOUND))
+    for name, counts in items.items():
+        for is_on, setting in ((False, "off"), (True, "on")):
+            bench.record(
+                Metric(f"context.{setting}.{name}.items_of_turns", mean(counts[is_on]), "", None, None, TURNS)
+            )
+        ratio = sum(counts[False]) / sum(counts[True])
+        bench.record(
+            Metric(f"context.{name}.items_off_by_on", ratio, "", None, None, TURNS, bound=ITEMS_BOUND)
+        )
 
 
 def _tool_share(context: pb.AssembleContextResponse) -> float:

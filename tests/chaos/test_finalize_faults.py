@@ -1,4 +1,4 @@
-"""The replica that finalizes is killed or paused in every state, or fails at every step; the run ends once."""
+"""A run ends once, also if its finalizing replica is killed, paused or fails, in every state."""
 
 import asyncio
 

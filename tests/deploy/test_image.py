@@ -95,7 +95,7 @@ async def test_installed_closure_migrates_and_serves(tmp_path: Path, postgres: P
     environment = tmp_path / "venv"
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, INSTALL, "transcript", environment], capture_output=True, text=True,
-        env={**os.environ, "PIP_NO_COMPILE": "1"},  # What is imported is compiled then, and most of it never is.
+        env={**os.environ, "PIP_NO_COMPILE": "1"},  # Most of the code is never imported.
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     installed = {path.name for path in (environment / "lib").glob("python3*/site-packages/*")}

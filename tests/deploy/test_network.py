@@ -146,6 +146,30 @@ def test_bundled_storage_lets_in_the_mesh_alone(tmp_path: object) -> None:
     assert {component_of(peer) for peer in rule["from"]} == {*DATABASE, "migrate"}
 
 
+def test_bundled_storage_binds_the_parts_behind_S3_to_the_pod_and_to_keys() -> None:
+    (container,) = of_kind("StatefulSet", "trial")["s3"]["spec"]["template"]["spec"]["containers"]
+    assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.ip.bind=0.0.0.0"} <= set(container["args"])
+    secret = of_kind("Secret", "trial")["s3-bundled"]["stringData"]
+    keys = {
+        one["name"]: secret[one["valueFrom"]["secretKeyRef"]["key"]]
+        for one in container["env"]
+        if "valueFrom" in one
+    }
+    assert set(keys) == {
+        "WEED_JWT_SIGNING_KEY",
+        "WEED_JWT_FILER_SIGNING_KEY",
+        "WEED_JWT_FILER_SIGNING_READ_KEY",
+    }
+    assert all(len(key) == 64 for key in keys.values())
+
+
+def test_the_role_of_bundled_storage_trusts_the_service_alone() -> None:
+    secret = of_kind("Secret", "trial")["s3-bundled"]["stringData"]
+    (role,) = json.loads(secret["iam.json"])["roles"]
+    (statement,) = role["trustPolicy"]["Statement"]
+    assert statement["Principal"] == {"AWS": ["arn:aws:iam::000000000000:user/admin"]}
+
+
 def _switched_on(tmp_path: object) -> str:
     file = f"{tmp_path}/on.yaml"
     with open(file, "w") as stream:

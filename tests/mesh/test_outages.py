@@ -105,6 +105,62 @@ async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_lat
     await eventually(works)
 
 
+async def refused(mesh: Mesh, request_id: str) -> MeshError:
+    with pytest.raises(MeshError) as caught:
+        await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")], request_id=request_id)
+    assert caught.value.status is Status.UNAVAILABLE, caught.value
+    return caught.value
+
+
+async def spawned_again(mesh: Mesh, request_id: str) -> str:
+    """Repeat the request. Return nothing if the mesh is still about to recover."""
+    try:
+        session = await mesh.spawn(
+            "read it", attachments=[Attachment("a.txt", b"alpha")], request_id=request_id
+        )
+    except MeshError as error:
+        if error.status is not Status.UNAVAILABLE:
+            raise
+        return ""
+    return session.session_id
+
+
+async def test_spawns_while_PostgreSQL_hangs_are_refused_and_their_repeats_succeed(
+    stack: Stack, mesh: Mesh, tenant: str
+) -> None:
+    """A spawn has 60 seconds, and none of them may wait for so long."""
+    accepted = [await mesh.spawn("say something") for _ in range(2)]
+    request_ids = [f"hung-{number}" for number in range(6)]
+    stack.postgres.process.pause()
+    try:
+        for refusal in await asyncio.gather(*(refused(mesh, request_id) for request_id in request_ids)):
+            assert refusal.facts["dependency"] == "PostgreSQL"
+    finally:
+        stack.postgres.process.resume()
+    for request_id in request_ids:
+        session_id = await eventually(lambda request_id=request_id: spawned_again(mesh, request_id))
+        await _ends_well(mesh, session_id)
+    for session in accepted:
+        assert (await _ends_well(mesh, session.session_id)).attempt_count == 1
+
+
+@pytest.mark.parametrize("service", ["session", "hook", "transcript", "attachment-blob"])
+async def test_spawns_while_a_service_hangs_are_refused_and_their_repeats_succeed(
+    stack: Stack, mesh: Mesh, tenant: str, service: str
+) -> None:
+    request_ids = [f"hung-{number}" for number in range(3)]
+    await mesh.spawn("say something")
+    stack.processes[service].pause()
+    try:
+        for refusal in await asyncio.gather(*(refused(mesh, request_id) for request_id in request_ids)):
+            assert refusal.facts["dependency"] == service
+    finally:
+        stack.processes[service].resume()
+    for request_id in request_ids:
+        session_id = await eventually(lambda request_id=request_id: spawned_again(mesh, request_id))
+        await _ends_well(mesh, session_id)
+
+
 async def _is_delayed(mesh: Mesh, session_id: str) -> session_pb2.RunDelay | None:
     run = (await mesh.session(session_id)).latest_run
     assert run.state in (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING), run

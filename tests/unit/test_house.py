@@ -81,7 +81,9 @@ _PAGE = re.compile(r"^delete from \w+\b.*?\bwhere(?P<outside>.*?)\bin\s*\(\s*sel
 
 
 def test_rows_deleted_by_lists_of_keys_are_named_by_whole_keys_alone() -> None:
-    """With a condition of its own outside of the list, a planner that believes in few rows joins all of the tenant's to it, row by row."""
+    """With another condition outside of the list, a planner that estimates few rows may join all rows
+    of the tenant to it, row by row.
+    """
     keys: dict[str, str] = {}
     for service in WITH_CONTRACT:
         package = f"spawnmesh_{snake(service)}"

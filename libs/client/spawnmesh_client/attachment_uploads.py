@@ -35,7 +35,7 @@ _SLOWEST_BYTES_A_SECOND = 256 * 1024
 _POLL_SECONDS = 0.5
 _STALLED_SECONDS = 30.0  # One part of the slowest stream takes 20 s.
 _READER_WAIT_SECONDS = 600.0  # Other senders' files are large, too.
-_MOST_ROBBED = 10  # How often another stream may stall and be continued by a third one.
+_MOST_ROBBED = 10  # Another stream may stall so often and be continued by a third one.
 _RESENT = (Reason.UPLOAD_CRC_DIFFERS, Reason.UPLOAD_OFFSET_DIFFERS)
 _MOST_RESENT = 3
 

@@ -19,6 +19,7 @@ _COUNTS = (
     "reverted_entry_count",
     "reverted_bytes",
     "failed_entry_count",
+    "condensed_entry_count",
 )
 
 
@@ -36,6 +37,7 @@ class TierCounts:
     reverted_entry_count: int = 0
     reverted_bytes: int = 0
     failed_entry_count: int = 0
+    condensed_entry_count: int = 0
     failure_reason: str = ""
 
     def add(self, done: "pb.TierTranscriptResponse | TierCounts") -> None:

@@ -112,7 +112,8 @@ _PROVIDER_HINTS = (
 # The lines of an armoured private key. Three short ones in a row are no words of a text.
 _KEY_LINE = r"[A-Za-z0-9+/]{40}"
 _SHORT_LINE = r"[A-Za-z0-9+/]{12,}+={0,2}+"
-# What a token without digits has, and words that begin with a capital hardly ever have three times.
+# Capitals close together: a token without digits has three such places, capitalised words hardly
+# ever.
 _MIXED = r"(?=(?:[A-Za-z._~+/-]*?[A-Z][a-z]?[A-Z]){3})"
 # Characters that are in no user name or password of a URL: in source code they end it or mark a
 # placeholder.

@@ -13,12 +13,15 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
 from typing import Self
 
 import aiohttp
+import jwt
+from spawnmesh_core.clock import utc_now
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.ports import LOOPBACK, PAIR_DISTANCE, free_port_pairs, require_free
@@ -27,10 +30,12 @@ from spawnmesh_devstack.watchdog import Watchdog
 
 _REGION = "us-east-1"
 _ROLE_ARN = "arn:aws:iam::role/TenantRole"
+_ADMIN_ARN = "arn:aws:iam::000000000000:user/admin"
 _VOLUME_MB = 64
 _START_SECONDS = 30.0
 # Acknowledged writes have reached the kernel, and a clean shutdown takes up to half a minute.
 _STOP_SECONDS = 0.3
+_FILER_TOKEN_LIFETIME = timedelta(seconds=10)
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 # All buckets share their volumes. By default each bucket gets volumes of its own, and the first
 # puts into a bucket wait up to a second until the master has created one. No bucket can have the
@@ -74,6 +79,8 @@ class S3Server:
         self._report = report
         self._master_port, self._volume_port, self._filer_port, free = free_port_pairs(4)
         self._s3_port = free if s3_port is None else s3_port
+        # Only its own processes may use the parts behind S3, which know no tenants.
+        self._volume_key, self._filer_key = secrets.token_hex(32), secrets.token_hex(32)
         self._processes: list[ChildProcess] = []
         self._endpoint: S3Endpoint | None = None
 
@@ -141,8 +148,13 @@ class S3Server:
             name,
             (str(_weed()), "-logtostderr=true", *arguments),
             self._log_file,
-            # Grow by one volume instead of seven.
-            env={**os.environ, "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
+            env={
+                **os.environ,
+                "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",  # Grow by one volume instead of seven.
+                "WEED_JWT_SIGNING_KEY": self._volume_key,
+                "WEED_JWT_FILER_SIGNING_KEY": self._filer_key,
+                "WEED_JWT_FILER_SIGNING_READ_KEY": self._filer_key,
+            },
             working_directory=self._data_dir,
             orphan_signal=SIGKILL,
         )
@@ -197,6 +209,10 @@ class S3Server:
             "-s3.autoCreateBucket=false",
         )
 
+    def _filer_headers(self) -> dict[str, str]:
+        expire_time = utc_now() + _FILER_TOKEN_LIFETIME
+        return {"Authorization": f"Bearer {jwt.encode({'exp': expire_time}, self._filer_key)}"}
+
     async def _leads(self, http: aiohttp.ClientSession) -> bool:
         status = await _get_json(http, f"http://{LOOPBACK}:{self._master_port}/cluster/status")
         return status.get("IsLeader") is True
@@ -217,7 +233,7 @@ class S3Server:
         rules = f"http://{LOOPBACK}:{self._filer_port}/etc/seaweedfs/filer.conf"
         grow = f"http://{LOOPBACK}:{self._master_port}/vol/grow?count=1&collection={_COLLECTION}"
         try:
-            async with http.put(rules, json=_STORAGE_RULES) as stored:
+            async with http.put(rules, json=_STORAGE_RULES, headers=self._filer_headers()) as stored:
                 if not stored.ok:
                     return False
             if any((self._data_dir / "volumes").glob(f"{_COLLECTION}_*.dat")):
@@ -231,7 +247,7 @@ class S3Server:
         """Store a file. After a restart the master knows the volumes later than the server."""
         probe = f"http://{LOOPBACK}:{self._filer_port}/etc/spawnmesh/ready?collection={_COLLECTION}"
         try:
-            async with http.put(probe, data=b"ready") as stored:
+            async with http.put(probe, data=b"ready", headers=self._filer_headers()) as stored:
                 return stored.ok
         except (aiohttp.ClientError, TimeoutError):
             return False
@@ -275,7 +291,8 @@ def _iam_configuration() -> dict[str, object]:
     bucket.
     """
     anything = {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}
-    anybody = {"Effect": "Allow", "Principal": "*", "Action": ["sts:AssumeRole"]}
+    # Not "*", which includes the credentials of tenants.
+    admin = {"Effect": "Allow", "Principal": {"AWS": [_ADMIN_ARN]}, "Action": ["sts:AssumeRole"]}
     return {
         "sts": {
             "tokenDuration": "1h",
@@ -291,7 +308,7 @@ def _iam_configuration() -> dict[str, object]:
                 "roleName": "TenantRole",
                 "roleArn": _ROLE_ARN,
                 "attachedPolicies": ["TenantData"],
-                "trustPolicy": {"Version": "2012-10-17", "Statement": [anybody]},
+                "trustPolicy": {"Version": "2012-10-17", "Statement": [admin]},
             }
         ],
     }

@@ -11,8 +11,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 from psycopg.rows import Row
+from psycopg.waiting import READY_NONE, READY_R
+
+from spawnmesh_postgres.server_probe import SUSPICIOUS_SECONDS, Server, StatementLeft
 
 _INTERVAL_SECONDS = 0.1
+# A statement suspects its server after the first number of intervals, twice that number and so on,
+# but at least each time the second number have passed.
+_SUSPICIOUS_INTERVALS = round(SUSPICIOUS_SECONDS / _INTERVAL_SECONDS)
+_LONGEST_INTERVALS = 10 * _SUSPICIOUS_INTERVALS
 # At most twice this time; a server that answers stops a statement in milliseconds.
 _CANCEL_SECONDS = 0.8
 
@@ -40,7 +47,11 @@ def with_timeouts(dsn: str) -> str:
 
 
 class BoundedCancelConnection(AsyncConnection[Row]):
-    """A connection whose cancelled statements end within bounded time.
+    """A connection that leaves a silent server, and whose cancelled statements end within
+    bounded time.
+
+    A statement that waits while its `server` does not answer raises StatementLeft, and so does a
+    listener. As after a lost connection, it is unknown whether a commit that was sent takes place.
 
     If a task is cancelled while it waits for a statement, the connection is closed, and the server
     ends the statement. In a transaction block whose commit was not sent, the connection first asks
@@ -54,19 +65,48 @@ class BoundedCancelConnection(AsyncConnection[Row]):
     in_block = False
     """True in a transaction block whose commit was not sent."""
 
+    server: Server | None = None
+    """The server, if it is probed."""
+
     async def wait(
         self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None
     ) -> RV:
         """Wait for the server. Every operation of the connection calls this method."""
         try:
-            return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+            watched = gen if self.server is None else self._watched(gen, self.server)
+            return await waiting.wait_async(watched, self.pgconn.socket, interval=interval, timeout=timeout)
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                if self.in_block:
+                if self.in_block and not (self.server and self.server.is_silent):
                     await self._stop(gen)
                 else:
                     self.pgconn.finish()
             raise
+
+    def _watched(self, gen: PQGen[RV], server: Server) -> PQGen[RV]:
+        """Run the generator of the driver, which is resumed after each interval without an
+        answer.
+        """
+        interval_count, limit = 0, _SUSPICIOUS_INTERVALS
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready & READY_R:
+                    server.answer_count += 1
+                elif ready == READY_NONE:
+                    if server.is_silent:
+                        self.pgconn.finish()
+                        raise StatementLeft
+                    interval_count += 1
+                    # An idle connection that listens waits as well.
+                    if interval_count == limit and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                        server.suspect()
+                        limit += min(limit, _LONGEST_INTERVALS)
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: RV = end.value
+            return result
 
     async def _stop(self, gen: PQGen[RV]) -> None:
         """Stop the statement, and leave the connection idle or closed."""
@@ -84,13 +124,15 @@ class BoundedCancelConnection(AsyncConnection[Row]):
             raise
 
 
-def is_stale(connection: AsyncConnection[Any]) -> bool:
+def is_stale(connection: BoundedCancelConnection[Any]) -> bool:
     """Return whether an idle connection must be replaced, for example after a restart of the
     server.
 
-     An idle connection receives input only if the server closes it or changes a setting that it
-    reports. The check costs no round trip.
+    Its server may be silent. An idle connection receives input only if the server closes it or
+    changes a setting that it reports. The check costs no round trip.
     """
+    if connection.server is not None and connection.server.is_silent:
+        return True
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

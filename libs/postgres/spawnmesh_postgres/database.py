@@ -11,15 +11,15 @@ from opentelemetry.metrics import Meter, NoOpMeter
 from psycopg import AsyncClientCursor, AsyncCursor
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 from spawnmesh_core.dependency_watch import POSTGRESQL, DependencyDown, DependencyFault, DependencyWatch
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
-from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.pool_metrics import PoolMetrics
+from spawnmesh_postgres.probed_pool import ProbedPool
 
 Connection = BoundedCancelConnection[DictRow]
 
@@ -44,9 +44,6 @@ _CONNECT_WAIT_SECONDS = 1.5
 
 # A server that answers does so in milliseconds.
 _CHECK_SECONDS = 2.0
-RECONNECT_TIMEOUT_SECONDS = 1.0
-"""After this time a pool gives up a connection, and the next caller tries at once. Since the pauses
-between retries grow, a pool with a longer time would find a promoted server late."""
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -108,7 +105,7 @@ async def _commit(connection: Connection) -> None:
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 
-    def __init__(self, pool: AsyncConnectionPool[Connection], metrics: PoolMetrics) -> None:
+    def __init__(self, pool: ProbedPool[DictRow], metrics: PoolMetrics) -> None:
         self._pool = pool
         self._metrics = metrics
         # The times of request and acquisition.
@@ -123,9 +120,9 @@ class Database:
     async def _connection(self) -> AsyncIterator[Connection]:
         """Take a connection from the pool for the block.
 
-        Raises OperationalError if no connection can be made although the pool is not exhausted: the
-        server does not answer. A connection to a read-only server is closed, since a new one may
-        lead to another server or start with other settings.
+        Raises OperationalError if no connection can be made although the pool is not exhausted, and
+        ServerSilent at once while the server does not answer. A connection to a read-only server is
+        closed, since a new one may lead to another server or start with other settings.
         """
         connection = await self._acquire()
         try:
@@ -361,23 +358,13 @@ async def open_database(
             # A statement whose client has closed the connection ends.
             " -c client_connection_check_interval=1000"
         )
-    hosts = Hosts(dsn)
-
-    async def configure(connection: Connection) -> None:
-        hosts.prefer(connection)
-        await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
-
-    pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-        hosts.dsn,
-        connection_class=Connection,
+    pool = ProbedPool[DictRow](
+        dsn,
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,
         timeout=wait_seconds,
-        configure=configure,
         name=name,
-        open=False,
-        reconnect_timeout=RECONNECT_TIMEOUT_SECONDS,
     )
     metrics = PoolMetrics(meter, name)
     metrics.opened(max_connections)

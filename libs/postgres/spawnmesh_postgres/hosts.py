@@ -6,9 +6,9 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from spawnmesh_postgres.connection import with_timeouts
+from spawnmesh_postgres.server_probe import Host
 
-Host = tuple[str, str]
-"""A host, or the directory of a socket, and a port; '' means the default port."""
+_DEFAULT_PORT = "5432"
 
 
 class Hosts:
@@ -25,6 +25,10 @@ class Hosts:
         ports = str(parts.get("port", "")).split(",")
         if len(ports) == 1:
             ports *= len(names)
+        addresses = str(parts.get("hostaddr") or parts.get("host", "")).split(",")
+        named = [host for host in zip(addresses, ports, strict=False) if host[0]]
+        self.addresses: list[Host] = [(name, port or _DEFAULT_PORT) for name, port in named]
+        """The addresses of the hosts; empty if the DSN names none."""
         # With `hostaddr`, the addresses would have to move along: such a DSN keeps its order.
         movable = len(names) > 1 and len(ports) == len(names) and "hostaddr" not in parts
         self._hosts: list[Host] = list(zip(names, ports, strict=True)) if movable else []
@@ -44,3 +48,13 @@ class Hosts:
                 self._hosts.remove(host)
                 self._hosts.insert(0, host)
                 return
+
+    def address_of(self, connection: AsyncConnection[Any]) -> Host:
+        """Return the address of the connection's server as the DSN has it."""
+        port = str(connection.info.port)
+        resolved = connection.info.hostaddr, port
+        return resolved if resolved in self.addresses else (connection.info.host, port)
+
+    def avoid(self, silent: Host) -> None:
+        """Try this host last from now on."""
+        self._hosts.sort(key=lambda host: (host[0], host[1] or _DEFAULT_PORT) == silent)

@@ -10,15 +10,13 @@ import structlog
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
 from procrastinate.schema import SchemaManager
-from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
-from psycopg_pool import AsyncConnectionPool
 from spawnmesh_core.cancellation import raise_if_cancelled
 
-from spawnmesh_postgres.connection import is_stale, with_timeouts
-from spawnmesh_postgres.database import RECONNECT_TIMEOUT_SECONDS, Connection
-from spawnmesh_postgres.hosts import Hosts
+from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale, with_timeouts
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.probed_pool import ProbedPool
 
 _RECONNECT_SECONDS = 1.0
 
@@ -41,28 +39,16 @@ def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
     return App(connector=connector)
 
 
-def _pool(**arguments: Any) -> AsyncConnectionPool[AsyncConnection[Any]]:
+def _pool(conninfo: str, **options: Any) -> Any:
     """Return a pool with one round trip for each statement of procrastinate.
 
     Each of its statements is atomic, so it needs no transaction and no check of the connection.
     """
-    hosts = Hosts(arguments["conninfo"])
-
-    async def configure(connection: AsyncConnection[Any]) -> None:
-        hosts.prefer(connection)
-        await connection.set_autocommit(True)
-
-    own = {
-        "conninfo": hosts.dsn,
-        "configure": configure,
-        "check": _check,
-        "reconnect_timeout": RECONNECT_TIMEOUT_SECONDS,
-    }
-    return AsyncConnectionPool(**{**arguments, **own})
+    return ProbedPool[Any](conninfo, **{**options, "check": _check})
 
 
-async def _check(connection: AsyncConnection[Any]) -> None:
-    """Make the pool replace a connection that the server has closed."""
+async def _check(connection: BoundedCancelConnection[Any]) -> None:
+    """Make the pool replace a connection that cannot be used."""
     if is_stale(connection):
         await connection.close()
         raise psycopg.OperationalError("the server has closed the connection")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import psycopg
 import structlog
@@ -11,8 +12,12 @@ from spawnmesh_core.cancellation import raise_if_cancelled
 
 from spawnmesh_postgres.connection import BoundedCancelConnection
 from spawnmesh_postgres.hosts import Hosts
+from spawnmesh_postgres.server_probe import Server
+
+Link = BoundedCancelConnection[tuple[Any, ...]]
 
 _RECONNECT_SECONDS = 0.5
+_CHECK_SECONDS = 10.0
 
 
 class Subscription:
@@ -84,15 +89,27 @@ async def _listen_forever(listener: Listener, dsn: str, name: str, channels: tup
                 hosts.dsn(), autocommit=True, application_name=name
             ) as link:
                 hosts.prefer(link)
-                for channel in channels:
-                    await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-                listener.wake_all()
-                async for notification in link.notifies():
-                    listener.notify(notification.channel, notification.payload)
+                link.server = server = Server(hosts.address_of(link), hosts.avoid)
+                try:
+                    await _listen(listener, link, channels)
+                finally:
+                    await server.close()
         except psycopg.Error as error:
             raise_if_cancelled()
             log.warning("listener_lost", sqlstate=error.sqlstate, retry_seconds=_RECONNECT_SECONDS)
         await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _listen(listener: Listener, link: Link, channels: tuple[str, ...]) -> None:
+    """Listen until the connection is lost, or its server is silent."""
+    for channel in channels:
+        await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+    listener.wake_all()
+    while True:
+        async for notification in link.notifies(timeout=_CHECK_SECONDS):
+            listener.notify(notification.channel, notification.payload)
+        # A silent server sends no notifications, as one without news.
+        await link.execute("select 1")
 
 
 @asynccontextmanager

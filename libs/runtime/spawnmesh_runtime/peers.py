@@ -85,6 +85,9 @@ class Peer:
         timeout = _shrunk(timeout_seconds)
         span = self._span(method)
         status = "CANCELLED"
+        if self.probe is not None and self.probe.is_away:
+            _end(span, "UNAVAILABLE")
+            raise bare_refusal(self.name, "UNAVAILABLE")
         try:
             call = method(request, timeout=timeout, metadata=self._metadata(span))
             messages = call if self.probe is None else ProbedMessages(self.probe, call)

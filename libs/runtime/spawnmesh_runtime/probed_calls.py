@@ -34,26 +34,31 @@ async def call_probed(
     is_repeatable = path in repeatable_paths()
     patience = 0.0 if is_repeatable else _CALL_PATIENCE_SECONDS
     give_up = monotonic_seconds() + timeout
-    while True:
+    while not probe.is_away:
         call = method(request, timeout=timeout, metadata=metadata)
         waiting = WaitingCall(call.cancel, patience)
         probe.waits(waiting)
         try:
-            return await call
+            answer: R = await call
+            probe.answered(waiting)
+            return answer
         except asyncio.CancelledError:
             if not waiting.is_why_cancelled():
                 raise
             timeout = give_up - monotonic_seconds()
-            if probe.is_away or not is_repeatable or timeout <= 0:
+            if not is_repeatable or timeout <= 0:
                 raise PeerSilent from None
         finally:
-            probe.answered(waiting)
+            probe.ended(waiting)
+    raise PeerSilent
 
 
 async def call_client_stream_probed(
     probe: SilenceProbe, method: Any, messages: AsyncIterator[Any], **options: Any
 ) -> Any:
     """Make the call. Raises PeerSilent."""
+    if probe.is_away:
+        raise PeerSilent
     waiting = WaitingCall(lambda: None, _STREAM_PATIENCE_SECONDS)
 
     def start(sent: AsyncIterator[Any], **options: Any) -> Any:
@@ -63,13 +68,15 @@ async def call_client_stream_probed(
 
     probe.waits(waiting)
     try:
-        return await call_client_stream(start, messages, **options)
+        answer = await call_client_stream(start, messages, **options)
+        probe.answered(waiting)
+        return answer
     except asyncio.CancelledError:
         if waiting.is_why_cancelled():
             raise PeerSilent from None
         raise
     finally:
-        probe.answered(waiting)
+        probe.ended(waiting)
 
 
 class ProbedMessages:
@@ -86,10 +93,12 @@ class ProbedMessages:
     async def __anext__(self) -> Any:
         self._probe.waits(self._waiting)
         try:
-            return await anext(self._messages)
+            message = await anext(self._messages)
+            self._probe.answered(self._waiting)
+            return message
         except asyncio.CancelledError:
             if self._waiting.is_why_cancelled():
                 raise PeerSilent from None
             raise
         finally:
-            self._probe.answered(self._waiting)  # The reader may take its time.
+            self._probe.ended(self._waiting)  # The reader may take its time.

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from mmap import mmap
 from pathlib import Path
 from time import time_ns
 
@@ -21,32 +22,34 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from spawnmesh_runtime.span_journal_file import (
     ALIVE_OFFSET,
-    FREE,
+    FILE_BYTES,
+    SLOT_COUNT,
     encode_header,
-    encode_span,
     encode_time,
-    slot_offset,
+    free_slot,
+    write_end,
+    write_span,
 )
 
 SUFFIX = ".spans"
-_SLOT_COUNT = 4096  # Twice as many spans as wait for the exporter before it drops some.
 
 
 class SpanJournal(SpanProcessor):
     """Writes each span at its start and at its end; `release` removes the exported spans.
 
     The process holds a lock on the file while it lives. What is written survives the end of the
-    process at any point, but not the end of the machine. A span is not in the journal if the disk
-    is full or if too many spans are open. Register it before the processor that exports: a span
+    process at any point, but not the end of the machine. The file is mapped into memory and has its
+    final size from the beginning, so that a disk that is full later costs nothing. A span is not in
+    the journal if too many spans are open. Register it before the processor that exports: a span
     must not be exported before its end is written.
 
-    Raises OSError if the file cannot be created.
+    Raises OSError if the file cannot be created, for example on a full disk.
     """
 
     def __init__(self, directory: Path, resource: Resource) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = directory / f"{uuid.uuid4().hex}{SUFFIX}"
-        self._free = list(range(_SLOT_COUNT - 1, -1, -1))  # The last is used next: the file stays small.
+        self._free = list(range(SLOT_COUNT - 1, -1, -1))  # The last is used next: few pages are used.
         self._open: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -54,6 +57,8 @@ class SpanJournal(SpanProcessor):
         self._file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
+            os.posix_fallocate(self._file, 0, FILE_BYTES)
+            self._map = mmap(self._file, FILE_BYTES)
             os.pwrite(self._file, encode_header(resource, time_ns()), 0)
             unlocked.rename(self._path)
         except OSError:
@@ -68,7 +73,7 @@ class SpanJournal(SpanProcessor):
             if slot is None:
                 return
             self._open[span.context.span_id] = slot
-        self._write(encode_span(span), slot_offset(slot))
+            write_span(self._map, slot, span)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Write the span as ended."""
@@ -77,26 +82,33 @@ class SpanJournal(SpanProcessor):
             if slot is None:
                 return
             self._ended[span.context.span_id] = slot
-        self._write(encode_span(span), slot_offset(slot))
+            write_end(self._map, slot, span)
 
     def release(self, spans: Iterable[ReadableSpan]) -> None:
         """Remove ended spans: they are exported or given up."""
         for span in spans:
             with self._lock:
                 slot = self._ended.pop(span.context.span_id, None)
-            if slot is not None:
-                self._write(FREE, slot_offset(slot))
-                with self._lock:
+                if slot is not None:
+                    free_slot(self._map, slot)
                     self._free.append(slot)
 
     def mark_alive(self) -> None:
         """Write the time until which the open spans lasted at least. Raises nothing."""
-        self._write(encode_time(time_ns()), ALIVE_OFFSET)
+        with suppress(OSError):  # Not through the map: this also sets the time of the file.
+            os.pwrite(self._file, encode_time(time_ns()), ALIVE_OFFSET)
 
     def close(self) -> None:
-        """Remove the file, unless spans are left for another process to export."""
-        if not self._open and not self._ended:
-            self._path.unlink(missing_ok=True)
+        """Remove the file, unless spans are left for another process to export.
+
+        Later spans are not written.
+        """
+        with self._lock:
+            if not self._open and not self._ended:
+                self._path.unlink(missing_ok=True)
+            for slots in (self._open, self._ended, self._free):
+                slots.clear()
+            self._map.close()
         os.close(self._file)
 
     def _oldest_ended(self) -> int | None:
@@ -107,10 +119,6 @@ class SpanJournal(SpanProcessor):
         if not self._ended:
             return None
         return self._ended.pop(next(iter(self._ended)))
-
-    def _write(self, data: bytes, offset: int) -> None:
-        with suppress(OSError):  # A full disk costs spans, and nothing else.
-            os.pwrite(self._file, data, offset)
 
 
 class JournaledExporter(SpanExporter):

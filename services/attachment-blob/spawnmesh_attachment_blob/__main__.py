@@ -4,20 +4,23 @@ import asyncio
 import sys
 from functools import partial
 
-from spawnmesh_postgres.deployment import await_schema
-from spawnmesh_postgres.migrations import run_migrate_command
-from spawnmesh_postgres.schema_version import wait_for_schema
-from spawnmesh_runtime.process import run_process, start_process, stop_signals
-from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
-from spawnmesh_runtime.settings import load_settings
-from spawnmesh_runtime.shutdown import cancel_and_wait
-from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
+from spawnmesh_runtime.workarounds.startup_imports import startup_imports
 
-from spawnmesh_attachment_blob.app import open_service, open_worker
-from spawnmesh_attachment_blob.clients.s3_calls import http_pool
-from spawnmesh_attachment_blob.clients.storage_check import check_storage
-from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
-from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+with startup_imports():
+    from spawnmesh_postgres.deployment import await_schema
+    from spawnmesh_postgres.migrations import run_migrate_command
+    from spawnmesh_postgres.schema_version import wait_for_schema
+    from spawnmesh_runtime.process import run_process, start_process, stop_signals
+    from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
+    from spawnmesh_runtime.settings import load_settings
+    from spawnmesh_runtime.shutdown import cancel_and_wait
+    from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
+
+    from spawnmesh_attachment_blob.app import open_service, open_worker
+    from spawnmesh_attachment_blob.clients.s3_calls import http_pool
+    from spawnmesh_attachment_blob.clients.storage_check import check_storage
+    from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
+    from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 
 async def _serve(settings: AttachmentBlobSettings) -> None:
@@ -53,7 +56,7 @@ async def _work(settings: AttachmentBlobSettings) -> None:
 def _check(settings: AttachmentBlobSettings) -> None:
     """Print a line for each step. Exit with code 1 at a step that fails."""
     with http_pool(settings) as http:
-        for result in check_storage(settings, TenantBuckets(settings, http)):
+        for result in check_storage(settings, http, TenantBuckets(settings, http)):
             if result.advice:
                 raise SystemExit(f"!! {result.step}: {result.advice}")
             print(f"ok {result.step}")

@@ -3,14 +3,17 @@
 import sys
 from functools import partial
 
-from spawnmesh_postgres.deployment import await_schema
-from spawnmesh_postgres.migrations import run_migrate_command
-from spawnmesh_runtime.process import run_process, start_process
-from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
-from spawnmesh_runtime.settings import load_settings
+from spawnmesh_runtime.workarounds.startup_imports import startup_imports
 
-from spawnmesh_model_router.app import open_service
-from spawnmesh_model_router.settings import ModelRouterSettings, load_config
+with startup_imports():
+    from spawnmesh_postgres.deployment import await_schema
+    from spawnmesh_postgres.migrations import run_migrate_command
+    from spawnmesh_runtime.process import run_process, start_process
+    from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
+    from spawnmesh_runtime.settings import load_settings
+
+    from spawnmesh_model_router.app import open_service
+    from spawnmesh_model_router.settings import ModelRouterSettings, load_config
 
 
 async def _serve(settings: ModelRouterSettings) -> None:

@@ -2,12 +2,15 @@
 
 import sys
 
-from spawnmesh_runtime.process import run_process, start_process
-from spawnmesh_runtime.server import run_until_stopped
-from spawnmesh_runtime.settings import load_settings
+from spawnmesh_runtime.workarounds.startup_imports import startup_imports
 
-from spawnmesh_runner.app import open_service
-from spawnmesh_runner.settings import RunnerSettings
+with startup_imports():
+    from spawnmesh_runtime.process import run_process, start_process
+    from spawnmesh_runtime.server import run_until_stopped
+    from spawnmesh_runtime.settings import load_settings
+
+    from spawnmesh_runner.app import open_service
+    from spawnmesh_runner.settings import RunnerSettings
 
 
 async def _serve(settings: RunnerSettings) -> None:

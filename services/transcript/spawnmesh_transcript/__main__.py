@@ -9,17 +9,20 @@ import asyncio
 import sys
 from functools import partial
 
-from spawnmesh_postgres.deployment import await_schema
-from spawnmesh_postgres.migrations import run_migrate_command
-from spawnmesh_postgres.schema_version import wait_for_schema
-from spawnmesh_runtime.process import run_process, start_process, stop_signals
-from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
-from spawnmesh_runtime.settings import load_settings
-from spawnmesh_runtime.shutdown import cancel_and_wait
-from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
+from spawnmesh_runtime.workarounds.startup_imports import startup_imports
 
-from spawnmesh_transcript.app import open_service, open_worker
-from spawnmesh_transcript.settings import TranscriptSettings
+with startup_imports():
+    from spawnmesh_postgres.deployment import await_schema
+    from spawnmesh_postgres.migrations import run_migrate_command
+    from spawnmesh_postgres.schema_version import wait_for_schema
+    from spawnmesh_runtime.process import run_process, start_process, stop_signals
+    from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
+    from spawnmesh_runtime.settings import load_settings
+    from spawnmesh_runtime.shutdown import cancel_and_wait
+    from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
+
+    from spawnmesh_transcript.app import open_service, open_worker
+    from spawnmesh_transcript.settings import TranscriptSettings
 
 
 async def _serve(settings: TranscriptSettings) -> None:

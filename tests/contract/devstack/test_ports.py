@@ -16,7 +16,7 @@ from spawnmesh_devstack.ports import LOOPBACK, PAIR_DISTANCE, free_port_pairs, f
 
 @pytest.fixture
 def own_range(monkeypatch, tmp_path):
-    """Forty free ports with free partners, apart from all that anybody picks, and reservations that are this test's alone."""
+    """Forty free ports with free partners that no other test picks, with reservations of their own."""
     monkeypatch.setattr(ports, "_reserved", set())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

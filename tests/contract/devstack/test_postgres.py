@@ -22,7 +22,9 @@ def watchdog():
 
 @pytest.fixture(scope="module")
 def directory():
-    """Not pytest's own: for root, any other pytest that starts closes those to the account PostgreSQL runs as."""
+    """A directory outside of pytest's: under root, another pytest that starts closes those to the
+    account of PostgreSQL.
+    """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-test-") as name:
         yield Path(name)
 

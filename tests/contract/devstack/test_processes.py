@@ -163,7 +163,9 @@ def start_parent(tmp_path, extent, **children):
 
 @pytest.fixture
 def open_directory():
-    """Not pytest's own: for root, any other pytest that starts closes those to the account PostgreSQL runs as."""
+    """A directory outside of pytest's: under root, another pytest that starts closes those to the
+    account of PostgreSQL.
+    """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-test-") as name:
         yield name
 

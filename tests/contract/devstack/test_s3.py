@@ -100,6 +100,13 @@ async def test_scoped_credentials_open_their_bucket_and_no_other(s3, http):
     assert [found.object_name for found in admin.list_objects("tenant-b")] == ["theirs"]
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_the_store_behind_S3_is_closed(s3, http, method):
+    admin_of(s3.endpoint, http).make_bucket(bucket := f"closed-{method.lower()}")
+    address = f"http://{LOOPBACK}:{s3._filer_port}/buckets/{bucket}/planted"
+    assert http.request(method, address, body=b"x" if method == "PUT" else None).status == 401
+
+
 @pytest.mark.parametrize("distance", [0, PAIR_DISTANCE])
 async def test_a_busy_port_is_told_before_anything_starts(tmp_path, watchdog, distance):
     (port,) = free_port_pairs(1)

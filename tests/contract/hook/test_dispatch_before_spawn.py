@@ -65,6 +65,32 @@ async def test_DispatchBeforeSpawn__first_deny_by_priority_decides(mesh: HookMes
     assert low.heard == second.heard == []
 
 
+async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_is_allowed(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    """The first answer may be lost, and a plugin may have heard that the spawn was allowed."""
+    plugin, strict = await mesh.plugin(ALLOW), await mesh.plugin(deny("no"))
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    await tenant.register("strict", strict.endpoint, SPAWN)
+    assert (await tenant.spawn(session_id="ses_1")).decision == ALLOW
+    assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
+    assert (await tenant.spawn(session_id="ses_2")).decision == deny("no")
+    assert len(strict.heard) == 3
+
+
+async def test_DispatchBeforeSpawn__repeat_of_an_allowed_spawn_needs_no_plugin(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    await tenant.register("dead", DEAD_ENDPOINT, SPAWN)
+    assert (await tenant.spawn(session_id="ses_1")).decision == ALLOW
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn(session_id="ses_2")
+
+
 async def test_DispatchBeforeSpawn__the_plugin_is_called_by_hook_for_the_tenant(
     mesh: HookMesh, tenant: Tenant
 ) -> None:

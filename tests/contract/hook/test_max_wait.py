@@ -1,4 +1,4 @@
-"""How long a run waits for a plugin that is CLOSED: for the plugin's `max_wait`."""
+"""A run waits for a plugin that is CLOSED as long as the plugin's `max_wait`."""
 
 import json
 from pathlib import Path

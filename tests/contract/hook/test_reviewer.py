@@ -46,7 +46,7 @@ async def reviewing(router: Router, model: str, tenant: Tenant) -> AsyncIterator
 
 
 async def test_the_model_behind_the_router_decides_about_a_draft(tenant: Tenant, world: World) -> None:
-    router = await world.router()
+    router = await world.router(tenant=tenant.tenant_id)
     world.provider.on("two", sse(*chat("REVISE: name ", "your sources.")), sse(*chat("ACCEPT")))
     async with reviewing(router, world.ref("two"), tenant) as endpoint:
         await tenant.register("reviewer", endpoint, FINALIZE, grants=[CONTENT])
@@ -63,7 +63,7 @@ async def test_the_model_behind_the_router_decides_about_a_draft(tenant: Tenant,
 async def test_a_reviewer_without_a_verdict_fails_by_its_policy(
     tenant: Tenant, world: World, answer: Answering
 ) -> None:
-    router = await world.router()
+    router = await world.router(tenant=tenant.tenant_id)
     world.provider.on("two", answer, answer)
     async with reviewing(router, world.ref("two"), tenant) as endpoint:
         await tenant.register("reviewer", endpoint, FINALIZE, grants=[CONTENT])

@@ -51,8 +51,8 @@ async def test_Generate__a_burst_is_let_in_by_the_budget_and_leaves_that_of_othe
         assert any([is_refused(await bystander.generate(world.ref("two"), strict=True)) for _ in range(3)])
     assert 5 <= world.provider.asked("one") <= 20
     log = process.config.with_suffix(".log").read_text()
-    assert "budget_not_counted" not in log
-    assert "usage_not_counted" not in log
+    assert "budget_counted_here" not in log
+    assert "usage_kept_here" not in log
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_Generate__a_budget_that_is_used_up_is_known_without_asking_until_
     async def is_spent() -> bool:
         return is_refused(await router.generate(world.ref("one"), strict=True))
 
-    await router.prepare(1, max_spend_micros_per_day=20)  # What one call costs.
+    await router.prepare(1, max_spend_micros_per_day=20)  # The price of one call.
     assert [await is_spent() for _ in range(2)] == [False, True]
     async with held_rows(world, router):
         refused = (await router.generate(world.ref("one"), strict=True)).refused

@@ -156,7 +156,7 @@ async def test_ClassifyError__a_hostile_text_is_judged_in_time(world: World) -> 
 
 async def test_changes_are_refused_while_the_database_is_away(world: World) -> None:
     world.dsn = ServiceDsn("postgresql://nobody@127.0.0.1:9/none", "")
-    router = await world.router()
+    router = await world.router(is_prepared=False)
     clear = pb.ClearCooldownRequest(scope=routing_pb2.COOLDOWN_SCOPE_MODEL, target=world.ref("one"))
     with pytest.raises(MeshError) as refused:
         await router.call("ClearCooldown", clear, router.operator)

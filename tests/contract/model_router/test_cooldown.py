@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 from psycopg.rows import dict_row
 from spawnmesh_core.reasons import Reason
-from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import cooldowns as store
@@ -19,7 +18,7 @@ from spawnmesh_model_router.store.cooldowns import CooldownRecord
 from spawnmesh_postgres.database import open_database
 
 from tests.support.model_router.fixtures import World
-from tests.support.model_router.provider import BROKEN, RATE_LIMITED, chat, openai_error, sse
+from tests.support.model_router.provider import RATE_LIMITED, chat, openai_error, sse
 from tests.support.waiting import eventually
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
@@ -331,14 +330,3 @@ async def test_Generate__a_provider_without_a_readable_key_is_not_called(world: 
     answered = await (await world.router(config)).generate(f"{world.anthropic}/claude", world.ref("two"))
     assert answered.verdicts[0] == ("claude", "INCAPABLE", "AUTH")
     assert answered.text == "from two"
-
-
-async def test_Generate__works_while_the_database_is_away(world: World) -> None:
-    world.provider.on("one", BROKEN)
-    world.dsn = ServiceDsn(app="host=127.0.0.1 port=9 dbname=none user=none", owner="")
-    router = await world.router()
-    # A call that waited for a connection would exceed its deadline.
-    answered = await router.generate(world.ref("one"), world.ref("two"), timeout=5)
-    assert answered.text == "from two"
-    answered = await router.generate(world.ref("one"), world.ref("two"), timeout=5)
-    assert answered.verdicts[0][1] == "COOLING"

@@ -23,7 +23,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support.model_router.fixtures import World, user
 from tests.support.model_router.process import RouterProcess, open_line, open_router_process
 from tests.support.model_router.provider import RATE_LIMITED, Stall, chat, chunk, sse
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.fixtures import TENANT, ScriptedMesh
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 
@@ -115,6 +115,8 @@ async def _require_repeat(
     answer.
     """
     world.provider.on("one", stall, sse(*chat("Done.")))
+    router.tenant = TENANT
+    await router.caller.send_policy(1)
     mesh = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
     mesh.store(entry_pb2.EntryBody(message=user("Say it.")))
     mesh.queue_run(epoch=1)

@@ -212,7 +212,7 @@ async def test_Generate__a_run_may_not_name_another_session(world: World) -> Non
     router = await world.router()
     own, other = new_id(IdKind.SESSION), new_id(IdKind.SESSION)
     minter = TokenMinter("session", world.keys / "session.pem")
-    router.token = minter.run_token("acme", own, new_id(IdKind.RUN), 1, 600)
+    router.token = minter.run_token(router.tenant, own, new_id(IdKind.RUN), 1, 600)
     assert (await router.generate(session_id=other)).refused.reason is Reason.NOT_FOUND
     assert (await router.generate(session_id=own)).text == "hi"
     spans = [span for span in router.spans.get_finished_spans() if span.name == "chat one"]

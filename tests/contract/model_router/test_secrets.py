@@ -39,7 +39,7 @@ async def test_Generate__a_provider_that_repeats_the_key_is_not_quoted(
     refused = answered.refused
     told = [str(refused), str(refused.facts), *map(str, answered.events)]
     told += [span.to_json() for span in router.spans.get_finished_spans()]
-    await world.stack.aclose()  # What is unsaved is saved by now.
+    await world.stack.aclose()  # It saves cooldowns at its end.
     with psycopg.connect(world.dsn.owner) as connection:
         connection.execute("set local spawnmesh.tenant = 'mesh'")
         told += [str(row) for row in connection.execute("select * from cooldowns").fetchall()]

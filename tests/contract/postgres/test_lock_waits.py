@@ -21,7 +21,7 @@ from tests.support.postgres.migrating import Package, empty_schema
 
 SOON_SECONDS = 5.0
 TABLE = "create table things (id int); create table others (id int);"
-# What it does before it meets the lock must not be there already when it is tried again.
+# The table that it creates before it meets the lock must be gone when it is tried again.
 MORE = "create table more (id int); alter table things add column colour text;"
 SHORT_WAITS = LockRetry(lock_seconds=0.4, pause_seconds=0.6, seconds=60.0)
 FAILING_SOON = LockRetry(lock_seconds=0.8, pause_seconds=1.2, seconds=4.0)

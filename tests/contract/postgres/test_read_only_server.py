@@ -96,7 +96,7 @@ async def test_server_that_takes_no_writes_is_unavailable_until_it_takes_them(
     assert str(refusal).endswith("PostgreSQL is read-only at the moment; call again later")
     assert refusal.facts == {"dependency": "PostgreSQL"}
     set_on_server(postgres, dsn, "reset default_transaction_read_only", cut_off=False)
-    for _ in range(CONNECTIONS):  # What was made meanwhile is found out once for each connection.
+    for _ in range(CONNECTIONS):  # Each connection of that time fails once.
         try:
             await way(database)
         except ReadOnlySqlTransaction:

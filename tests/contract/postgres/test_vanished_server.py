@@ -16,6 +16,7 @@ from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.jobs import install_job_tables, open_job_app
 from spawnmesh_postgres.listener import open_listener
 
+from tests.support.postgres.job_queue import job_queue_answers
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.waiting import eventually
 
@@ -91,7 +92,7 @@ async def test_every_kind_of_connection_leaves_a_vanished_server(dsn: str, ways:
         assert refusal is not None
         assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
         await eventually(lambda: is_used(database))
-        await jobs.check_connection_async()
+        await eventually(lambda: job_queue_answers(jobs))
         assert await heard.wait(30), "the listener is connected again, and has its subscribers look"
         await database.notify("news", ["x"])
         assert await heard.wait(30)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-_BOUND_SECONDS = 15  # What a pod has behind its grace.
+_BOUND_SECONDS = 15  # The time of a pod behind its grace.
 
 LEAVE = """
 import asyncio, os, signal, sys
@@ -16,7 +16,8 @@ from spawnmesh_runtime import shutdown
 from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.process import run_process
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests in the background may have it ignored.
+# A shell that starts the tests in the background lets them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cancelled_count = 0
 
 async def deaf(swallowed, times):

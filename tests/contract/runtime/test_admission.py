@@ -130,7 +130,7 @@ async def test_no_request_is_kept_until_garbage_is_collected(sets: Any) -> None:
         await stage(peer, request())
         with pytest.raises(MeshError):
             await stage(peer, request(*(InlineAttachment(name=name, content="x") for name in "ab")))
-        await asyncio.sleep(0.1)  # What is done after an answer is done.
+        await asyncio.sleep(0.1)  # The work behind the answer ends.
         assert servicer.seen == [1, 2]
         assert [kept for kept in gc.get_objects() if type(kept) is blob_pb.StageSetRequest] == []
     finally:

@@ -69,7 +69,7 @@ def endpoint(keys: Any) -> Iterator[Endpoint]:
         def do_GET(self) -> None:
             endpoint.fetches += 1
             ended.wait(endpoint.seconds)
-            with contextlib.suppress(ConnectionError):  # Who asked may be gone.
+            with contextlib.suppress(ConnectionError):  # The caller may be gone.
                 self.send_response(endpoint.status)
                 self.end_headers()
                 for byte in endpoint.body if endpoint.byte_seconds else ():

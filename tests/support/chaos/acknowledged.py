@@ -138,7 +138,7 @@ class Harness:
         self.session_id = held.session.session_id
         self.children: list[str] = []
         self.results: Counter[str] = Counter()
-        """How often the result of each child was listed before it was acknowledged."""
+        """For each child, the number of times that its result was listed before the acknowledgement."""
         self._token = held.run_token
         self._claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
 

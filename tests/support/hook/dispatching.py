@@ -42,11 +42,11 @@ _RUN: dict[str, Any] = {"session_id": "ses_1", "run_id": "run_1"}
 async def dispatch(
     tenant: Tenant, hook: "events.HookKind.ValueType", *, timeout_seconds: float = 20.0
 ) -> Any:
-    """Return the answer of the dispatch. Each call uses a new draft."""
+    """Return the answer of the dispatch. Each call uses a new draft, and spawns a new session."""
     finalize = pb.DispatchBeforeAgentFinalizeRequest(
         event=events.BeforeAgentFinalizeEvent(**_RUN), dispatch_key=uuid.uuid4().hex
     )
-    spawn = pb.DispatchBeforeSpawnRequest(event=events.BeforeSpawnEvent(session_id="ses_1"))
+    spawn = pb.DispatchBeforeSpawnRequest(event=events.BeforeSpawnEvent(session_id=f"ses_{uuid.uuid4().hex}"))
     model = run_pb.DispatchBeforeModelResolveRequest(event=events.BeforeModelResolveEvent(**_RUN))
     prompt = run_pb.DispatchBeforePromptBuildRequest(event=events.BeforePromptBuildEvent(**_RUN))
     call = run_pb.DispatchBeforeToolCallRequest(event=events.BeforeToolCallEvent(**_RUN))

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ class Tenant:
     def __init__(self, session: Peer, clients: TokenMinter, transcripts: TokenMinter) -> None:
         self.tenant_id = f"hook-{uuid.uuid4().hex[:12]}"
         self.is_ready = False
+        self._session_numbers = count(1)
         self._session = session
         self._clients = clients
         self._transcripts = transcripts
@@ -175,6 +177,7 @@ class Tenant:
         other = Tenant(session, self._clients, self._transcripts)
         other.tenant_id = self.tenant_id
         other.is_ready = self.is_ready
+        other._session_numbers = self._session_numbers
         return other
 
     async def prepare(self, version: int, *, mask_secrets: bool = False) -> int:
@@ -242,7 +245,8 @@ class Tenant:
         ]
 
     async def spawn(self, *, timeout_seconds: float = 20.0, **facts: Any) -> pb.DispatchBeforeSpawnResponse:
-        event = events.BeforeSpawnEvent(**{"session_id": "ses_1", **facts})
+        """Dispatch for a new session, or repeat for the `session_id`: `ses_1`, `ses_2` and so on."""
+        event = events.BeforeSpawnEvent(**{"session_id": f"ses_{next(self._session_numbers)}", **facts})
         request = pb.DispatchBeforeSpawnRequest(event=event)
         answer: pb.DispatchBeforeSpawnResponse = await self.as_session(
             "DispatchBeforeSpawn", request, timeout_seconds

@@ -108,7 +108,14 @@ class Router:
             return await self.peer.unary(getattr(self.stub, method), request, timeout_seconds=20)
 
     async def prepare(self, version: int, **policy: Any) -> int:
-        """Send the tenant's policy, as the session service does. Return the version that holds."""
+        """Send the tenant's policy, as the session service does. Return the version that holds.
+
+        Versions of the test begin at 1. The tenant was prepared before, without limits.
+        """
+        return await self.send_policy(version + 1, **policy) - 1
+
+    async def send_policy(self, version: int, **policy: Any) -> int:
+        """Send the tenant's policy with this version. Return the version that holds."""
         token = TokenMinter("session", self.keys / "session.pem").service_token(self.tenant)
         request = pb.PrepareTenantRequest(
             settings_version=version, policy=routing_pb2.RoutingPolicy(**policy)
@@ -207,10 +214,13 @@ class World:
         config: dict[str, Any] | None = None,
         *,
         tenant: str = "",
+        is_prepared: bool = True,
         metrics: Metrics = NO_METRICS,
         **settings: Any,
     ) -> Router:
-        """Start a router. Its attempts are short and not repeated, unless the test changes that."""
+        """Start a router with a prepared tenant. Its attempts are short and not repeated, unless the
+        test changes that.
+        """
         file = self.folder / f"{secrets.token_hex(4)}.json"
         file.write_text(json.dumps(config or self.config()))
         spans = InMemorySpanExporter()
@@ -242,7 +252,11 @@ class World:
         tenant = tenant or f"t-{secrets.token_hex(4)}"
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)
         target = f"127.0.0.1:{port}"
-        return Router(peer, ModelRouterServiceStub(peer.channel), token, spans, target, self.keys, tenant)
+        router = Router(peer, ModelRouterServiceStub(peer.channel), token, spans, target, self.keys, tenant)
+        if is_prepared:
+            await router.send_policy(1)
+            spans.clear()
+        return router
 
 
 @asynccontextmanager

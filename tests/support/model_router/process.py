@@ -69,6 +69,7 @@ class RouterProcess:
         self.process = start_process(Command("model-router", argv, log, env), self.watchdog)
         await until_serving(self.process, self.port)
         await self.peer.channel.channel_ready()
+        await self.caller.send_policy(1)
 
     async def kill(self) -> None:
         """Send SIGKILL."""

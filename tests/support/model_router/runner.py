@@ -14,7 +14,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.fixtures import World, user
-from tests.support.runner.fixtures import ScriptedMesh
+from tests.support.runner.fixtures import TENANT, ScriptedMesh
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 
@@ -51,7 +51,7 @@ async def carry(
         mesh.add_to(server)
         yield server
 
-    router = await world.router(config)
+    router = await world.router(config, tenant=TENANT)
     async with served("session", ProcessSettings(**shared_settings("session", keys)), open_peers) as target:
         settings = RunnerSettings(
             **shared_settings("runner", keys),

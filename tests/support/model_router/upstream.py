@@ -56,9 +56,8 @@ class _Provider(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(
-            asyncio.WriteTransport, transport
-        )  # What uvloop gives is one, but not by its class.
+        # That of uvloop is one, but not by its class.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._data += data

@@ -5,6 +5,9 @@ from typing import Any
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 from tests.support.transcript.fixtures import (
@@ -31,3 +34,15 @@ async def say(session: Session, *bodies: entry_pb2.EntryBody) -> None:
 
 async def set_vocabulary(session: Session, version: int, vocabulary: str, **more: Any) -> None:
     await session.prepare_tenant(version, token_vocabulary=vocabulary, **more)
+
+
+async def recount(
+    session: Session, *, dry_run: bool = False, after_seq: int = 0, max_entry_count: int = 0, token: str = ""
+) -> storage_pb.RecountTranscriptResponse:
+    """Call RecountTranscript once."""
+    request = storage_pb.RecountTranscriptRequest(
+        session_id=session.session_id, dry_run=dry_run, after_seq=after_seq, max_entry_count=max_entry_count
+    )
+    peer = session.service.peer
+    with use_token(token or session.client_token()):
+        return await peer.unary(StorageServiceStub(peer.channel).RecountTranscript, request)

@@ -37,6 +37,7 @@ def test_the_contract_and_the_command_know_every_fault() -> None:
         ("s3", "UNREACHABLE", "check that the object store runs, then ATTACHMENT_BLOB_S3_ENDPOINT"),
         ("s3", "CREDENTIALS_REFUSED", "correct ATTACHMENT_BLOB_S3_ACCESS_KEY"),
         ("sts", "FAILED", "correct the keys, ATTACHMENT_BLOB_STS_ROLE_ARN"),
+        ("sts", "NOT_ISOLATED", "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name"),
         ("credentials/openai", "CREDENTIALS_MISSING", "mount the files, or set the variables"),
         ("hook", "UNREACHABLE", "see hook above"),
         ("model-router", "UNREACHABLE", "correct SESSION_MODEL_ROUTER_TARGET, or let the network through"),

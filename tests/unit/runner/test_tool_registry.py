@@ -114,3 +114,20 @@ def test_an_empty_file_can_be_attached() -> None:
         {"task": "t", "attachments": [{"name": "a.txt", "content": ""}]}
     )
     assert arguments.attachments[0].content == ""
+
+
+NOTE = "[Left out: file_01k9z3v5qj8n2m4r6t8w0x2y4a_0_1 | 5,120 bytes. To read it, call transcript_describe.]"
+
+
+@pytest.mark.parametrize("written", [{"content": NOTE}, json.dumps({"edits": [{"new": NOTE}]})])
+def test_a_note_in_place_of_a_text_is_no_argument(written: object) -> None:
+    block = {"type": "toolCall", "id": "c1", "name": "write_file", "arguments": written}
+    with pytest.raises(ToolRefused, match="INVALID_ARGUMENTS"):
+        call_arguments(message_pb2.ToolCall(name="write_file", block_json=json.dumps(block)))
+
+
+def test_a_text_that_quotes_a_note_is_an_argument() -> None:
+    written = {"content": f'The context had "{NOTE}" there.'}
+    block = {"type": "toolCall", "id": "c1", "name": "write_file", "arguments": written}
+    call = message_pb2.ToolCall(name="write_file", block_json=json.dumps(block))
+    assert call_arguments(call) == written

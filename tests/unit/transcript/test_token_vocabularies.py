@@ -16,7 +16,7 @@ from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn, 
 O200K, CL100K = Vocabulary.O200K, Vocabulary.CL100K
 
 VOCABULARIES = st.sampled_from(Vocabulary)
-MEASURES = st.builds(Measure, VOCABULARIES, st.sampled_from([100, 130, 150]))
+MEASURES = st.builds(Measure, VOCABULARIES, st.sampled_from([100, 130, 150, 200]))
 NAMES = {
     O200K: [
         "gpt-4o",
@@ -60,6 +60,23 @@ def test_all_others_are_estimated_with_a_margin(name: str) -> None:
     measure = measure_of(name)
     assert measure.vocabulary is O200K
     assert 130 <= measure.percent <= 150
+
+
+@pytest.mark.parametrize(
+    ("model", "percent"),
+    [
+        ("claude-opus-4-6", 150),
+        ("claude-haiku-4-5-20251001", 150),
+        ("claude-opus-4-20250514", 150),
+        ("claude-3-7-sonnet-20250219", 150),
+        ("claude-opus-4-7", 200),
+        ("anthropic/claude-opus-4.8", 200),
+        ("us.anthropic.claude-sonnet-5-20260601-v1:0", 200),
+        ("claude-5-opus", 200),
+    ],
+)
+def test_newer_claude_models_take_more_tokens(model: str, percent: int) -> None:
+    assert measure_of(model) == Measure(O200K, percent)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ def _print(
             f"{done.externalized_entry_count:,} entries {would}put",
             f"{done.cooled_entry_count:,} {would}dropped, {done.cooled_bytes:,} bytes",
         ]
+        if done.condensed_entry_count:
+            said.append(f"{done.condensed_entry_count:,} {would}condensed")
     if done.failed_entry_count:
         said.append(f"{done.failed_entry_count:,} failed ({done.failure_reason})")
     share = f"{100 * stored_bytes / logical_bytes:.0f} %" if logical_bytes else "-"

@@ -19,6 +19,7 @@ _FAULTS = {
     pb.DEPENDENCY_FAULT_CREDENTIALS_REFUSED: "it refuses the credentials",
     pb.DEPENDENCY_FAULT_CREDENTIALS_MISSING: "none of its credentials can be read",
     pb.DEPENDENCY_FAULT_FAILED: "it answers with an error",
+    pb.DEPENDENCY_FAULT_NOT_ISOLATED: "it lets the credentials of one tenant get those of others",
 }
 
 
@@ -107,6 +108,8 @@ def _advice(service: str, name: str, fault: int, broken: Collection[str]) -> str
 def _storage_advice(name: str, fault: int) -> str:
     if fault == pb.DEPENDENCY_FAULT_CREDENTIALS_REFUSED:
         return "correct ATTACHMENT_BLOB_S3_ACCESS_KEY and …_S3_SECRET_KEY, and their right to use buckets"
+    if fault == pb.DEPENDENCY_FAULT_NOT_ISOLATED:
+        return "let the trust policy of ATTACHMENT_BLOB_STS_ROLE_ARN name the keys of the service alone"
     if name == "sts" and fault == pb.DEPENDENCY_FAULT_FAILED:
         return "correct the keys, ATTACHMENT_BLOB_STS_ROLE_ARN and the trust policy of the role"
     endpoint = "S3_ENDPOINT" if name == "s3" else "STS_ENDPOINT"

@@ -117,13 +117,15 @@ class BucketCredentials(Provider):
 
     def _assume_role(self) -> Credentials:
         arn = f"arn:aws:s3:::{self._bucket}"
-        statement = {"Effect": "Allow", "Action": _ACTIONS, "Resource": [arn, f"{arn}/*"]}
+        allow = {"Effect": "Allow", "Action": _ACTIONS, "Resource": [arn, f"{arn}/*"]}
+        # The role could be assumed again, without this policy.
+        deny = {"Effect": "Deny", "Action": ["sts:*"], "Resource": ["*"]}
         return AssumeRoleProvider(
             sts_endpoint=self._settings.sts_endpoint,
             access_key=self._settings.s3_access_key.get_secret_value(),
             secret_key=self._settings.s3_secret_key.get_secret_value(),
             duration_seconds=_CREDENTIALS_SECONDS,
-            policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+            policy=json.dumps({"Version": "2012-10-17", "Statement": [allow, deny]}),
             region=self._settings.s3_region,
             role_arn=self._settings.sts_role_arn,
             role_session_name=self._bucket,

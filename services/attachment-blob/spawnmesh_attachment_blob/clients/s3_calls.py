@@ -12,7 +12,6 @@ from minio.credentials.credentials import Credentials
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_core.errors import MeshError, unavailable
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
-from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.clients.s3_puts import (
@@ -108,14 +107,13 @@ class S3Calls:
         A cancelled caller waits until the thread is done, so that its cleanup sees the final state.
         """
         try:
-            return await shield_until_done(self._in_thread(lambda: function(*args, **kwargs)))
+            with self._silence.suspecting():
+                return await shield_until_done(self._in_thread(lambda: function(*args, **kwargs)))
         except S3Silent:
             raise S3Failed(never_sent=True) from None
         except S3_FAILURES as error:
             code = str(getattr(error, "code", ""))
             log.warning("s3_call_failed", error=type(error).__name__, code=code)
-            if _is_timeout(error):
-                self._silence.timed_out()
             raise S3Failed(never_sent=_never_sent(error), code=code) from None
 
     def sign(self, put: Put, credentials: Credentials) -> SignedPut:
@@ -134,8 +132,6 @@ class S3Calls:
             raise S3Failed(never_sent=True) from None
         except PUT_FAILURES as error:
             log.warning("s3_call_failed", error=type(error).__name__, code=getattr(error, "code", ""))
-            if isinstance(error, TimeoutError):
-                self._silence.timed_out()
             raise S3Failed(never_sent=is_never_sent(error)) from None
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
@@ -150,11 +146,6 @@ def _never_sent(error: BaseException) -> bool:
     return isinstance(error, MaxRetryError) and isinstance(
         error.reason, NewConnectionError | ConnectTimeoutError
     )
-
-
-def _is_timeout(error: BaseException) -> bool:
-    reason = error.reason if isinstance(error, MaxRetryError) else error
-    return isinstance(reason, TimeoutError | HTTPTimeoutError)
 
 
 @asynccontextmanager

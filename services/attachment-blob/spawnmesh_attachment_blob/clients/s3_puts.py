@@ -101,11 +101,12 @@ class ObjectPuts:
         """
         async with self._limiter:
             self._silence.check()
-            try:
-                await self._send(signed)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-                await asyncio.sleep(_CONNECT_PAUSE_SECONDS)
-                await self._send(signed)
+            async with self._silence.leaving():
+                try:
+                    await self._send(signed)
+                except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+                    await asyncio.sleep(_CONNECT_PAUSE_SECONDS)
+                    await self._send(signed)
 
     def seconds_for(self, size_bytes: int) -> float:
         """Return the timeout for a transfer of this size."""

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import urllib3
 from minio import Minio
+from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 
 from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
+from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
@@ -29,15 +32,17 @@ class CheckResult:
     advice: str = ""
 
 
-def check_storage(settings: AttachmentBlobSettings, buckets: TenantBuckets) -> Iterator[CheckResult]:
-    """Create two buckets, try one tenant's credentials on both, and remove the buckets.
+def check_storage(
+    settings: AttachmentBlobSettings, http: urllib3.PoolManager, buckets: TenantBuckets
+) -> Iterator[CheckResult]:
+    """Create two buckets, try one tenant's credentials on both and on STS, and remove the buckets.
 
     Stops at the first step that fails, because the later steps depend on it.
     """
     own, other = (f"check-{secrets.token_hex(4)}" for _ in range(2))
     made: list[str] = []
     try:
-        for result in _run_steps(settings, buckets, own, other, made):
+        for result in _run_steps(settings, http, buckets, own, other, made):
             yield result
             if result.advice:
                 return
@@ -47,7 +52,12 @@ def check_storage(settings: AttachmentBlobSettings, buckets: TenantBuckets) -> I
 
 
 def _run_steps(
-    settings: AttachmentBlobSettings, buckets: TenantBuckets, own: str, other: str, made: list[str]
+    settings: AttachmentBlobSettings,
+    http: urllib3.PoolManager,
+    buckets: TenantBuckets,
+    own: str,
+    other: str,
+    made: list[str],
 ) -> Iterator[CheckResult]:
     for tenant in (own, other):
         failed = _attempt(partial(buckets.make_bucket, tenant))
@@ -75,6 +85,20 @@ def _run_steps(
     yield CheckResult(
         "be refused in another tenant's bucket",
         "" if refused else "TENANTS ARE NOT ISOLATED: this STS ignores session policies; do not use it",
+    )
+    yield CheckResult("be refused by STS", _chaining(settings, http, buckets.credentials(own)))
+
+
+def _chaining(settings: AttachmentBlobSettings, http: urllib3.PoolManager, held: Credentials) -> str:
+    try:
+        chained = can_chain(settings, http, held)
+    except S3_FAILURES as error:
+        return f"{type(error).__name__}: STS does not answer"
+    return (
+        "TENANTS ARE NOT ISOLATED: credentials of one tenant can assume the role again, without their"
+        " policy; let the trust policy of the role name the keys of attachment-blob alone"
+        if chained
+        else ""
     )
 
 

@@ -1,4 +1,6 @@
-"""Probe S3 and STS, as dependencies of this process: reachable, and the service's keys accepted."""
+"""Probe S3 and STS, as dependencies of this process: reachable, the service's keys accepted, and a
+tenant's credentials limited to one bucket.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from spawnmesh_core.dependency_watch import DependencyDown, DependencyFault, Dep
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES, BucketCredentials
+from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.s3_puts import CREDENTIALS_REFUSED
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
@@ -59,8 +62,11 @@ def _call_s3(settings: AttachmentBlobSettings, http: urllib3.PoolManager) -> Non
 
 
 def _call_sts(settings: AttachmentBlobSettings, http: urllib3.PoolManager) -> None:
+    """Get a tenant's credentials, and be refused further ones."""
     bucket = TenantBuckets(settings, http).bucket_of(_PROBE_TENANT)
-    BucketCredentials(settings, http, bucket, utc_now).retrieve()
+    credentials = BucketCredentials(settings, http, bucket, utc_now).retrieve()
+    if can_chain(settings, http, credentials):
+        raise DependencyDown(DependencyFault.NOT_ISOLATED)
 
 
 def fault_of(error: BaseException) -> DependencyFault:

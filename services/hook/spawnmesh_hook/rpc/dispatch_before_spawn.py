@@ -1,5 +1,6 @@
 """DispatchBeforeSpawn: call the plugins for BEFORE_SPAWN."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
 
 from spawnmesh.hook.v1 import decision_pb2
@@ -7,7 +8,8 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.decisions import Denial
-from spawnmesh_hook.domain.plugins import HookKind
+from spawnmesh_hook.domain.errors import PluginFailed
+from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -20,10 +22,32 @@ async def dispatch_before_spawn(
     """Return the first denial in order of priority, or an allow. Raises PluginFailed.
 
     No plugin below a denial is called. An allow is stored, if there are plugins: they allowed the
-    spawn also if the caller never gets the answer.
+    spawn also if the caller never gets the answer. A repeat calls the plugins again, and a stored
+    allow stands whatever they say then.
     """
-    tenant_id = caller.tenant_id
+    tenant_id, session_id = caller.tenant_id, request.event.session_id
     plugins = await deps.directory.active(tenant_id, HookKind.BEFORE_SPAWN)
+    try:
+        denial = await _first_denial(request, tenant_id, deps, budget, plugins)
+    except PluginFailed:
+        if await _is_allowed(deps, tenant_id, session_id):
+            return _render(None)
+        raise
+    if denial is not None:
+        return _render(None if await _is_allowed(deps, tenant_id, session_id) else denial)
+    if plugins:
+        async with deps.database.adding(tenant_id) as connection:
+            await allowed_spawns.insert_allowed_spawn(connection, tenant_id, session_id)
+    return _render(None)
+
+
+async def _first_denial(
+    request: pb.DispatchBeforeSpawnRequest,
+    tenant_id: str,
+    deps: Dependencies,
+    budget: TimeBudget,
+    plugins: Sequence[Plugin],
+) -> Denial | None:
     answers = deps.dispatcher.answers(
         tenant_id,
         HookKind.BEFORE_SPAWN,
@@ -35,11 +59,13 @@ async def dispatch_before_spawn(
     async with aclosing(answers):
         async for access, answer in answers:
             if answer.decision.HasField("deny"):
-                return _render(Denial(access.plugin.name, answer.decision.deny.reason))
-    if plugins:
-        async with deps.database.adding(tenant_id) as connection:
-            await allowed_spawns.insert_allowed_spawn(connection, tenant_id, request.event.session_id)
-    return _render(None)
+                return Denial(access.plugin.name, answer.decision.deny.reason)
+    return None
+
+
+async def _is_allowed(deps: Dependencies, tenant_id: str, session_id: str) -> bool:
+    async with deps.database.transaction(tenant_id) as connection:
+        return await allowed_spawns.is_allowed(connection, tenant_id, session_id)
 
 
 def _render(denial: Denial | None) -> pb.DispatchBeforeSpawnResponse:

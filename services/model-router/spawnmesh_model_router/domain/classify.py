@@ -30,13 +30,23 @@ _ANSWERED: Final = frozenset(Topic) - {Topic.TLS, Topic.LOCAL}
 _ALWAYS: Final = frozenset({Topic.IMAGE, Topic.REFUSAL, Topic.REFILL, Topic.CONTEXT})
 _MALFORMED: Final = frozenset({Topic.TRANSCRIPT, Topic.REPLAY})
 _MONEY: Final = frozenset({Topic.BILLING, Topic.CREDITS})
-_ACCESS: Final = frozenset({Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
+_ACCESS: Final = frozenset({Topic.BANNED, Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
 # A refused request whose text mentions a timeout names a parameter, not an event.
-_REFUSED: Final = _ANSWERED - {Topic.TIMEOUT, Topic.INTERNAL, Topic.SERVER, Topic.SILENCE}
-_LOCKED_OUT: Final = StatusRule(FailoverReason.AUTH, frozenset({Topic.AUTH_PERMANENT, Topic.BILLING}))
+_REFUSED: Final = _ANSWERED - {
+    Topic.TIMEOUT,
+    Topic.INTERNAL,
+    Topic.SERVER,
+    Topic.SILENCE,
+    Topic.FAULT,
+    Topic.INVALID,
+}
+_LOCKED_OUT: Final = StatusRule(
+    FailoverReason.AUTH,
+    frozenset({Topic.BANNED, Topic.GONE, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}),
+)
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
-_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _MALFORMED | {Topic.OVERLOADED})
+_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _MALFORMED | {Topic.BILLING, Topic.OVERLOADED})
 
 STATUS_RULES: Final[dict[int, StatusRule]] = {
     400: _REJECTED,
@@ -44,7 +54,7 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     403: _LOCKED_OUT,
     404: StatusRule(
         FailoverReason.MODEL_NOT_FOUND,
-        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.MODEL, Topic.VENDOR},
+        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR},
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION}),
@@ -161,7 +171,7 @@ def _payment(evidence: Evidence, echo_filter: PromptEchoFilter | None) -> Failov
     A deactivated workspace is neither.
     """
     texts, meant = _without_payment(evidence.texts), _without_payment(evidence.meant)
-    topics = frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS
+    topics = frozenset({Topic.BANNED, Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS
     by_text = _by_text(replace(evidence, texts=texts, distinct=texts, meant=meant), topics, echo_filter)
     if by_text is not None:
         return by_text

@@ -25,6 +25,14 @@ def unknown_model(name: str) -> MeshError:
     )
 
 
+def unknown_tenant() -> MeshError:
+    """Return the error for a tenant without a policy. No provider was called."""
+    return MeshError(
+        Reason.UNKNOWN_TENANT,
+        "there is no such tenant, or it is being deleted; no provider was called",
+    )
+
+
 def budget_exceeded(over: Exceeded) -> MeshError:
     """Return the error for an exhausted budget. No provider was called."""
     return MeshError(

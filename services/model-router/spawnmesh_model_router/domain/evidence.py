@@ -11,6 +11,7 @@ from itertools import islice
 
 from spawnmesh_model_router.domain.error_names import words_of_name
 from spawnmesh_model_router.domain.reasons import ModelFailure
+from spawnmesh_model_router.domain.status_text import status_in_text
 
 # The response of a provider must not decide how much work its classification is.
 MAX_CAUSES = 25
@@ -27,27 +28,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{1,79}")
 # `ThrottlingException: …`, `botocore.errorfactory.ValidationException`, `An error occurred
 # (InternalFailure) when calling`
 _EXCEPTION = re.compile(
-    r"\b[A-Za-z]{3,60}(?:Exception|Error)\b|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))"
+    r"\b[A-Za-z]{3,60}(?:Exception|Error)(?:[A-Z][a-z]{2,20})?\b"
+    r"|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))"
 )
 # A text that is, or begins with, the name of an error: `not_found_error`, `RATE_LIMIT_EXCEEDED: …`
 _SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
 _NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
-
-# A number is a status only if the text presents it as one. "4291" and "402 records" are none.
-_STATUS_FORMS = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        r"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$)"
-        r"(?!\s+(?:records?|rows?|items?|files?|tokens?|messages?)\b)",
-        r"\bhttp(?:/\d(?:\.\d)?)?(?:\s+(?:status|error|code))*[\s:=]+([45]\d\d)\b",
-        r"\bstatus(?:[\s_]?code)?\s*(?:was|is|of|[:=])?\s*([45]\d\d)\b",
-        r"\berror code\s*[:=]?\s*([45]\d\d)\b",
-        r"\b([45]\d\d) status code\b",
-        r"\b(?:got|received|returned|responded with|failed with)\s+(?:an?\s+)?([45]\d\d)"
-        r"(?=\s*(?:$|[.,:;)]|response|status|error|from|payment))",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -109,10 +96,10 @@ def extract_evidence(failure: ModelFailure) -> Evidence:
             if status is None and (status := _status_in_body(body)) is not None:
                 wording = "" if any(body is own for own in answer) else str(status)
         if status is None:
-            status, wording = _status_in_text(text)
+            status, wording = status_in_text(text)
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
     raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
-    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, names)]))
+    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, [*names, *raised])]))
     return Evidence(
         status=status,
         status_wording=wording,
@@ -147,13 +134,6 @@ def _names_in(body: object) -> list[str]:
     if not isinstance(body, dict):
         return []
     return [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
-
-
-def _status_in_text(text: str) -> tuple[int | None, str]:
-    """Return the status in the text, and the words that present it."""
-    return next(
-        ((int(found[1]), found[0]) for form in _STATUS_FORMS if (found := form.search(text))), (None, "")
-    )
 
 
 def _status_in_body(body: dict[str, object]) -> int | None:

@@ -47,6 +47,25 @@ class Spent:
     day_left_seconds: float
 
 
+_MINUTE_SECONDS = 60.0
+_DAY_SECONDS = 86_400.0
+NOTHING_SPENT = Spent(0, 0, 0, _MINUTE_SECONDS, _DAY_SECONDS)
+"""The usage of a tenant of which nothing is known."""
+
+
+def spent_later(spent: Spent, seconds: float) -> Spent:
+    """Return the usage after this time, if nothing was used meanwhile."""
+    minute_left, day_left = spent.minute_left_seconds - seconds, spent.day_left_seconds - seconds
+    is_same_minute, is_same_day = minute_left > 0, day_left > 0
+    return Spent(
+        spent.request_count if is_same_minute else 0,
+        spent.token_count if is_same_minute else 0,
+        spent.spend_micros if is_same_day else 0,
+        minute_left if is_same_minute else minute_left % _MINUTE_SECONDS or _MINUTE_SECONDS,
+        day_left if is_same_day else day_left % _DAY_SECONDS or _DAY_SECONDS,
+    )
+
+
 class BudgetKind(StrEnum):
     """A limit that a tenant can exceed."""
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 
 import structlog
 from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_postgres.database import Connection
 
-from spawnmesh_model_router.domain.errors import budget_exceeded
+from spawnmesh_model_router.domain.errors import budget_exceeded, unknown_tenant
 from spawnmesh_model_router.domain.policy import Exceeded, Limits, Spent, exceeded
 from spawnmesh_model_router.operations.batcher import TenantBatcher
 from spawnmesh_model_router.operations.bulkhead import UNAVAILABLE, DatabaseBulkhead
+from spawnmesh_model_router.operations.usage_ledger import Charge, UsageLedger
 from spawnmesh_model_router.store.budgets import charge_usage, count_requests
 
 _MAX_TENANTS = 20_000
@@ -24,36 +26,34 @@ class _Exhausted:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    token_count: int
-    spend_micros: int
-
-
 class BudgetCounter:
     """Admits calls by the counted usage, and charges their usage.
 
     Concurrent calls of a tenant share one update of its row. An exhausted budget stays exhausted
     until its period ends, so the counter remembers it and does not read it again.
+
+    While the database is unavailable, this replica counts by itself, from the usage that it knew
+    last. It stores the charges with the first count that succeeds, in the periods of that time. A
+    charge whose commit was not confirmed may be stored twice.
     """
 
     def __init__(self, bulkhead: DatabaseBulkhead) -> None:
         self._bulkhead = bulkhead
         self._exhausted: OrderedDict[str, _Exhausted] = OrderedDict()
-        self._admissions: TenantBatcher[None, Spent | None] = TenantBatcher(self._count)
-        self._charges: TenantBatcher[_Charge, None] = TenantBatcher(self._charge)
+        self._ledger = UsageLedger()
+        self._admissions: TenantBatcher[None, Spent] = TenantBatcher(self._count)
+        self._charges: TenantBatcher[Charge, None] = TenantBatcher(self._charge)
 
     async def admit(self, tenant_id: str, limits: Limits) -> None:
         """Count a request of the tenant. Does nothing if the tenant has no limits.
 
-        Raises MeshError BUDGET_EXCEEDED. Admits the request if the database is unavailable.
+        Raises MeshError BUDGET_EXCEEDED, and UNKNOWN_TENANT for a tenant that was purged.
         """
         if not limits:
             return
         over = self._remembered(tenant_id, limits)
         if over is None:
-            spent = await self._admissions.add(tenant_id, None)
-            over = exceeded(limits, spent) if spent is not None else None
+            over = exceeded(limits, await self._admissions.add(tenant_id, None))
             if over is not None:
                 self._remember(tenant_id, limits, over)
         if over is not None:
@@ -65,7 +65,7 @@ class BudgetCounter:
         Does nothing if the tenant has no limits.
         """
         if limits:
-            await self._charges.add(tenant_id, _Charge(token_count, spend_micros))
+            await self._charges.add(tenant_id, Charge(token_count, spend_micros))
 
     def invalidate(self) -> None:
         """Read every budget again before it refuses a call."""
@@ -76,28 +76,42 @@ class BudgetCounter:
         await self._charges.finish()
         await self._admissions.finish()
 
-    async def _count(self, tenant_id: str, items: list[None]) -> list[Spent | None]:
+    async def _count(self, tenant_id: str, items: list[None]) -> list[Spent]:
         """Count the requests together, and return the usage as if they had been counted one
         by one.
         """
-        count = len(items)
+        count, unstored = len(items), self._ledger.take_unstored(tenant_id)
+
+        async def work(connection: Connection) -> Spent | None:
+            if unstored is not None:
+                await charge_usage(connection, tenant_id, unstored.token_count, unstored.spend_micros)
+            return await count_requests(connection, tenant_id, count)
+
         try:
-            spent = await self._bulkhead.execute(
-                tenant_id, lambda connection: count_requests(connection, tenant_id, count)
-            )
+            spent = await self._bulkhead.execute(tenant_id, work)
         except UNAVAILABLE as error:
-            log.warning("budget_not_counted", error=type(error).__name__, requests=count)
-            return [None] * count
+            log.warning("budget_counted_here", error=type(error).__name__, requests=count)
+            if unstored is not None:
+                self._ledger.keep_unstored(tenant_id, unstored)
+            spent = self._ledger.count(tenant_id, count)
+        else:
+            if spent is None:
+                raise unknown_tenant()
+            self._ledger.counted(tenant_id, spent)
         return [replace(spent, request_count=spent.request_count - left) for left in reversed(range(count))]
 
-    async def _charge(self, tenant_id: str, items: list[_Charge]) -> list[None]:
-        tokens, micros = sum(item.token_count for item in items), sum(item.spend_micros for item in items)
+    async def _charge(self, tenant_id: str, items: list[Charge]) -> list[None]:
+        charge = sum(items, Charge(0, 0))
+
+        async def work(connection: Connection) -> None:
+            await charge_usage(connection, tenant_id, charge.token_count, charge.spend_micros)
+
         try:
-            await self._bulkhead.execute(
-                tenant_id, lambda connection: charge_usage(connection, tenant_id, tokens, micros)
-            )
+            await self._bulkhead.execute(tenant_id, work)
         except UNAVAILABLE as error:
-            log.warning("usage_not_counted", error=type(error).__name__, tokens=tokens)
+            log.warning("usage_kept_here", error=type(error).__name__, tokens=charge.token_count)
+            self._ledger.keep_unstored(tenant_id, charge)
+        self._ledger.charge(tenant_id, charge)
         return [None] * len(items)
 
     def _remembered(self, tenant_id: str, limits: Limits) -> Exceeded | None:

@@ -31,8 +31,9 @@ async def generate(
 ) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Stream the events of the call, in batches. The last event is the completion.
 
-    Raises MeshError INVALID_REQUEST, NOT_FOUND, UNKNOWN_MODEL and BUDGET_EXCEEDED before any
-    provider is called; MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED after that.
+    Raises MeshError INVALID_REQUEST, NOT_FOUND, UNKNOWN_MODEL, UNKNOWN_TENANT, BUDGET_EXCEEDED and
+    DEPENDENCY_UNAVAILABLE before any provider is called; MODEL_REFUSED, STREAM_BROKEN and
+    ALL_CANDIDATES_FAILED after that.
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain

@@ -9,16 +9,16 @@ from spawnmesh_model_router.domain.policy import Spent
 _SQL = load_statements(__name__)
 
 
-async def count_requests(connection: Connection, tenant_id: str, count: int) -> Spent:
+async def count_requests(connection: Connection, tenant_id: str, count: int) -> Spent | None:
     """Count requests of the tenant. Return its usage, these requests included.
 
-    A purged tenant has no usage. The first request of a minute also deletes the past periods.
+    Returns None for a purged tenant. The first request of a minute also deletes the past periods.
     """
     parameters = {"tenant_id": tenant_id, "request_count": count}
     await join_writers(connection, tenant_id)
     row = await (await connection.execute(_SQL["count_requests"], parameters)).fetchone()
     if row is None:
-        return Spent(0, 0, 0, 0.0, 0.0)
+        return None
     if row["request_count"] == count:
         await connection.execute(_SQL["delete_past_periods"], {"tenant_id": tenant_id})
     return Spent(**row)

@@ -11,12 +11,12 @@ _SQL = load_statements(__name__)
 POLICIES_CHANNEL = "model_router_policies"
 
 
-async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
-    """Return the tenant's policy; the default for a tenant without one."""
+async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy | None:
+    """Return the tenant's policy; None for a tenant that is not prepared."""
     cursor = await connection.execute(_SQL["get_policy"], {"tenant_id": tenant_id})
     row = await cursor.fetchone()
     if row is None:
-        return TenantPolicy()
+        return None
     blind_model_policy = row["blind_model_policy"]
     return TenantPolicy(
         blind_model_policy=BlindModelPolicy(blind_model_policy) if blind_model_policy else None,

@@ -12,7 +12,10 @@ _TEXT_TYPE = "text/plain"
 
 
 class TranscriptDescribe(Arguments):
-    file_id: str = Field(pattern="^file_[0-9a-z]{26}$", description="The file, as the reference names it.")
+    file_id: str = Field(
+        pattern="^file_[0-9a-z]{26}(_[0-9]{1,3}(_[0-9]{1,6})?)?$",
+        description="The file, as the reference names it.",
+    )
     expand: bool = Field(default=True, description="Give the content, too; without it only what the file is.")
     offset: int | None = Field(default=None, ge=0, description="First byte to read.")
     limit: int | None = Field(
@@ -68,8 +71,9 @@ def render_file(described: pb.DescribeFileResponse) -> Result:
 TRANSCRIPT_DESCRIBE = Tool(
     name="transcript_describe",
     description=(
-        "Reads an earlier tool output of which the conversation only shows `[Tool output file_…]`, at most"
-        " 32 KiB a call unless `limit` says otherwise. `truncated` says that less was returned than"
+        "Reads an earlier tool output of which the conversation only shows `[Tool output file_…]`, or an"
+        " argument of an earlier call of which it only shows `[Left out: file_…]`, at most 32 KiB a call"
+        " unless `limit` says otherwise. `truncated` says that less was returned than"
         " requested: continue at `next_offset`. The first line of the result is JSON about it, and the text"
         " follows."
     ),

@@ -26,6 +26,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.jobs import jobs_parameter
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_postgres.server_probe import StatementLeft
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
@@ -113,6 +114,9 @@ class SpawnSaga:
             )
             await asyncio.shield(undoing)
             raise
+        except StatementLeft:
+            self._undo_later(tenant_id, spec, SpawnFailure.cut_off("begin"), GatePassed.NO)
+            raise
         if depth is None:
             return None
         try:
@@ -179,17 +183,15 @@ class SpawnSaga:
             else:  # Before the gate's answer no service has created anything.
                 failure = SpawnFailure.of(step, spawn_error(step, refusal))
                 settled = step == "gate" or not is_uncertain(refusal)
+            passed_gate = gate_passed_before(step, refusal)
             undoing = self.undo.undo(
-                tenant_id,
-                spec.session_id,
-                failure,
-                settled=settled,
-                passed_gate=gate_passed_before(step, refusal),
+                tenant_id, spec.session_id, failure, settled=settled, passed_gate=passed_gate
             )
             kept = await asyncio.shield(undoing)
             if not isinstance(error, Exception):
                 raise
             if kept is None:
+                self._undo_later(tenant_id, spec, failure, passed_gate)
                 if refusal is None:
                     raise
                 raise unavailable("PostgreSQL") from error
@@ -199,6 +201,12 @@ class SpawnSaga:
                 if refusal is None or kept.failure is None:
                     raise
                 raise kept.failure.as_error() from error
+
+    def _undo_later(
+        self, tenant_id: str, spec: SpawnSpec, failure: SpawnFailure, passed_gate: GatePassed
+    ) -> None:
+        undoing = self.undo.undo_when_possible(tenant_id, spec.session_id, failure, passed_gate=passed_gate)
+        self.in_progress.undo_later(undoing)
 
     async def _dispatch_gate(self, command: SpawnCommand, depth: int) -> None:
         spec = command.spec

@@ -1,7 +1,9 @@
 """The undo of a spawn: fail the session, and remove what the saga may have created."""
 
+import asyncio
 from dataclasses import dataclass
 
+import psycopg
 import structlog
 from procrastinate import App
 from spawnmesh_core.errors import error_label
@@ -15,6 +17,9 @@ from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
 from spawnmesh_session.domain.spawns import GatePassed, SpawnFailure
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import events, sessions, spawns, work_queue
+
+_PAUSE_SECONDS = 0.5
+_MAX_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +48,46 @@ class SpawnUndo:
         answer: then the entry in the queue makes the sweep undo it.
         """
         try:
-            async with self.database.transaction(tenant_id) as connection:
-                await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
-                kept = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
+            kept = await self._fail(tenant_id, session_id, failure, passed_gate)
         except Exception as error:  # noqa: BLE001 - the caller must see the spawn's own failure.
             structlog.get_logger().warning("undo_postponed", session=session_id, error=error_label(error))
             return None
-        if kept is not None and kept.state == SessionState.SPAWN_FAILED and kept.delete_time is None:
-            await self.clean_up(tenant_id, session_id, failure, settled=settled)
+        await self._clean_up_failed(tenant_id, kept, failure, settled=settled)
         return kept
+
+    async def undo_when_possible(
+        self, tenant_id: str, session_id: str, failure: SpawnFailure, *, passed_gate: GatePassed
+    ) -> None:
+        """Undo as soon as the database answers, so that a repeat of the request_id need not wait
+        for the sweep.
+
+        The server may execute the statement that inserts the session after it has answered others.
+        So look for the session for some seconds.
+        """
+        look_count = 0
+        while look_count < _MAX_LOOKS:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            try:
+                kept = await self._fail(tenant_id, session_id, failure, passed_gate)
+            except psycopg.Error:
+                continue
+            if kept is not None:
+                await self._clean_up_failed(tenant_id, kept, failure, settled=False)
+                return
+            look_count += 1
+
+    async def _fail(
+        self, tenant_id: str, session_id: str, failure: SpawnFailure, passed_gate: GatePassed
+    ) -> Session | None:
+        async with self.database.transaction(tenant_id) as connection:
+            await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
+            return await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
+
+    async def _clean_up_failed(
+        self, tenant_id: str, kept: Session | None, failure: SpawnFailure, *, settled: bool
+    ) -> None:
+        if kept is not None and kept.state == SessionState.SPAWN_FAILED and kept.delete_time is None:
+            await self.clean_up(tenant_id, kept.session_id, failure, settled=settled)
 
     async def mark_failed(
         self,

@@ -22,7 +22,7 @@ class SpawnsInProgress:
 
     def __init__(self, max_without_caller: int) -> None:
         self._max_without_caller = max_without_caller
-        self._tasks: set[Spawn] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._without_caller: set[Spawn] = set()
 
     def start(self, spawn: Coroutine[Any, Any, Session | None]) -> Spawn:
@@ -31,6 +31,12 @@ class SpawnsInProgress:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def undo_later(self, undo: Coroutine[Any, Any, None]) -> None:
+        """Start the undo of a spawn whose caller is answered before it ends."""
+        task = asyncio.create_task(undo, context=context_without_deadline())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def wait_for(self, spawn: Spawn) -> Session | None:
         """Return or raise what the spawn does.

@@ -57,6 +57,17 @@ class Stub:
     files: tuple[File, ...]
     token_vocabulary: Vocabulary
     """The vocabulary of `token_count`."""
+    file_id: str = ""
+    """Of a condensed message: the beginning of the ids of its files, which are in the entry itself.
+
+    It is used only if the transcript does not fit: see domain/condensation.py.
+    """
+    thinking_token_count: int = 0
+    """The tokens of thinking in the body, which may be left out as well."""
+
+    @property
+    def is_condensed(self) -> bool:
+        return bool(self.file_id)
 
 
 def file_id_of(blob_id: str) -> str:

@@ -1,5 +1,5 @@
-"""Stale results: which large results a context shows as references, and where the context begins,
-so that successive contexts begin with the same bytes.
+"""Stale messages: which ones a context shows by reference or condensed, and where the context
+begins, so that successive contexts begin with the same bytes.
 
 No state is kept between contexts. A turn's position is the number of turns and tokens of the
 transcript up to it, which never changes, and limits that move with the transcript's end move in
@@ -37,7 +37,7 @@ class TurnPositions:
 
 
 class Reference(NamedTuple):
-    """The tokens of a reference, and the length of the body that has it."""
+    """The tokens of a body with references, and its length."""
 
     token_count: int
     size_bytes: int
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """The groups, with the tokens and the length of the reference for each result in `stubbed`."""
+    """The groups, with the tokens and the length of the reference for each turn in `stubbed`."""
 
     groups: tuple[Group, ...]
     stubbed: frozenset[int]
@@ -90,29 +90,43 @@ def stale_up_to(turn_count: int, token_count: int, limits: TailLimits) -> tuple[
     )
 
 
-def with_stubs(groups: Sequence[Group], references: Mapping[int, Reference], *, stale_seq: int) -> Tiered:
-    """Show results as references if these have fewer tokens and their whole group is stale."""
+def with_stubs(
+    groups: Sequence[Group],
+    references: Mapping[int, Reference],
+    *,
+    stale_seq: int,
+    always: Turn | None = None,
+) -> Tiered:
+    """Show turns by reference if that has fewer tokens and their whole group is stale.
+
+    The turn that is always included is shown complete.
+    """
     stubbed: set[int] = set()
     tiered: list[Group] = []
     for group in groups:
         shorter = {
-            result.seq: reference
-            for result in group.results
-            if isinstance(result, Turn)
-            and (reference := references.get(result.seq))
-            and reference.token_count < result.token_count
+            turn.seq: reference
+            for turn in group.members
+            if isinstance(turn, Turn)
+            and (reference := references.get(turn.seq))
+            and reference.token_count < turn.token_count
         }
-        if shorter and _newest_seq(group) <= stale_seq:
+        if shorter and _newest_seq(group) <= stale_seq and not _is(group, always):
             stubbed |= shorter.keys()
-            results = tuple(
-                result._replace(**shorter[result.seq]._asdict())
-                if isinstance(result, Turn) and result.seq in shorter
-                else result
-                for result in group.results
+            group = Group(
+                _shortened(group.head, shorter),
+                tuple(
+                    _shortened(result, shorter) if isinstance(result, Turn) else result
+                    for result in group.results
+                ),
             )
-            group = Group(group.head, results)
         tiered.append(group)
     return Tiered(tuple(tiered), frozenset(stubbed))
+
+
+def _shortened(turn: Turn, references: Mapping[int, Reference]) -> Turn:
+    reference = references.get(turn.seq)
+    return turn._replace(**reference._asdict()) if reference else turn
 
 
 def begin_at_step(selection: Selection, positions: TurnPositions, *, always: Turn | None) -> Selection:

@@ -65,6 +65,11 @@ def stub_text(file_id: str, *, tool_name: str, size_bytes: int, about: str) -> s
     return "\n".join(lines)
 
 
+def image_note(file_id: str, *, mime_type: str, size_bytes: int) -> str:
+    """Return the note in place of an image that was shown earlier."""
+    return f"[Image {file_id} | {shown_mime_type(mime_type)} | {size_bytes:,} bytes, not shown again]"
+
+
 def shown_tool_name(name: str) -> str:
     """Return the name, with `_` for characters that no tool name has; `unknown` for a blank name
     and for one with a secret.

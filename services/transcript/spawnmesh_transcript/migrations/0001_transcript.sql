@@ -226,16 +226,24 @@ create index payloads_inline_idx on payloads (tenant_id, session_id, seq)
 create index payloads_releasing_idx on payloads (tenant_id, session_id, seq) where is_releasing;
 
 -- One row for each entry that a context may show by reference: the whole body with references in
--- it, and its token count. The body never changes, so a context is the same from turn to turn.
+-- it, and its token count. The body never changes, so a context is the same from turn to turn. A
+-- row with a file_id is a condensed message: it serves only contexts that the transcript does not
+-- fit, and its files are in the entry itself.
 create table stubs (
-    tenant_id   text    not null,
-    session_id  text    not null,
-    seq         bigint  not null,
-    token_count integer not null,
-    body        bytea   not null,
-    is_stored   boolean not null default false, -- The blob store has all payloads of the entry.
+    tenant_id            text    not null,
+    session_id           text    not null,
+    seq                  bigint  not null,
+    token_count          integer not null,
+    body                 bytea   not null,
+    is_stored            boolean not null default false, -- The blob store has all payloads of the entry.
+    -- The beginning of the ids of a condensed message's files, otherwise empty.
+    file_id              text    not null default '',
+    thinking_token_count integer not null default 0, -- Of thinking in the body that can be left out.
     primary key (tenant_id, session_id, seq)
 );
+
+-- Serves `read_condensed_entry`.
+create unique index stubs_file_idx on stubs (file_id, tenant_id) where file_id <> '';
 
 -- -------------------------------------------------------------------------------------------------
 -- Tables of compaction

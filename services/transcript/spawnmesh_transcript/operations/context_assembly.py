@@ -13,6 +13,7 @@ from spawnmesh_transcript.domain.token_vocabularies import Measure, measure_of
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import turns_of
 from spawnmesh_transcript.operations.accompanying_texts import accompanying_token_count
+from spawnmesh_transcript.operations.bodies.condensed import named_files, without_thinking
 from spawnmesh_transcript.operations.context_selection import Chosen, choose_context
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.operations.result_cutting import ShortenedResult, cut_results
@@ -40,7 +41,9 @@ class ContextRequest:
 
 @dataclass(frozen=True, slots=True)
 class StubbedResult:
-    """A result that is read as references: its files, their size, and its own full count."""
+    """An entry that is read by reference or condensed: its files, the bytes that are left out, and
+    its own full count.
+    """
 
     entry_id: str
     seq: int
@@ -98,6 +101,7 @@ async def assemble(
             measure=measure,
             tail=request.tail,
             with_references=has_tier,
+            token_vocabulary=policy.token_vocabulary,
         )
         entries, stubbed = await _read_chosen(connection, key, chosen)
         summary = await _read_summary(connection, key, chosen)
@@ -146,27 +150,34 @@ async def _read_chosen(
 ) -> tuple[dict[int, StoredEntry], tuple[StubbedResult, ...]]:
     """Read the entries of the groups, except for the results that are cut.
 
-    Results that are read as references are read without their own bodies.
+    Entries that are read by reference or condensed are read without their own bodies.
     """
     turns = [turn for turn in turns_of(chosen.groups) if turn.seq not in chosen.cut]
-    entries = await entry_store.get_entries(
-        connection, key, [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
-    )
-    seqs = [turn.seq for turn in turns if turn.seq in chosen.stubbed]
+    all_seqs = [turn.seq for turn in turns]
+    seqs = [seq for seq in all_seqs if seq in chosen.stubbed]
+    entries = await entry_store.get_entries(connection, key, all_seqs, bodiless=seqs)
     if not seqs:
         return entries, ()
-    entries |= {entry.seq: entry for entry in await payload_store.read_stubbed_entries(connection, key, seqs)}
-    files = await payload_store.list_stored_files(connection, key, seqs)
-    return entries, tuple(
-        StubbedResult(
-            entries[seq].entry_id,
-            seq,
-            tuple(file.file_id for file in files[seq]),
-            sum(file.size_bytes for file in files[seq]),
-            chosen.full_token_counts[seq],
-        )
-        for seq in seqs
+    stubs = await payload_store.read_stubs(connection, key, seqs, among=all_seqs)
+    files = await payload_store.list_stored_files(
+        connection, key, [stub.seq for stub in stubs if not stub.file_id]
     )
+    stubbed: list[StubbedResult] = []
+    for stub in sorted(stubs):
+        body, thinking = stub.body, chosen.thinking.get(stub.seq, 0)
+        if thinking:
+            body = without_thinking(body)
+        entry = entries[stub.seq]._replace(body=body, token_count=stub.token_count - thinking)
+        entries[stub.seq] = entry
+        full = chosen.full_turns[stub.seq]
+        if stub.file_id:
+            file_ids = named_files(body, stub.file_id)
+            size_bytes = full.size_bytes - len(body)
+        else:
+            file_ids = [file.file_id for file in files[stub.seq]]
+            size_bytes = sum(file.size_bytes for file in files[stub.seq])
+        stubbed.append(StubbedResult(entry.entry_id, stub.seq, tuple(file_ids), size_bytes, full.token_count))
+    return entries, tuple(stubbed)
 
 
 async def _read_summary(connection: Connection, key: Key, chosen: Chosen) -> StoredEntry | None:

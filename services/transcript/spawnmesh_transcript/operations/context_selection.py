@@ -22,7 +22,7 @@ from spawnmesh_transcript.domain.stale_results import (
     stale_up_to,
     with_stubs,
 )
-from spawnmesh_transcript.domain.token_vocabularies import Measure
+from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_token_count
@@ -56,7 +56,7 @@ class Chosen:
     groups: tuple[Group, ...]
     unmatched_count: int
     stubbed: frozenset[int] = frozenset()
-    """Seqs of the results that are read as references."""
+    """Seqs of the entries that are read by reference or condensed."""
     left_out: tuple[LeftOut, ...] = ()
     """The entries missing from `begin_seq` on; only with the tier."""
     begin_seq: int = 0
@@ -67,8 +67,10 @@ class Chosen:
     summary: Summary | None = None
     """The summary that is read before the groups, in place of all that it covers."""
     stale: StalePrefix = StalePrefix()
-    full_token_counts: Mapping[int, int] = field(default_factory=dict)
-    """The full token counts, by seq, of the results that are read as references."""
+    full_turns: Mapping[int, Turn] = field(default_factory=dict)
+    """The complete turns, by seq, that are read by reference or condensed."""
+    thinking: Mapping[int, int] = field(default_factory=dict)
+    """The stored tokens of thinking, by seq, in the condensed messages that are read without it."""
     cut: Mapping[int, Share] = field(default_factory=dict)
     """The share of each result, by seq, that is read only in part."""
     counted_by: frozenset[str] = frozenset()
@@ -90,6 +92,8 @@ class _Wanted:
     summary: Summary | None = None
     tail: TailLimits | None = None
     with_references: bool = False
+    is_condensed: bool = False
+    """Set if old messages are read condensed."""
 
     @property
     def covered_seq(self) -> int:
@@ -106,6 +110,7 @@ async def choose_context(
     measure: Measure,
     tail: TailLimits,
     with_references: bool,
+    token_vocabulary: Vocabulary,
 ) -> Chosen:
     """Select the newest summary, and the newest messages and notes after it that fit the budget.
 
@@ -114,16 +119,20 @@ async def choose_context(
     if more is reserved than there is. MAX_CONTEXT_BYTES limits the bodies as they are read. The
     budget is in the measure, as are all counts of the result; freshness is decided by the stored
     counts. If `with_references` is set, large results that are no longer fresh are read as
-    references. A summary that does not fit beside the user message is skipped, and the entries
-    that it covers are selected from instead.
+    references, and if the transcript does not fit, all old messages are read condensed. Whether it
+    fits is decided by its total, in tokens of `token_vocabulary`: the total only grows, so a
+    context that is condensed once stays so. A summary that does not fit beside the user message is
+    skipped, and the entries that it covers are selected from instead.
     """
     newest = await entry_store.read_newest_user_turn(connection, key)
     always = measured(newest, measure) if newest else None
     summary, summary_counted_by = await _measured_summary(connection, key, measure)
     if summary and summary.token_count + (always.token_count if always else 0) > token_budget:
         summary = None
+    remaining = token_budget - (summary.token_count if summary else 0)
+    total = transcript.token_count - (summary.covered_token_count if summary else 0)
     wanted = _Wanted(
-        token_budget=token_budget - (summary.token_count if summary else 0),
+        token_budget=remaining,
         up_to_seq=transcript.head.seq,
         measure=measure,
         always=always,
@@ -132,6 +141,7 @@ async def choose_context(
         summary=summary,
         tail=tail,
         with_references=with_references,
+        is_condensed=with_references and measure.of(total, token_vocabulary) > remaining,
     )
     chosen = await _choose(connection, key, transcript, wanted)
     return replace(chosen, counted_by=chosen.counted_by | {summary_counted_by}) if summary else chosen
@@ -197,7 +207,12 @@ async def _choose(connection: Connection, key: Key, transcript: Transcript, want
         any(not reference.is_stored for reference in references),
         wanted.summary,
         _stale_prefix(scanned, paired.groups, transcript, wanted, reached_end=reached_end),
-        _full_token_counts(paired.groups, tiered.stubbed),
+        _full_turns(paired.groups, tiered.stubbed),
+        {
+            one.seq: thinking
+            for one in references
+            if one.seq in tiered.stubbed and (thinking := _thinking_left_out(one, wanted))
+        },
         {seq: share for seq, share in selection.cut.items() if seq not in tiered.stubbed},
         _counted_by(scanned, selection.groups),
     )
@@ -206,9 +221,9 @@ async def _choose(connection: Connection, key: Key, transcript: Transcript, want
 def _first_row_count(transcript: Transcript, wanted: _Wanted) -> int:
     """Return how many rows the budget probably needs, by the transcript's mean tokens of an entry.
 
-    A context with references takes about twice as many.
+    A context with references takes about twice as many, and a condensed one up to three times.
     """
-    budget = max(wanted.token_budget, 0) * (2 if wanted.with_references else 1)
+    budget = max(wanted.token_budget, 0) * (1 + wanted.with_references + wanted.is_condensed)
     needed = budget * transcript.head.seq * 5 // 4 // max(transcript.token_count, 1) + _SPARE_ROWS
     return min(needed, transcript.head.seq + 1)
 
@@ -251,8 +266,8 @@ def _select(
         token_count=transcript.token_count,
         limits=wanted.tail,
     )
-    usable = _usable(references, scanned, wanted.measure)
-    tiered = with_stubs(paired.groups, usable, stale_seq=positions.stale_seq)
+    usable = _usable(references, scanned, wanted)
+    tiered = with_stubs(paired.groups, usable, stale_seq=positions.stale_seq, always=wanted.always)
     selection = _select_groups(tiered.groups, wanted)
     return tiered, begin_at_step(selection, positions, always=wanted.always)
 
@@ -269,13 +284,19 @@ def _select_groups(groups: Sequence[Group], wanted: _Wanted) -> Selection:
 
 
 def _usable(
-    references: Sequence[ScannedStub], scanned: Sequence[ScannedEntry], measure: Measure | None
+    references: Sequence[ScannedStub], scanned: Sequence[ScannedEntry], wanted: _Wanted
 ) -> dict[int, Reference]:
-    """Return the references whose payloads are uploaded, by seq, with counts in the measure.
+    """Return the references whose payloads are uploaded, and condensed messages if these are
+    wanted, by seq, with counts in the measure.
 
     A reference is counted by the vocabulary of its entry.
     """
-    stored = {one.seq: Reference(one.token_count, one.size_bytes) for one in references if one.is_stored}
+    measure = wanted.measure
+    stored = {
+        one.seq: Reference(one.token_count - _thinking_left_out(one, wanted), one.size_bytes)
+        for one in references
+        if one.is_stored and (wanted.is_condensed or not one.is_condensed)
+    }
     if measure is None or not stored:
         return stored
     counted_by = {turn.seq: turn.counted_by for entry in scanned if (turn := entry.turn)}
@@ -283,6 +304,15 @@ def _usable(
         seq: Reference(measure.of(one.token_count, counted_by[seq]), one.size_bytes)
         for seq, one in stored.items()
     }
+
+
+def _thinking_left_out(stub: ScannedStub, wanted: _Wanted) -> int:
+    """Return the tokens of thinking that are left out of a condensed message.
+
+    The thinking since the newest user message stays: providers want it in a loop of tool calls.
+    """
+    is_before_loop = wanted.always is not None and stub.seq < wanted.always.seq
+    return stub.thinking_token_count if is_before_loop else 0
 
 
 def _stale_prefix(
@@ -325,10 +355,10 @@ def _counted_by(scanned: Sequence[ScannedEntry], groups: Sequence[Group]) -> fro
     return frozenset(turn.counted_by for turn in turns_of(groups))
 
 
-def _full_token_counts(groups: Sequence[Group], stubbed: frozenset[int]) -> dict[int, int]:
+def _full_turns(groups: Sequence[Group], stubbed: frozenset[int]) -> dict[int, Turn]:
     if not stubbed:
         return {}
-    return {turn.seq: turn.token_count for turn in turns_of(groups) if turn.seq in stubbed}
+    return {turn.seq: turn for turn in turns_of(groups) if turn.seq in stubbed}
 
 
 def _superseded(scanned: Sequence[ScannedEntry]) -> set[int]:

@@ -13,6 +13,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.bodies.condensed import thinking_token_count
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
@@ -69,10 +70,13 @@ async def recount(
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Token counts of entries, and of the references that stand for some of them, by seq."""
+    """Token counts of entries, of the references that stand for some of them, and of the thinking
+    in these, by seq.
+    """
 
     entries: Mapping[int, int]
     stubs: Mapping[int, int]
+    thinking: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class _Recount:
             vocabulary=self.vocabulary,
             token_counts=counts.entries,
             stub_token_counts=counts.stubs,
+            thinking_token_counts=counts.thinking,
         )
 
 
@@ -129,6 +134,7 @@ def _count_bodies(bodies: Mapping[int, bytes], stubs: Mapping[int, bytes], vocab
     return _Counts(
         {seq: _token_count(body, vocabulary) for seq, body in bodies.items()},
         {seq: _token_count(body, vocabulary) for seq, body in stubs.items()},
+        {seq: thinking_token_count(body, vocabulary) for seq, body in stubs.items()},
     )
 
 

@@ -1,9 +1,10 @@
-"""Create the stubs of large tool results, and the files of large images, where the tenant's policy
-has any.
+"""Create the stubs of large tool results, the files of large images, and condensed messages, where
+the tenant's policy has any.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from spawnmesh_postgres.database import Database
 
@@ -12,6 +13,7 @@ from spawnmesh_transcript.domain.entries import NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.bodies.condensed import condense
 from spawnmesh_transcript.operations.bodies.stubs import (
     LargeResult,
     calls_in,
@@ -23,6 +25,8 @@ from spawnmesh_transcript.operations.bodies.stubs import (
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import planner
+
+_INLINE_BYTES = 32 * 1024  # Fewer bytes are condensed in less time than a thread takes to start.
 
 
 async def create_stubs(
@@ -39,29 +43,42 @@ async def create_stubs(
     The calls that the results answer are read from the transcript, unless the entries themselves
     make them. Not to be called inside a transaction.
     """
+    if not policy.stub_large_tool_payloads:
+        return []
     results, images = _find_large(entries, blobs, policy)
-    if not results:
-        return images
-    calls = calls_in(entries)
-    missing = {result.call_id for result in results} - calls.keys()
-    if missing:
-        calls = await _read_calls(database, key, missing, before_seq=before_seq) | calls
-    return [*await asyncio.to_thread(make_stubs, results, calls), *images]
+    stubs: list[Stub] = []
+    if results:
+        calls = calls_in(entries)
+        missing = {result.call_id for result in results} - calls.keys()
+        if missing:
+            calls = await _read_calls(database, key, missing, before_seq=before_seq) | calls
+        stubs = await asyncio.to_thread(make_stubs, results, calls)
+    return [*stubs, *images, *await _condense(entries, stubs)]
 
 
 async def create_stubs_of_fork(
     blobs: BlobStore, entries: Sequence[NewEntry], policy: TranscriptPolicy
 ) -> list[Stub]:
     """Return the stubs of the entries of a fork, which has the call of every result."""
+    if not policy.stub_large_tool_payloads:
+        return []
     results, images = _find_large(entries, blobs, policy)
     stubs = await asyncio.to_thread(make_stubs, results, calls_in(entries)) if results else []
-    return [*stubs, *images]
+    return [*stubs, *images, *await _condense(entries, stubs)]
+
+
+async def _condense(entries: Sequence[NewEntry], stubs: Sequence[Stub]) -> list[Stub]:
+    """Return the condensed bodies of entries without a stub, in a thread if that takes long."""
+    condense_others = partial(condense, entries, except_places=[stub.place for stub in stubs])
+    if sum(len(entry.body) for entry in entries) <= _INLINE_BYTES:
+        return condense_others()
+    return await asyncio.to_thread(condense_others)
 
 
 def _find_large(
     entries: Sequence[NewEntry], blobs: BlobStore, policy: TranscriptPolicy
 ) -> tuple[list[LargeResult], list[Stub]]:
-    if not blobs.is_connected or not policy.stub_large_tool_payloads:
+    if not blobs.is_connected:
         return [], []
     return (
         large_results(entries, large_payload_bytes=policy.large_payload_bytes),

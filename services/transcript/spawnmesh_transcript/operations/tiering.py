@@ -6,32 +6,30 @@ A repeated call resumes.
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import psycopg
 from psycopg_pool import PoolTimeout
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
-from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, StoredEntry
+from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import not_configured, tier_disabled
-from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.bodies.payload_blocks import without_payloads
-from spawnmesh_transcript.operations.bodies.well_formed import ROLES
+from spawnmesh_transcript.operations.condensing import as_new, condense_entries
 from spawnmesh_transcript.operations.externalization import batches, drop_inline_copies, find_stale_seq
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bodies
 from spawnmesh_transcript.operations.stub_creation import create_stubs
+from spawnmesh_transcript.operations.tier_report import TierAction, TierReport
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
@@ -44,37 +42,6 @@ _PAGE_ROWS = 64
 _CALL_SECONDS = 8.0  # After it the call returns, even if it was to examine more entries.
 _ATTEMPTS = 3
 _LARGE_ROLES = frozenset({"USER", "ASSISTANT", "TOOL_RESULT"})
-
-
-class TierAction(StrEnum):
-    """The action of a call."""
-
-    DRY_RUN = "DRY_RUN"
-    APPLY = "APPLY"
-    REVERT = "REVERT"
-
-
-@dataclass(slots=True)
-class TierReport:
-    """The counts of one call, spelled as in the contract."""
-
-    next_after_seq: int
-    examined_entry_count: int = 0
-    externalized_entry_count: int = 0
-    cooled_entry_count: int = 0
-    cooled_bytes: int = 0
-    reverted_entry_count: int = 0
-    reverted_bytes: int = 0
-    failed_entry_count: int = 0
-    failure_reason: str = ""
-    failed_seq: int = 0
-    done: bool = False
-
-    def failed(self, seqs: Collection[int], reason: str) -> None:
-        """Count entries that could not be moved."""
-        if seqs:
-            self.failed_entry_count += len(seqs)
-            self.failure_reason, self.failed_seq = reason, max(seqs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +169,18 @@ class PayloadTiering:
         return replace(page, kept=kept)
 
     async def _dry_run(self, key: Key, page: _Page, report: TierReport) -> None:
+        large: set[int] = set()
         for batch in batches(page.large()):
             for entry, stub in await self._create_stubs(key, batch, page.policy):
+                large |= {entry.seq} if stub.body is not None else set()
                 report.externalized_entry_count += 1
                 if entry.seq <= page.stale_seq:
                     report.cooled_entry_count += 1
                     report.cooled_bytes += _droppable_bytes(entry, [file.block_index for file in stub.files])
         report.externalized_entry_count += len(page.waiting())
+        rest = [size for size in page.sizes if size.seq not in large]
+        condensed = await condense_entries(self._database, self._blobs, key, rest, is_dry_run=True)
+        report.condensed_entry_count += condensed.entry_count
         for batch in batches(page.inline()):
             for entry in await self._read_entries(key, [one.seq for one in batch]):
                 report.cooled_entry_count += 1
@@ -227,6 +199,9 @@ class PayloadTiering:
                 failures |= await self._release(key, releasing)
                 page = await self._reload(key, page)
             page = await self._record_payloads(key, page, failures)
+            condensed = await condense_entries(self._database, self._blobs, key, page.sizes)
+            report.condensed_entry_count += condensed.entry_count
+            failures |= condensed.failures
             if waiting := page.waiting():
                 reason = await self._uploader.start(key)
                 page = await self._reload(key, page)
@@ -269,8 +244,11 @@ class PayloadTiering:
 
     async def _revert(self, key: Key, page: _Page, report: TierReport) -> None:
         """Restore the complete body and delete the references in one transaction, then release the
-        blobs, and then delete their rows.
+        blobs, and then delete their rows. Delete the condensed messages.
         """
+        await tier_store.delete_condensed(
+            self._database, key, first_seq=page.sizes[0].seq, last_seq=page.sizes[-1].seq
+        )
         sizes = {size.seq: size.stored_bytes + size.dropped_bytes for size in page.sizes}
         for batch in batches([InlineEntry(seq, sizes[seq]) for seq in page.kept]):
             failures: dict[int, str] = {}
@@ -351,9 +329,9 @@ class PayloadTiering:
             entries = await entry_store.read_entries(connection, key, seqs)
             vocabularies = await entry_store.read_token_vocabularies(connection, key, seqs)
         for entry in sorted(entries, key=lambda entry: entry.seq):
-            new = _as_new(entry, vocabularies[entry.seq])
+            new = as_new(entry, vocabularies[entry.seq])
             stubs = await create_stubs(self._database, self._blobs, key, [new], policy, before_seq=entry.seq)
-            found += [(entry, stub) for stub in stubs]
+            found += [(entry, stub) for stub in stubs if stub.files]
         return found
 
     async def _read_entries(self, key: Key, seqs: Sequence[int]) -> list[StoredEntry]:
@@ -386,15 +364,3 @@ def _count(failures: dict[int, str], report: TierReport) -> None:
 
 def _droppable_bytes(entry: StoredEntry, block_indexes: Collection[int]) -> int:
     return len(entry.body) - len(without_payloads(entry.body, block_indexes))
-
-
-def _as_new(entry: StoredEntry, vocabulary: Vocabulary) -> NewEntry:
-    message = pb.EntryBody.FromString(entry.body).message
-    return NewEntry(
-        kind=EntryKind.MESSAGE,
-        body=entry.body,
-        token_count=entry.token_count,
-        token_vocabulary=vocabulary,
-        role=ROLES.get(message.role),
-        answers=message.tool_call_id.strip(),
-    )

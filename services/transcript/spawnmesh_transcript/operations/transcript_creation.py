@@ -96,7 +96,7 @@ async def _create_fork(
         stubs = await create_stubs_of_fork(blobs, entries, policy)
         if stubs:
             await payload_store.insert_stubs(connection, key, stubs, first_seq=1)
-    if stubs:
+    if any(stub.files for stub in stubs):
         uploader.start(key)
     return head
 

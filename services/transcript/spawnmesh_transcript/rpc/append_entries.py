@@ -61,9 +61,9 @@ async def append_entries(
         else:
             result = await deps.append_queue.append(append)
         if result.outcome is not AppendOutcome.SETTINGS_CHANGED:
-            if stubs and result.is_committed:
+            if any(stub.files for stub in stubs) and result.is_committed:
                 upload = deps.uploader.start(key)
-                if any(stub.body is not None for stub in stubs):
+                if any(stub.files and stub.body is not None for stub in stubs):
                     await asyncio.wait([upload], timeout=UPLOAD_WAIT_SECONDS)
             response = _render(result, session_id=key.session_id, idempotency_key=idempotency_key)
             deps.notifier.transcript_changed(key)

@@ -7,15 +7,16 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_transcript.domain.condensation import CondensedFile, parse_file_id
 from spawnmesh_transcript.domain.file_parts import Bytes, Content, Lines
 from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.operations.file_reading import read_part
+from spawnmesh_transcript.operations.file_reading import find_condensed, part_of, read_part
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import readable_key
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import planner
-from spawnmesh_transcript.store.payloads import StoredPayload
+from spawnmesh_transcript.store.payloads import CondensedEntry, StoredPayload
 
 
 async def describe_file(
@@ -27,8 +28,14 @@ async def describe_file(
     lines that the file does not have, DEPENDENCY_UNAVAILABLE, and STORED_HASH_DIFFERS.
     """
     part = _parse_part(request)
-    payload, key = await _find(request.file_id, caller, deps)
-    content = await read_part(deps.database, deps.blobs, key, payload, part) if part else None
+    content: Content | None = None
+    if file := parse_file_id(request.file_id):
+        entry, key = await _find_condensed(file, caller, deps)
+        payload, data = await find_condensed(deps.database, deps.blobs, key, entry, file)
+        content = part_of(payload, data, part) if part else None
+    else:
+        payload, key = await _find(request.file_id, caller, deps)
+        content = await read_part(deps.database, deps.blobs, key, payload, part) if part else None
     part_name = (request.WhichOneof("range") or "start") if request.expand else "none"
     deps.stub_metrics.drilled_down(part=part_name, caller=caller.kind)
     activity = activity_pb.DrilledDown(
@@ -55,8 +62,27 @@ async def _find(file_id: str, caller: Caller, deps: Dependencies) -> tuple[Store
         payload = await payload_store.read_payload(connection, caller.tenant_id, blob_id_of(file_id))
     if payload is None:
         raise not_found("file", file_id)
+    return payload, await _readable_key(payload.session_id, file_id, caller, deps)
+
+
+async def _find_condensed(
+    file: CondensedFile, caller: Caller, deps: Dependencies
+) -> tuple[CondensedEntry, Key]:
+    async with deps.database.transaction(caller.tenant_id) as connection:
+        await planner.keep_index_order(connection)
+        entry = await payload_store.read_condensed_entry(connection, caller.tenant_id, file.message_id)
+    if entry is None:
+        raise not_found("file", file.file_id)
+    return entry, await _readable_key(entry.session_id, file.file_id, caller, deps)
+
+
+async def _readable_key(session_id: str, file_id: str, caller: Caller, deps: Dependencies) -> Key:
+    """Return the key of the file's transcript.
+
+    Raises NOT_FOUND for the file if the caller may not read it.
+    """
     try:
-        return payload, await readable_key(deps.database, payload.session_id, caller)
+        return await readable_key(deps.database, session_id, caller)
     except MeshError as error:
         if error.reason is not Reason.NOT_FOUND:
             raise

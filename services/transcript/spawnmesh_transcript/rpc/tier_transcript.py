@@ -7,7 +7,7 @@ call: continue with `next_after_seq` until `done`.
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_transcript.operations.tiering import TierAction
+from spawnmesh_transcript.operations.tier_report import TierAction
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
 
@@ -41,5 +41,6 @@ async def tier_transcript(
         failed_entry_count=report.failed_entry_count,
         failure_reason=report.failure_reason,
         next_after_seq=report.next_after_seq,
+        condensed_entry_count=report.condensed_entry_count,
         done=report.done,
     )

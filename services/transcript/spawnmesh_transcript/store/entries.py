@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from psycopg.rows import args_row
@@ -21,7 +22,7 @@ from spawnmesh_transcript.domain.prompt_window import WindowEntry
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, key_parameters
+from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, key_parameters, runs_of
 
 _SQL = load_statements(__name__)
 
@@ -133,7 +134,7 @@ async def scan_entries(
 
 async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
     """Return the entries of these seqs with bodies, in no particular order."""
-    runs = _runs(seqs)
+    runs = runs_of(seqs)
     return await _stored_entries(
         connection,
         "read_entries",
@@ -143,26 +144,32 @@ async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) 
     )
 
 
-async def get_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, StoredEntry]:
+async def get_entries(
+    connection: Connection, key: Key, seqs: Collection[int], *, bodiless: Collection[int] = ()
+) -> dict[int, StoredEntry]:
     """Return the entries of these seqs with their bodies, by seq.
 
-    Raises NOT_FOUND if one is missing: the transcript was deleted.
+    The bodies of `bodiless` are empty. Raises NOT_FOUND if an entry is missing: the transcript was
+    deleted.
     """
-    entries = {entry.seq: entry for entry in await read_entries(connection, key, seqs)}
+    if bodiless:
+        runs, without = runs_of(seqs), set(bodiless)
+        lengths = [last - first + 1 for first, last in runs]
+        found = await _stored_entries(
+            connection,
+            "read_entries_in_part",
+            key,
+            first_seqs=[first for first, _ in runs],
+            last_seqs=[last for _, last in runs],
+            first_places=list(accumulate(lengths[:-1], initial=0)),
+            is_bodiless=[seq in without for seq in sorted(seqs)],
+        )
+    else:
+        found = await read_entries(connection, key, seqs)
+    entries = {entry.seq: entry for entry in found}
     if len(entries) != len(seqs):
         raise not_found("transcript", key.session_id)
     return entries
-
-
-def _runs(seqs: Collection[int]) -> list[tuple[int, int]]:
-    """Return the first and the last seq of each run without gaps."""
-    runs: list[tuple[int, int]] = []
-    for seq in sorted(seqs):
-        if runs and runs[-1][1] == seq - 1:
-            runs[-1] = (runs[-1][0], seq)
-        else:
-            runs.append((seq, seq))
-    return runs
 
 
 async def _stored_entries(connection: Connection, statement: str, key: Key, **more: Any) -> list[StoredEntry]:

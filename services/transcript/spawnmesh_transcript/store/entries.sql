@@ -85,6 +85,29 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(afte
 order by seq desc
 limit %(row_count)s;
 
+-- name: read_entries_in_part
+-- As `read_entries`, but it does not read the bodies for which %(is_bodiless)s is true. These flags
+-- are in the order of all seqs; those of a run begin behind first_place. Takes no lock. Index:
+-- entries primary key.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
+    create_time, chain_hash, body, dropped_bytes
+from (select %(is_bodiless)s::boolean[] as is_bodiless) as flags
+cross join unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[], %(first_places)s::integer[])
+    as run (first_seq, last_seq, first_place)
+cross join lateral (
+    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service,
+        writer_client, create_time, chain_hash,
+        case when flags.is_bodiless[run.first_place + (seq - run.first_seq + 1)::integer] then ''::bytea
+            else body end as body,
+        case when flags.is_bodiless[run.first_place + (seq - run.first_seq + 1)::integer] then 0
+            else dropped_bytes end as dropped_bytes
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and seq between run.first_seq and run.last_seq
+    limit run.last_seq - run.first_seq + 1
+) as entry;
+
 -- name: read_entries
 -- Takes no lock. One range scan for each run of seqs. Index: entries primary key.
 select

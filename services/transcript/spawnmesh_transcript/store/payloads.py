@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.rows import args_row, class_row
 from psycopg.types.json import Jsonb
@@ -11,10 +11,9 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import among, key_parameters
+from spawnmesh_transcript.store.rows import key_parameters, runs_of, seqs_parameters
 
 _SQL = load_statements(__name__)
 
@@ -72,14 +71,38 @@ class PayloadFile:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedStub:
-    """A stub with the size of its body, and whether contexts may use it."""
+class ScannedStub(
+    NamedTuple
+):  # A tuple, since a context has hundreds and a dataclass takes five times as long to make.
+    """A stub with the size of its body, and whether contexts may use it.
+
+    A condensed message is a stub only for contexts that the transcript does not fit.
+    """
 
     seq: int
     token_count: int
     size_bytes: int
     is_stored: bool
+    is_condensed: bool
+    thinking_token_count: int
+
+
+class ReadStub(NamedTuple):
+    """A stub as a context shows it. `file_id` is empty unless it is a condensed message."""
+
+    seq: int
+    token_count: int
+    body: bytes
+    file_id: str
+
+
+class CondensedEntry(NamedTuple):
+    """The entry of a condensed message."""
+
+    session_id: str
+    seq: int
+    entry_id: str
+    create_time: datetime
 
 
 async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> None:
@@ -172,18 +195,28 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
         return await cursor.fetchall()
 
 
-async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
-    """Return the entries of these seqs with the bodies and token counts of their stubs."""
-    async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
-        await cursor.execute(_SQL["read_stubbed_entries"], key_parameters(key, seqs=list(seqs)))
-        return await cursor.fetchall()
+async def read_stubs(
+    connection: Connection, key: Key, seqs: Collection[int], *, among: Collection[int]
+) -> list[ReadStub]:
+    """Return the stubs of these seqs with their bodies.
+
+    `among` are the seqs of which all other stubs may be read in passing.
+    """
+    runs = runs_of(among)
+    parameters = key_parameters(
+        key, first_seqs=[first for first, _ in runs], last_seqs=[last for _, last in runs]
+    )
+    async with connection.cursor(binary=True, row_factory=args_row(ReadStub)) as cursor:
+        await cursor.execute(_SQL["read_stubs"], parameters)
+        wanted = set(seqs)
+        return [stub for stub in await cursor.fetchall() if stub.seq in wanted]
 
 
 async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadFile]]:
     """Return the stored files of each entry that has some, in the order of content blocks."""
-    rows = await (await connection.execute(_SQL["list_stored_files"], among(key, seqs))).fetchall()
+    rows = await (await connection.execute(_SQL["list_stored_files"], seqs_parameters(key, seqs))).fetchall()
     files: dict[int, list[PayloadFile]] = {}
     for row in rows:
         file = PayloadFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
@@ -197,6 +230,15 @@ async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> 
     """
     async with connection.cursor(row_factory=class_row(StoredPayload)) as cursor:
         await cursor.execute(_SQL["read_payload"], {"tenant_id": tenant_id, "blob_id": blob_id})
+        return await cursor.fetchone()
+
+
+async def read_condensed_entry(connection: Connection, tenant_id: str, file_id: str) -> CondensedEntry | None:
+    """Return the entry of the condensed message with this id; None if no readable transcript has
+    it. Needs `keep_index_order`.
+    """
+    async with connection.cursor(row_factory=args_row(CondensedEntry)) as cursor:
+        await cursor.execute(_SQL["read_condensed_entry"], {"tenant_id": tenant_id, "file_id": file_id})
         return await cursor.fetchone()
 
 
@@ -243,5 +285,7 @@ def _stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
         "places": [stub.place for stub in referring],
         "token_counts": [stub.token_count for stub in referring],
         "stub_bodies": [stub.body for stub in referring],
+        "file_ids": [stub.file_id for stub in referring],
+        "thinking_token_counts": [stub.thinking_token_count for stub in referring],
         "files": Jsonb(files),
     }

@@ -20,11 +20,14 @@ with first as materialized (
         limit 1
     ) = %(first_entry_id)s
 ), stubbed as (
-    insert into stubs (tenant_id, session_id, seq, token_count, body)
-    select %(tenant_id)s, %(session_id)s, first.seq + stub.place, stub.token_count, stub.body
+    insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
+        thinking_token_count)
+    select %(tenant_id)s, %(session_id)s, first.seq + stub.place, stub.token_count, stub.body,
+        stub.file_id <> '', stub.file_id, stub.thinking_token_count
     from first
-    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[])
-        as stub (place, token_count, body)
+    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
+        %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
+        as stub (place, token_count, body, file_id, thinking_token_count)
 )
 insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
     size_bytes, line_count, sha256)
@@ -165,31 +168,23 @@ cross join lateral (
 
 -- name: scan_stubs
 -- Reads lengths of bodies and no bodies. Takes no lock. Index: stubs primary key.
-select seq, token_count, octet_length(body) as size_bytes, is_stored
+select seq, token_count, octet_length(body) as size_bytes, is_stored, file_id <> '' as is_condensed,
+    thinking_token_count
 from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
 order by seq;
 
--- name: read_stubbed_entries
--- Reads entries with the bodies of their stubs in place of their own. Takes no lock. Indexes: stubs
--- and entries primary keys.
-select
-    e.entry_id, e.parent_entry_id, e.seq, s.token_count, e.writer_run_id, e.writer_epoch, e.writer_service,
-    e.writer_client, e.create_time, e.chain_hash, s.body
-from unnest(%(seqs)s::bigint[]) as wanted (seq)
+-- name: read_stubs
+-- Takes no lock. One range scan for each run of seqs. Index: stubs primary key.
+select stub.seq, stub.token_count, stub.body, stub.file_id
+from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
-    select token_count, body
+    select seq, token_count, body, file_id
     from stubs
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
-    limit 1
-) as s
-cross join lateral (
-    select entry_id, parent_entry_id, seq, writer_run_id, writer_epoch, writer_service, writer_client,
-        create_time, chain_hash
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
-    limit 1
-) as e;
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and seq between run.first_seq and run.last_seq
+    limit run.last_seq - run.first_seq + 1
+) as stub;
 
 -- name: list_stored_files
 -- Takes no lock. The least and the greatest seq bound the scan. Index: payloads primary key.
@@ -226,6 +221,31 @@ cross join lateral (
 ) as e
 where t.state = 'LIVE' and not p.is_releasing
     and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
+
+-- name: read_condensed_entry
+-- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
+-- Indexes: stubs_file_idx, tenants, transcripts and entries primary keys.
+select s.session_id, s.seq, e.entry_id, e.create_time
+from (
+    select session_id, seq
+    from stubs
+    where tenant_id = %(tenant_id)s and file_id between %(file_id)s and %(file_id)s and file_id <> ''
+    order by file_id
+    limit 1
+) as s
+cross join lateral (
+    select state
+    from transcripts
+    where tenant_id = %(tenant_id)s and session_id = s.session_id
+    limit 1
+) as t
+cross join lateral (
+    select entry_id, create_time
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq = s.seq
+    limit 1
+) as e
+where t.state = 'LIVE' and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: list_payloads_to_release
 -- Lists payloads of a transcript without writers. Takes no lock. Index: payloads primary key.

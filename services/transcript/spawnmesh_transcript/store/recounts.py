@@ -56,6 +56,7 @@ async def recount_entries(
     vocabulary: Vocabulary,
     token_counts: Mapping[int, int],
     stub_token_counts: Mapping[int, int],
+    thinking_token_counts: Mapping[int, int],
 ) -> set[int]:
     """Store counts by seq, in a transaction of its own, and return the seqs for which it did.
 
@@ -68,6 +69,7 @@ async def recount_entries(
         seqs=[*token_counts],
         token_counts=[*token_counts.values()],
         stub_token_counts=[stub_token_counts.get(seq) for seq in token_counts],
+        thinking_token_counts=[thinking_token_counts.get(seq) for seq in token_counts],
     )
     _, recounted = await transact(
         database,

@@ -38,16 +38,17 @@ for update;
 
 -- name: recount_entries
 -- Follows `lock_for_recount`. Stores the token counts of messages, notes, summaries and their stubs
--- by another vocabulary, and moves every total with them. The count of a stub is null for an entry
--- without one. Returns the seqs that it changed. It skips an entry that got or lost a stub, or was
--- recounted, since the caller read it, and everything if the transcript has another incarnation.
--- Each update is limited to the range of the entries. Locks the rows that it changes. Indexes: the
--- primary keys.
+-- by another vocabulary, and moves every total with them. The counts of a stub are null for an
+-- entry without one. Returns the seqs that it changed. It skips an entry that got or lost a stub,
+-- or was recounted, since the caller read it, and everything if the transcript has another
+-- incarnation. Each update is limited to the range of the entries. Locks the rows that it changes.
+-- Indexes: the primary keys.
 with found as materialized (
-    select e.seq, e.kind, given.token_count, given.stub_token_count,
+    select e.seq, e.kind, given.token_count, given.stub_token_count, given.thinking_token_count,
         case e.kind when 'COMPACTION' then 0 else given.token_count - e.token_count end as difference
-    from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[])
-        as given (seq, token_count, stub_token_count)
+    from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[],
+        %(thinking_token_counts)s::integer[])
+        as given (seq, token_count, stub_token_count, thinking_token_count)
     cross join lateral (
         select seq, kind, token_count, token_vocabulary
         from entries
@@ -77,7 +78,7 @@ with found as materialized (
         and e.seq between (select first_seq from ends) and (select last_seq from ends)
 ), stubs_counted as (
     update stubs s
-    set token_count = f.stub_token_count
+    set token_count = f.stub_token_count, thinking_token_count = f.thinking_token_count
     from found f
     where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.seq = f.seq
         and s.seq between (select first_seq from ends) and (select last_seq from ends)

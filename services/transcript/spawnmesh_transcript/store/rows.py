@@ -17,7 +17,7 @@ def key_parameters(key: Key, **more: Any) -> dict[str, Any]:
     return {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
 
 
-def among(key: Key, seqs: Collection[int]) -> dict[str, Any]:
+def seqs_parameters(key: Key, seqs: Collection[int]) -> dict[str, Any]:
     """Return the parameters of a statement about these entries of one transcript."""
     return key_parameters(
         key, seqs=list(set(seqs)), first_seq=min(seqs, default=0), last_seq=max(seqs, default=0)
@@ -38,3 +38,14 @@ def head_of(row: Row) -> Head:
 def counted_entry(*columns: Any) -> tuple[StoredEntry, int]:
     """Take the columns of `StoredEntry` in their order and the number of entries found."""
     return StoredEntry(*columns[:-1]), columns[-1]
+
+
+def runs_of(seqs: Collection[int]) -> list[tuple[int, int]]:
+    """Return the first and the last seq of each run without gaps."""
+    runs: list[tuple[int, int]] = []
+    for seq in sorted(seqs):
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs

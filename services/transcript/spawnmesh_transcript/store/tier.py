@@ -16,7 +16,7 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.payloads import file_values
-from spawnmesh_transcript.store.rows import among, key_parameters
+from spawnmesh_transcript.store.rows import key_parameters, seqs_parameters
 from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
@@ -75,7 +75,7 @@ async def list_payloads(
 
     It leaves out payloads that are being released.
     """
-    return await _payloads(connection, "list_payloads", among(key, seqs))
+    return await _payloads(connection, "list_payloads", seqs_parameters(key, seqs))
 
 
 async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> set[int]:
@@ -98,6 +98,34 @@ async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *
         database, key.tenant_id, *_locking(key), (_SQL["record_payloads"], parameters)
     )
     return {row["recorded_seq"] for row in recorded}
+
+
+async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) -> list[Stub]:
+    """Record condensed messages, whose `place` is their seq. Returns those that it recorded.
+
+    It skips an entry that has a stub, and one that was recounted since the caller read it. The lock
+    excludes a recount.
+    """
+    parameters = key_parameters(
+        key,
+        seqs=[stub.place for stub in stubs],
+        token_counts=[stub.token_count for stub in stubs],
+        token_vocabularies=[stub.token_vocabulary for stub in stubs],
+        stub_bodies=[stub.body for stub in stubs],
+        file_ids=[stub.file_id for stub in stubs],
+        thinking_token_counts=[stub.thinking_token_count for stub in stubs],
+    )
+    _, _, rows = await transact(
+        database, key.tenant_id, *_locking(key), (_SQL["record_condensed"], parameters)
+    )
+    recorded = {row["seq"] for row in rows}
+    return [stub for stub in stubs if stub.place in recorded]
+
+
+async def delete_condensed(database: Database, key: Key, *, first_seq: int, last_seq: int) -> None:
+    """Delete the condensed messages between two seqs."""
+    parameters = key_parameters(key, first_seq=first_seq, last_seq=last_seq)
+    await transact(database, key.tenant_id, *_locking(key), (_SQL["delete_condensed"], parameters))
 
 
 async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[ShorterBody]) -> dict[int, int]:

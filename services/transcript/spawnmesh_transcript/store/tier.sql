@@ -56,6 +56,9 @@ with fresh as materialized (
     from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[])
         as stub (seq, token_count, body)
     where stub.seq in (select f.seq from fresh f)
+    on conflict (tenant_id, session_id, seq) do update -- A condensed message.
+    set token_count = excluded.token_count, body = excluded.body, is_stored = false, file_id = '',
+        thinking_token_count = 0
 ), recorded as (
     insert into payloads (
         tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type, size_bytes,
@@ -70,6 +73,40 @@ with fresh as materialized (
     where file.seq in (select f.seq from fresh f)
 )
 select f.seq as recorded_seq from fresh f;
+
+-- name: record_condensed
+-- Follows `lock_for_payload_move`. Skips an entry with a stub, and one with another token
+-- vocabulary. Returns the seqs of the others. Indexes: the primary keys.
+insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
+    thinking_token_count)
+select %(tenant_id)s, %(session_id)s, stub.seq, stub.token_count, stub.body, true, stub.file_id,
+    stub.thinking_token_count
+from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(token_vocabularies)s::text[],
+    %(stub_bodies)b::bytea[], %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
+    as stub (seq, token_count, token_vocabulary, body, file_id, thinking_token_count)
+where stub.token_vocabulary = (
+    select token_vocabulary from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = stub.seq
+    limit 1
+)
+    and exists (
+        select from transcripts
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+    )
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
+on conflict (tenant_id, session_id, seq) do nothing
+returning seq;
+
+-- name: delete_condensed
+-- Follows `lock_for_payload_move`. Index: stubs primary key.
+delete from stubs
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
+    and file_id <> ''
+    and exists (
+        select from transcripts
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+    )
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: drop_inline_payload
 -- Follows `lock_for_payload_move`. Replaces the body of an entry by a shorter one, which the

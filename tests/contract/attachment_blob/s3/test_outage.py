@@ -96,7 +96,7 @@ async def test_calls_to_a_silent_S3_time_out_and_do_not_block_calls_that_need_on
                     for set_id in set_ids
                 ]
                 await eventually(partial(_has_open_transaction, service.database, tenant.tenant_id))
-                for _ in range(10):  # If each stage had a connection, these calls would wait for a stage.
+                for _ in range(3):  # If each stage had a connection, these calls would wait for a stage.
                     assert await tenant.get(kept.set_id) == kept
                 assert not any(stage.done() for stage in stages)
                 results = await asyncio.gather(*stages, return_exceptions=True)
@@ -121,6 +121,37 @@ async def test_calls_to_a_silent_S3_time_out_and_do_not_block_calls_that_need_on
             return await tenant.left() == (1, 1, 1)
 
         await eventually(is_collected)
+
+
+async def test_put_that_waits_for_a_silent_S3_is_left(
+    databases: dict[str, ServiceDsn], own_s3: S3Server, keys: Path
+) -> None:
+    """Its time-out is longer than the test may take."""
+    patient = {"s3_read_timeout_seconds": 300.0}
+    async with open_blob_service(databases["attachment_blob"], own_s3.endpoint, keys, **patient) as service:
+        tenant = service.tenant()
+        await tenant.prepare()
+        await tenant.stage(text("a", "before"))
+        set_id = new_set_id()
+        for process in own_s3.processes:
+            process.pause()
+        try:
+            with refused(Reason.DEPENDENCY_UNAVAILABLE, dependency="S3"):
+                await tenant.stage(text("a", "left"), set_id=set_id, timeout_seconds=200.0)
+        finally:
+            for process in own_s3.processes:
+                process.resume()
+
+        async def is_staged() -> bool:
+            try:
+                await tenant.stage(text("a", "left"), set_id=set_id)
+            except MeshError as error:
+                if error.reason is not Reason.DEPENDENCY_UNAVAILABLE:
+                    raise
+                return False
+            return True
+
+        await eventually(is_staged)
 
 
 async def refused_unsent(tenant: Tenant) -> bool:

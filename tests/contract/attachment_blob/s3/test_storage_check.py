@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import urllib3
 from minio import Minio
+from minio.credentials.credentials import Credentials
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.storage_check import CheckResult, check_storage
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
@@ -20,6 +21,17 @@ class Unscoped(TenantBuckets):
 
     def client_for(self, tenant_id: str) -> Minio:
         return self._client(None)
+
+
+class Chainable(TenantBuckets):
+    """Holds credentials for a tenant that STS lets assume the role again, as one without a check of
+    the caller does.
+    """
+
+    def credentials(self, tenant_id: str) -> Credentials:
+        return Credentials(
+            self._settings.s3_access_key.get_secret_value(), self._settings.s3_secret_key.get_secret_value()
+        )
 
 
 def settings_for(s3: S3Endpoint, **other: Any) -> AttachmentBlobSettings:
@@ -50,9 +62,12 @@ def left_behind(s3: S3Endpoint) -> list[str]:
 
 def test_sound_storage_passes_each_check_and_keeps_nothing(s3: S3Endpoint, http: urllib3.PoolManager) -> None:
     settings = settings_for(s3)
-    checked = list(check_storage(settings, TenantBuckets(settings, http)))
-    assert [one.advice for one in checked] == [""] * 5
-    assert checked[-1].step == "be refused in another tenant's bucket"
+    checked = list(check_storage(settings, http, TenantBuckets(settings, http)))
+    assert [one.advice for one in checked] == [""] * 6
+    assert [one.step for one in checked[-2:]] == [
+        "be refused in another tenant's bucket",
+        "be refused by STS",
+    ]
     assert left_behind(s3) == []
 
 
@@ -60,9 +75,18 @@ def test_credentials_for_another_tenants_bucket_are_detected(
     s3: S3Endpoint, http: urllib3.PoolManager
 ) -> None:
     settings = settings_for(s3)
-    *fine, last = check_storage(settings, Unscoped(settings, http))
+    *fine, last = check_storage(settings, http, Unscoped(settings, http))
     assert [one.advice for one in fine] == [""] * 4
     assert last.advice.startswith("TENANTS ARE NOT ISOLATED")
+
+
+def test_credentials_that_get_further_ones_are_detected(s3: S3Endpoint, http: urllib3.PoolManager) -> None:
+    settings = settings_for(s3)
+    *fine, last = check_storage(settings, http, Chainable(settings, http))
+    assert [one.advice for one in fine] == [""] * 5
+    assert last.step == "be refused by STS"
+    assert last.advice.startswith("TENANTS ARE NOT ISOLATED")
+    assert left_behind(s3) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +102,7 @@ def test_first_failure_is_reported_with_advice(
     s3: S3Endpoint, http: urllib3.PoolManager, wrong: dict[str, str], step: str, advised: str
 ) -> None:
     settings = settings_for(s3, **wrong)
-    last: CheckResult = list(check_storage(settings, TenantBuckets(settings, http)))[-1]
+    last: CheckResult = list(check_storage(settings, http, TenantBuckets(settings, http)))[-1]
     assert last.step == step
     assert advised in last.advice
     assert not any(value in last.advice for value in wrong.values())

@@ -4,6 +4,8 @@ import socket
 from typing import Any
 
 import pytest
+from minio.credentials.credentials import Credentials
+from spawnmesh_attachment_blob.clients.bucket_credentials import BucketCredentials
 from spawnmesh_attachment_blob.clients.storage_probe import watching_storage
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_core.dependency_watch import DependencyFault, DependencyWatch
@@ -39,6 +41,14 @@ async def test_s3_that_answers_and_refuses_the_keys_is_down(s3: S3Endpoint, wron
         "s3": DependencyFault.CREDENTIALS_REFUSED,
         "sts": DependencyFault.FAILED,
     }
+
+
+async def test_sts_that_gives_tenants_further_credentials_does_not_isolate(
+    s3: S3Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    administrator = Credentials(s3.access_key, s3.secret_key)
+    monkeypatch.setattr(BucketCredentials, "retrieve", lambda held: administrator)
+    assert await faults(settings_for(s3)) == {"s3": None, "sts": DependencyFault.NOT_ISOLATED}
 
 
 async def test_a_role_that_cannot_be_assumed_leaves_s3_up(s3: S3Endpoint) -> None:

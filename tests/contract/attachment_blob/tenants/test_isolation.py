@@ -1,18 +1,22 @@
 """The database isolates tenants by row-level security, and S3 by credentials for one bucket."""
 
 import io
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from minio.credentials.providers import AssumeRoleProvider
 from minio.error import S3Error
+from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.domain.uploads import StoredPart, UploadKey, UploadSpec
 from spawnmesh_attachment_blob.store import uploads
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.s3 import S3Endpoint
 
 from tests.support.attachment_blob.fixtures import TABLES, BlobService, Tenant, text
 
@@ -104,6 +108,29 @@ async def test_a_tenants_client_is_refused_in_every_other_bucket(tenant: Tenant,
             assert refusal.value.code == "AccessDenied"
 
     assert await other.read(theirs.set_id, "a") == b"secret"
+
+
+async def test_a_tenants_credentials_get_no_further_ones(tenant: Tenant, blobs: BlobService) -> None:
+    with http_pool(blobs.settings) as http:
+        held = TenantBuckets(blobs.settings, http).credentials(tenant.tenant_id)
+        assert can_chain(blobs.settings, http, held) is False
+
+
+async def test_the_trust_of_the_role_alone_refuses_further_credentials(
+    tenant: Tenant, blobs: BlobService, s3: S3Endpoint
+) -> None:
+    policy = {"Effect": "Allow", "Action": ["s3:*", "sts:*"], "Resource": ["*"]}
+    with http_pool(blobs.settings) as http:
+        held = AssumeRoleProvider(
+            sts_endpoint=s3.sts_endpoint,
+            access_key=s3.access_key,
+            secret_key=s3.secret_key,
+            region=s3.region,
+            role_arn=s3.role_arn,
+            role_session_name="test",
+            policy=json.dumps({"Version": "2012-10-17", "Statement": [policy]}),
+        ).retrieve()
+        assert can_chain(blobs.settings, http, held) is False
 
 
 async def test_credentials_are_cached_for_a_tenant_and_renewed_before_they_expire(

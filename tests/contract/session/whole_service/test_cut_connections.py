@@ -57,7 +57,7 @@ HASTY = {
     "sweep_interval_seconds": 0.3,
 }
 
-# What a caller hears while it cannot be served, and repeats its call for.
+# Reasons for a caller to repeat its call.
 _LATER = {
     Reason.DEPENDENCY_UNAVAILABLE,
     Reason.POOL_EXHAUSTED,
@@ -65,9 +65,9 @@ _LATER = {
     Reason.CONFLICT,
     Reason.SPAWN_IN_PROGRESS,
 }
-# What a spawn ends with that failed on the way.
+# Reasons of a spawn that has failed.
 _FINAL = {Reason.SPAWN_FAILED, Reason.ATTACHMENTS_MATERIALIZATION_FAILED}
-# What the holder of a run hears when it was not heard for too long.
+# Reasons that the holder of a run gets after its lease has expired.
 _LOST = {Reason.RUN_LEASE_LOST, Reason.RUN_STATE, Reason.WRITER_CLAIM_LOST}
 
 

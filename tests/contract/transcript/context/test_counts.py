@@ -15,7 +15,7 @@ from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 
 from tests.support.transcript.compaction import Compacting
-from tests.support.transcript.counts import CL100K, O200K, TEXT, say, set_vocabulary
+from tests.support.transcript.counts import CL100K, O200K, TEXT, recount, say, set_vocabulary
 from tests.support.transcript.fixtures import (
     Session,
     assistant,
@@ -28,17 +28,6 @@ from tests.support.transcript.fixtures import (
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
-
-
-async def recount(
-    session: Session, *, dry_run: bool = False, after_seq: int = 0, max_entry_count: int = 0, token: str = ""
-) -> storage_pb.RecountTranscriptResponse:
-    request = storage_pb.RecountTranscriptRequest(
-        session_id=session.session_id, dry_run=dry_run, after_seq=after_seq, max_entry_count=max_entry_count
-    )
-    peer = session.service.peer
-    with use_token(token or session.client_token()):
-        return await peer.unary(StorageServiceStub(peer.channel).RecountTranscript, request)
 
 
 async def context(
@@ -379,6 +368,7 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
             "seqs": [seq],
             "token_counts": tokens([entry], CL100K),
             "stub_token_counts": [None],
+            "thinking_token_counts": [None],
         }
         for name in ("lock_for_recount", "recount_entries"):
             await recounting.execute(all_statements()[name], asked)

@@ -1,8 +1,7 @@
 """Statements read only the rows that they return, also in a long transcript of a tenant without
 planner statistics."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,14 +30,12 @@ from spawnmesh_transcript.store import tier as tier_store
 from tests.support.transcript.files import HEADER, file_of, message
 from tests.support.transcript.fixtures import Service, Session, assistant
 from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS
+from tests.support.transcript.rows_read import Counted, Work, rows_read
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 
 ROWS = 2_400
 TABLES = ("transcripts", "entries", "stubs", "payloads", "summaries", "activities", "appends")
-_GROWING = ("entries", "stubs", "payloads", "summaries", "activities", "appends")
-"""Tables with many rows for a transcript. The others have one row for a tenant or a transcript;
-reading their few pages completely is right."""
 
 STATEMENTS = all_statements()
 
@@ -97,9 +94,6 @@ async def _remove(session: Session) -> None:
 async def database(service: Service) -> AsyncIterator[Database]:
     async with open_database(service.dsn.app, name="reading", max_connections=1) as database:
         yield database
-
-
-Work = Callable[[Connection, Key], Awaitable[object]]
 
 
 def entry_ids(first: int, last: int) -> list[str]:
@@ -321,7 +315,7 @@ WORKS: dict[str, tuple[Work, int]] = {
 
 
 async def test_statements_read_no_more_rows_than_they_need(long: Key, database: Database) -> None:
-    read = {name: await _rows_read(database, long, work) for name, (work, _) in WORKS.items()}
+    read = {name: await rows_read(database, long, work) for name, (work, _) in WORKS.items()}
     assert {name: rows for name, rows in read.items() if rows > WORKS[name][1]} == {}
 
 
@@ -353,49 +347,3 @@ async def test_imports_read_no_row_repeatedly(
 
     assert done.entry_count == 2_001
     assert counted.rows_read < done.entry_count
-
-
-class Counted(Database):
-    """Counts the rows of growing tables that transactions read."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database._pool, database._metrics)
-        self.rows_read = 0
-
-    @asynccontextmanager
-    async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
-        async with super().transaction(tenant_id) as connection:
-            before = await _looked_at(connection, _GROWING)
-            yield connection
-            self.rows_read += await _looked_at(connection, _GROWING) - before
-
-
-async def _rows_read(database: Database, key: Key, work: Work) -> int:
-    """Run the work, return the rows read by table, and roll it back."""
-    try:
-        async with database.transaction(key.tenant_id) as connection:
-            await connection.execute(STATEMENTS["keep_index_order"])
-            # The tables are so small that reading one completely would be right.
-            await connection.execute("set local enable_seqscan = off")
-            before = await _looked_at(connection)
-            await work(connection, key)
-            raise _RolledBack(await _looked_at(connection) - before)
-    except _RolledBack as done:
-        return done.rows
-
-
-async def _looked_at(connection: Connection, tables: Sequence[str] | None = None) -> int:
-    """Return the rows read in these tables, or in all."""
-    statement = """
-        select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint as rows from pg_stat_xact_user_tables
-        where %(tables)s::text[] is null or relname = any(%(tables)s)
-    """
-    row = await (await connection.execute(statement, {"tables": tables and list(tables)})).fetchone()
-    return int(row["rows"] or 0) if row else 0
-
-
-class _RolledBack(Exception):
-    """Rolls the transaction back."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows

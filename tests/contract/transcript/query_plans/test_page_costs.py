@@ -120,6 +120,7 @@ async def _recount(database: Database, session: Session, last_seq: int) -> dict[
         "seqs": [*range(last_seq - BATCH + 1, last_seq + 1)],
         "token_counts": [9] * BATCH,
         "stub_token_counts": [4] * BATCH,
+        "thinking_token_counts": [4] * BATCH,
     }
 
 

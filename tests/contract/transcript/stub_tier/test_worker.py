@@ -102,7 +102,8 @@ async def test_a_round_puts_interrupted_payloads_and_releases_reverted_ones(
     async with workers.open() as worker:
         await worker.work_once()
         async with asyncio.timeout(10):
-            while await count_rows(superuser, filled, "stubs") != 3 or await _waiting(superuser, filled):
+            # Those of three results, and of one condensed message.
+            while await count_rows(superuser, filled, "stubs") != 4 or await _waiting(superuser, filled):
                 await asyncio.sleep(0.02)
     rows = await superuser.execute(
         "select seq from payloads where tenant_id = %s", (filled.session.tenant_id,)

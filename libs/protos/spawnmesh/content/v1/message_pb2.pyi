@@ -228,8 +228,8 @@ Global___Text: _TypeAlias = Text  # noqa: Y015
 
 @_typing.final
 class Thinking(_message.Message):
-    """The thinking of a reasoning model. It is never changed and never dropped, because providers check
-    the signature.
+    """The thinking of a reasoning model. It is stored as it came and never changed, because providers
+    check the signature. A context may leave it out whole: see spawnmesh.transcript.v1.FreshTail.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -66,6 +66,8 @@ class _DependencyFaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Depen
     """The process cannot read the credentials that its configuration names."""
     DEPENDENCY_FAULT_FAILED: _DependencyFault.ValueType  # 7
     """It answers with an error."""
+    DEPENDENCY_FAULT_NOT_ISOLATED: _DependencyFault.ValueType  # 8
+    """It works, but does not keep tenants apart: STS lets credentials for one bucket get others."""
 
 class DependencyFault(_DependencyFault, metaclass=_DependencyFaultEnumTypeWrapper):
     """Why a dependency is down. It names no address and no secret. No value is terminal."""
@@ -86,6 +88,8 @@ DEPENDENCY_FAULT_CREDENTIALS_MISSING: DependencyFault.ValueType  # 6
 """The process cannot read the credentials that its configuration names."""
 DEPENDENCY_FAULT_FAILED: DependencyFault.ValueType  # 7
 """It answers with an error."""
+DEPENDENCY_FAULT_NOT_ISOLATED: DependencyFault.ValueType  # 8
+"""It works, but does not keep tenants apart: STS lets credentials for one bucket get others."""
 Global___DependencyFault: _TypeAlias = DependencyFault  # noqa: Y015
 
 class _SchemaState:

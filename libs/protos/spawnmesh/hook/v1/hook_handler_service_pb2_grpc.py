@@ -96,7 +96,8 @@ class HookHandlerServiceServicer:
     """
 
     def HandleBeforeSpawn(self, request, context):
-        """Called before a session is spawned.
+        """Called before a session is spawned. If an answer is lost on its way to the session service, it
+        is called once more with the same `session_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

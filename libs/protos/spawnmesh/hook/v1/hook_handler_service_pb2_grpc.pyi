@@ -42,7 +42,9 @@ class HookHandlerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HookHandlerServiceAsyncStub: ...
     HandleBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeSpawnRequest, _hook_handler_service_pb2.HandleBeforeSpawnResponse]
-    """Called before a session is spawned."""
+    """Called before a session is spawned. If an answer is lost on its way to the session service, it
+    is called once more with the same `session_id`.
+    """
     HandleBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]
     """Called before an answer is final."""
     HandleBeforeModelResolve: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]
@@ -72,7 +74,9 @@ class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     HandleBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeSpawnRequest, _hook_handler_service_pb2.HandleBeforeSpawnResponse]  # type: ignore[assignment]
-    """Called before a session is spawned."""
+    """Called before a session is spawned. If an answer is lost on its way to the session service, it
+    is called once more with the same `session_id`.
+    """
     HandleBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Called before an answer is final."""
     HandleBeforeModelResolve: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]  # type: ignore[assignment]
@@ -105,7 +109,9 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeSpawnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeSpawnResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeSpawnResponse]]:
-        """Called before a session is spawned."""
+        """Called before a session is spawned. If an answer is lost on its way to the session service, it
+        is called once more with the same `session_id`.
+        """
 
     @_abc_1.abstractmethod
     def HandleBeforeAgentFinalize(

@@ -171,7 +171,8 @@ class HookServiceServicer:
     def DispatchBeforeSpawn(self, request, context):
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
         with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-        returned, if there is a plugin for BEFORE_SPAWN.
+        returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
+        again, and is allowed whatever they say if the session was allowed before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,7 +69,8 @@ class HookServiceStub:
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
     with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-    returned, if there is a plugin for BEFORE_SPAWN.
+    returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
+    again, and is allowed whatever they say if the session was allowed before.
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -161,7 +162,8 @@ class HookServiceAsyncStub(HookServiceStub):
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
     with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-    returned, if there is a plugin for BEFORE_SPAWN.
+    returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
+    again, and is allowed whatever they say if the session was allowed before.
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -292,7 +294,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
         """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
         with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-        returned, if there is a plugin for BEFORE_SPAWN.
+        returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
+        again, and is allowed whatever they say if the session was allowed before.
         """
 
     @_abc_1.abstractmethod

@@ -95,6 +95,10 @@ class ModelRouterServiceServicer:
         If the request itself is at fault, or the context window of no candidate holds it:
         FAILED_PRECONDITION MODEL_REFUSED. If a model is not configured: INVALID_ARGUMENT
         UNKNOWN_MODEL, before any call.
+        - UNKNOWN_TENANT for a tenant that was not prepared or is purged. While the database is
+        unavailable, the policy holds for ten minutes after it was read, and each replica counts the
+        budget by itself. After that, and for a tenant whose policy is not known: UNAVAILABLE
+        DEPENDENCY_UNAVAILABLE. No provider is called.
         - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
         renews. A call is admitted while the budget is not used up, so concurrent last calls can
         exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
@@ -115,7 +119,8 @@ class ModelRouterServiceServicer:
     def ExplainRoute(self, request, context):
         """Explains what Generate would do with the same request, as far as is known now: each candidate
         with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED, if the ones before it fail. The images are
-        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
+        as Generate would treat them. No provider is called and nothing is counted. UNKNOWN_MODEL,
+        UNKNOWN_TENANT and DEPENDENCY_UNAVAILABLE as for Generate. Not promised: that it still holds a moment later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,9 +53,18 @@ class FreshTail(_message.Message):
     newest messages up to the two limits, whichever is reached first, and always everything since the
     newest answer of the model. A call is as fresh as its results. Before that, a large result whose
     bytes are in the blob store has a reference in place of each text or image that is longer than
-    its reference. So that consecutive contexts begin with the same bytes, messages leave the fresh
-    tail in steps of a quarter of a limit and are dropped in steps of up to a sixteenth: a few that
-    would fit can be missing. The response lists what was replaced and dropped.
+    its reference.
+
+    If the messages of the transcript, after the newest summary, have more tokens than the budget, all
+    messages before the fresh tail are condensed. A note that names a file stands in place of each
+    text of a tool and each string in the arguments of a call that has at least 1,500 bytes, and of
+    each image. Thinking from before the newest message of the user is left out. Texts of users and models
+    are always complete, and so is the newest message of the user. An entry is condensed the same way
+    in all contexts, except that its thinking goes with the next message of the user.
+
+    So that consecutive contexts begin with the same bytes, messages leave the fresh tail in steps of
+    a quarter of a limit and are dropped in steps of up to a sixteenth: a few that would fit can be
+    missing. The response lists what was replaced and dropped.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -82,7 +91,7 @@ Global___FreshTail: _TypeAlias = FreshTail  # noqa: Y015
 
 @_typing.final
 class StubbedResult(_message.Message):
-    """A tool result that a context shows as references."""
+    """An entry of which a context shows references to texts and images in place of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -91,14 +100,16 @@ class StubbedResult(_message.Message):
     FILE_IDS_FIELD_NUMBER: _builtins.int
     FULL_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
-    """The entry of the result."""
+    """The entry."""
     seq: _builtins.int
     """Its seq."""
     full_token_count: _builtins.int
-    """The tokens of the complete result. What the context has of it is the entry's own `token_count`."""
+    """The tokens of the complete entry. What the context has of it is the entry's own `token_count`."""
     @_builtins.property
     def file_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The files that the references name, in order. DescribeFile reads them."""
+        """The files that the references name, in order. DescribeFile reads them. Empty if only thinking is
+        left out.
+        """
 
     def __init__(
         self,

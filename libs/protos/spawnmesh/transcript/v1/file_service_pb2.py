@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/file_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xc5\x01\n\x13\x44\x65scribeFileRequest\x12+\n\x07\x66ile_id\x18\x01 \x01(\tB\x1a\xbaH\x17r\x15\x32\x13^file_[0-9a-z]{26}$\x12\x0e\n\x06\x65xpand\x18\x02 \x01(\x08\x12\x33\n\x05\x62ytes\x18\x03 \x01(\x0b\x32\".spawnmesh.transcript.v1.ByteRangeH\x00\x12\x33\n\x05lines\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.LineRangeH\x00\x42\x07\n\x05range\"=\n\tByteRange\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"E\n\tLineRange\x12\x1b\n\nfirst_line\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_count\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\xc4\x02\n\x14\x44\x65scribeFileResponse\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\x12\x0b\n\x03seq\x18\x04 \x01(\x03\x12\x13\n\x0b\x62lock_index\x18\x05 \x01(\x05\x12\x11\n\ttool_name\x18\x06 \x01(\t\x12\r\n\x05\x61\x62out\x18\x07 \x01(\t\x12\x11\n\tmime_type\x18\x08 \x01(\t\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x12\n\nline_count\x18\n \x01(\x03\x12\x0e\n\x06sha256\x18\x0b \x01(\t\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x07\x63ontent\x18\r \x01(\x0b\x32$.spawnmesh.transcript.v1.FileContent\"S\n\x0b\x46ileContent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\x87\x01\n\x0b\x46ileService\x12x\n\x0c\x44\x65scribeFile\x12,.spawnmesh.transcript.v1.DescribeFileRequest\x1a-.spawnmesh.transcript.v1.DescribeFileResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/file_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xe1\x01\n\x13\x44\x65scribeFileRequest\x12G\n\x07\x66ile_id\x18\x01 \x01(\tB6\xbaH3r12/^file_[0-9a-z]{26}(_[0-9]{1,3}(_[0-9]{1,6})?)?$\x12\x0e\n\x06\x65xpand\x18\x02 \x01(\x08\x12\x33\n\x05\x62ytes\x18\x03 \x01(\x0b\x32\".spawnmesh.transcript.v1.ByteRangeH\x00\x12\x33\n\x05lines\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.LineRangeH\x00\x42\x07\n\x05range\"=\n\tByteRange\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"E\n\tLineRange\x12\x1b\n\nfirst_line\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_count\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\xc4\x02\n\x14\x44\x65scribeFileResponse\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\x12\x0b\n\x03seq\x18\x04 \x01(\x03\x12\x13\n\x0b\x62lock_index\x18\x05 \x01(\x05\x12\x11\n\ttool_name\x18\x06 \x01(\t\x12\r\n\x05\x61\x62out\x18\x07 \x01(\t\x12\x11\n\tmime_type\x18\x08 \x01(\t\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x12\n\nline_count\x18\n \x01(\x03\x12\x0e\n\x06sha256\x18\x0b \x01(\t\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x07\x63ontent\x18\r \x01(\x0b\x32$.spawnmesh.transcript.v1.FileContent\"S\n\x0b\x46ileContent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\x87\x01\n\x0b\x46ileService\x12x\n\x0c\x44\x65scribeFile\x12,.spawnmesh.transcript.v1.DescribeFileRequest\x1a-.spawnmesh.transcript.v1.DescribeFileResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.transcript.v1.fil
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBEFILEREQUEST'].fields_by_name['file_id']._loaded_options = None
-  _globals['_DESCRIBEFILEREQUEST'].fields_by_name['file_id']._serialized_options = b'\272H\027r\0252\023^file_[0-9a-z]{26}$'
+  _globals['_DESCRIBEFILEREQUEST'].fields_by_name['file_id']._serialized_options = b'\272H3r12/^file_[0-9a-z]{26}(_[0-9]{1,3}(_[0-9]{1,6})?)?$'
   _globals['_BYTERANGE'].fields_by_name['offset']._loaded_options = None
   _globals['_BYTERANGE'].fields_by_name['offset']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_BYTERANGE'].fields_by_name['length']._loaded_options = None
@@ -47,15 +47,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FILESERVICE'].methods_by_name['DescribeFile']._loaded_options = None
   _globals['_FILESERVICE'].methods_by_name['DescribeFile']._serialized_options = b'\220\002\001\262\341\030\004\n\002\001\003'
   _globals['_DESCRIBEFILEREQUEST']._serialized_start=168
-  _globals['_DESCRIBEFILEREQUEST']._serialized_end=365
-  _globals['_BYTERANGE']._serialized_start=367
-  _globals['_BYTERANGE']._serialized_end=428
-  _globals['_LINERANGE']._serialized_start=430
-  _globals['_LINERANGE']._serialized_end=499
-  _globals['_DESCRIBEFILERESPONSE']._serialized_start=502
-  _globals['_DESCRIBEFILERESPONSE']._serialized_end=826
-  _globals['_FILECONTENT']._serialized_start=828
-  _globals['_FILECONTENT']._serialized_end=911
-  _globals['_FILESERVICE']._serialized_start=914
-  _globals['_FILESERVICE']._serialized_end=1049
+  _globals['_DESCRIBEFILEREQUEST']._serialized_end=393
+  _globals['_BYTERANGE']._serialized_start=395
+  _globals['_BYTERANGE']._serialized_end=456
+  _globals['_LINERANGE']._serialized_start=458
+  _globals['_LINERANGE']._serialized_end=527
+  _globals['_DESCRIBEFILERESPONSE']._serialized_start=530
+  _globals['_DESCRIBEFILERESPONSE']._serialized_end=854
+  _globals['_FILECONTENT']._serialized_start=856
+  _globals['_FILECONTENT']._serialized_end=939
+  _globals['_FILESERVICE']._serialized_start=942
+  _globals['_FILESERVICE']._serialized_end=1077
 # @@protoc_insertion_point(module_scope)

@@ -133,13 +133,13 @@ class DescribeFileResponse(_message.Message):
     session_id: _builtins.str
     """The session of its transcript."""
     entry_id: _builtins.str
-    """The entry of the result."""
+    """The entry that has it."""
     seq: _builtins.int
-    """The result's seq."""
+    """The seq of the entry."""
     block_index: _builtins.int
-    """The index of the content block in the result, from 0."""
+    """The index of the content block in the entry, from 0."""
     tool_name: _builtins.str
-    """The tool of the result."""
+    """The tool of the result or of the call. Empty for an image of a user or of a model."""
     about: _builtins.str
     """The descriptive line of the reference. Empty if it has none."""
     mime_type: _builtins.str
@@ -152,7 +152,7 @@ class DescribeFileResponse(_message.Message):
     """SHA-256 of its bytes, lower-case hex."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When the result was committed."""
+        """When the entry was committed."""
 
     @_builtins.property
     def content(self) -> Global___FileContent:

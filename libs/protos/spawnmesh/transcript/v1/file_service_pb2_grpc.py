@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FileServiceStub:
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """
@@ -45,14 +45,15 @@ class FileServiceStub:
 
 
 class FileServiceServicer:
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """
 
     def DescribeFile(self, request, context):
-        """Describes a file and, with a range, returns its content. A file is one text or image of one
-        result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+        """Describes a file and, with a range, returns its content. A file is one text or image of an
+        entry, or one string of a call's arguments, as it is stored: redacted and masked. It exists as
+        long as its transcript. Text is cut
         between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -76,7 +77,7 @@ def add_FileServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FileService:
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FileServiceStub:
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """
@@ -37,27 +37,29 @@ class FileServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FileServiceAsyncStub: ...
     DescribeFile: _grpc.UnaryUnaryMultiCallable[_file_service_pb2.DescribeFileRequest, _file_service_pb2.DescribeFileResponse]
-    """Describes a file and, with a range, returns its content. A file is one text or image of one
-    result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+    """Describes a file and, with a range, returns its content. A file is one text or image of an
+    entry, or one string of a call's arguments, as it is stored: redacted and masked. It exists as
+    long as its transcript. Text is cut
     between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
     """
 
 @_typing.type_check_only
 class FileServiceAsyncStub(FileServiceStub):
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeFile: _aio.UnaryUnaryMultiCallable[_file_service_pb2.DescribeFileRequest, _file_service_pb2.DescribeFileResponse]  # type: ignore[assignment]
-    """Describes a file and, with a range, returns its content. A file is one text or image of one
-    result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+    """Describes a file and, with a range, returns its content. A file is one text or image of an
+    entry, or one string of a call's arguments, as it is stored: redacted and masked. It exists as
+    long as its transcript. Text is cut
     between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    """Reads what a context left out of tool results and calls, and names by a file id. The tenant is the one of the
     token. A run reads files of its own session and of its descendants; every other file is
     NOT_FOUND.
     """
@@ -68,8 +70,9 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_service_pb2.DescribeFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_service_pb2.DescribeFileResponse, _abc.Awaitable[_file_service_pb2.DescribeFileResponse]]:
-        """Describes a file and, with a range, returns its content. A file is one text or image of one
-        result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+        """Describes a file and, with a range, returns its content. A file is one text or image of an
+        entry, or one string of a call's arguments, as it is stored: redacted and masked. It exists as
+        long as its transcript. Text is cut
         between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
         """
 

@@ -189,6 +189,7 @@ class TierTranscriptResponse(_message.Message):
     FAILURE_REASON_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    CONDENSED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     examined_entry_count: _builtins.int
     """The number of entries that were looked at."""
     externalized_entry_count: _builtins.int
@@ -209,6 +210,8 @@ class TierTranscriptResponse(_message.Message):
     """The `after_seq` of the next call."""
     done: _builtins.bool
     """Nothing is left after `next_after_seq`."""
+    condensed_entry_count: _builtins.int
+    """The number of messages that contexts can condense from now on. REVERT undoes it."""
     def __init__(
         self,
         *,
@@ -222,10 +225,11 @@ class TierTranscriptResponse(_message.Message):
         failure_reason: _builtins.str = ...,
         next_after_seq: _builtins.int = ...,
         done: _builtins.bool = ...,
+        condensed_entry_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooled_bytes", b"cooled_bytes", "cooled_entry_count", b"cooled_entry_count", "done", b"done", "examined_entry_count", b"examined_entry_count", "externalized_entry_count", b"externalized_entry_count", "failed_entry_count", b"failed_entry_count", "failure_reason", b"failure_reason", "next_after_seq", b"next_after_seq", "reverted_bytes", b"reverted_bytes", "reverted_entry_count", b"reverted_entry_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condensed_entry_count", b"condensed_entry_count", "cooled_bytes", b"cooled_bytes", "cooled_entry_count", b"cooled_entry_count", "done", b"done", "examined_entry_count", b"examined_entry_count", "externalized_entry_count", b"externalized_entry_count", "failed_entry_count", b"failed_entry_count", "failure_reason", b"failure_reason", "next_after_seq", b"next_after_seq", "reverted_bytes", b"reverted_bytes", "reverted_entry_count", b"reverted_entry_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -99,8 +99,9 @@ class TranscriptServiceStub:
     CloseWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
     the entry of the fence still has the hash of the fence, computed from its content, and every
-    later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
-    BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
+    later entry continues the chain, is well formed, was written under this claim, and is a message
+    of role ASSISTANT, TOOL_RESULT or BASH_EXECUTION. A mirror of a client with the permission can
+    be anywhere.
     - On success the response has the fence moved to the head, for the next window.
     - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
       `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
@@ -208,8 +209,9 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     CloseWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]  # type: ignore[assignment]
     """Verifies that everything since the fence is the run's own work: the incarnation is the same,
     the entry of the fence still has the hash of the fence, computed from its content, and every
-    later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
-    BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
+    later entry continues the chain, is well formed, was written under this claim, and is a message
+    of role ASSISTANT, TOOL_RESULT or BASH_EXECUTION. A mirror of a client with the permission can
+    be anywhere.
     - On success the response has the fence moved to the head, for the next window.
     - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
       `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
@@ -368,8 +370,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transcript_service_pb2.CloseWindowResponse, _abc.Awaitable[_transcript_service_pb2.CloseWindowResponse]]:
         """Verifies that everything since the fence is the run's own work: the incarnation is the same,
         the entry of the fence still has the hash of the fence, computed from its content, and every
-        later entry continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
-        BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
+        later entry continues the chain, is well formed, was written under this claim, and is a message
+        of role ASSISTANT, TOOL_RESULT or BASH_EXECUTION. A mirror of a client with the permission can
+        be anywhere.
         - On success the response has the fence moved to the head, for the next window.
         - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
           `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the

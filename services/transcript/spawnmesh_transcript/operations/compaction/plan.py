@@ -151,11 +151,10 @@ async def _read(database: Database, key: Key, turns: Sequence[Turn]) -> tuple[li
     async with database.transaction(key.tenant_id) as connection:
         await planner.keep_index_order(connection)
         stubs = await payload_store.scan_stubs(connection, key, first_seq=seqs[0], last_seq=seqs[-1])
-        stubbed = sorted({stub.seq for stub in stubs if stub.is_stored}.intersection(seqs))
-        bodies = {
-            entry.seq: entry.body
-            for entry in await payload_store.read_stubbed_entries(connection, key, stubbed)
-        }
+        usable = {stub.seq for stub in stubs if stub.is_stored and not stub.is_condensed}
+        stubbed = sorted(usable.intersection(seqs))
+        found = await payload_store.read_stubs(connection, key, stubbed, among=stubbed)
+        bodies = {stub.seq: stub.body for stub in found}
         files = await payload_store.list_stored_files(connection, key, stubbed)
         unstubbed = [seq for seq in seqs if seq not in bodies]
         for seq, entry in (await entry_store.get_entries(connection, key, unstubbed)).items():
