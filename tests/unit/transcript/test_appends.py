@@ -51,7 +51,7 @@ LOST = replace(APPEND, writer=Writer(claim=WriterClaim("run_1", 2)))
             replace(STATE, missing_entry_id="ent_x"),
             AppendResult(AppendOutcome.TARGET_NOT_FOUND, HEAD, missing_entry_id="ent_x"),
         ),
-        (APPEND, STATE, AppendResult(AppendOutcome.SETTINGS_CHANGED)),
+        (APPEND, STATE, None),
     ],
     ids=[
         "settings",
@@ -60,13 +60,37 @@ LOST = replace(APPEND, writer=Writer(claim=WriterClaim("run_1", 2)))
         "repeated",
         "lost claim",
         "no target",
-        "no reason left",
+        "no reason",
     ],
 )
-def test_the_first_reason_decides(append: Append, state: AppendState, expected: AppendResult) -> None:
+def test_the_first_reason_decides(append: Append, state: AppendState, expected: AppendResult | None) -> None:
     assert refuse_append(append, state) == expected
 
 
 def test_a_writer_without_a_claim_loses_none() -> None:
     unowned = replace(APPEND, writer=Writer(service="session"))
-    assert refuse_append(unowned, replace(STATE, missing_entry_id="ent_x")).outcome == "TARGET_NOT_FOUND"
+    refused = refuse_append(unowned, replace(STATE, missing_entry_id="ent_x"))
+    assert refused
+    assert refused.outcome == "TARGET_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (replace(APPEND, idempotency_key="other"), True),
+        (APPEND, False),
+        (replace(LOST, idempotency_key="other"), False),
+        (replace(APPEND, idempotency_key="other", settings_version=3), False),
+        (
+            replace(
+                APPEND,
+                idempotency_key="other",
+                entries=[NewEntry(EntryKind.CUSTOM, b"x", target_entry_id="ent_1")],
+            ),
+            False,
+        ),
+    ],
+    ids=["another key", "one key", "another writer", "other settings", "a reference"],
+)
+def test_appends_share_a_call_unless_one_of_them_may_be_refused(other: Append, expected: bool) -> None:
+    assert (APPEND.can_share_call(other), other.can_share_call(APPEND)) == (expected, expected)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
@@ -20,12 +21,36 @@ class Append:
     writer: Writer
     settings_version: int
 
+    @property
+    def target_ids(self) -> list[str]:
+        """The ids of the entries that its entries refer to."""
+        return [entry.target_entry_id for entry in self.entries if entry.target_entry_id]
+
+    def can_share_call(self, other: "Append") -> bool:
+        """Return whether one call can make both appends to one transcript: nothing can refuse one
+        of them alone, except that its key was used before.
+        """
+        return (
+            self.writer == other.writer
+            and self.settings_version == other.settings_version
+            and self.idempotency_key != other.idempotency_key
+            and not self.target_ids
+            and not other.target_ids
+        )
+
+
+def ends_of(appends: Sequence[Append]) -> list[int]:
+    """Return where each append ends among the entries of all."""
+    return list(accumulate(len(append.entries) for append in appends))
+
 
 class AppendOutcome(StrEnum):
     """The outcome of an append."""
 
     SETTINGS_CHANGED = "SETTINGS_CHANGED"
-    """The entries were prepared under other settings than those in force."""
+    """The entries were prepared under other settings than those in force, or the transcript changed
+    while the append was refused.
+    """
     NOT_FOUND = "NOT_FOUND"
     """The transcript cannot be written."""
     KEY_REUSED = "KEY_REUSED"
@@ -84,8 +109,8 @@ class AppendState:
     missing_entry_id: str
 
 
-def refuse_append(append: Append, state: AppendState) -> AppendResult:
-    """Return the outcome of an append that was not made.
+def refuse_append(append: Append, state: AppendState) -> AppendResult | None:
+    """Return the outcome of an append that a rule refuses; None if no rule does.
 
     A used key takes precedence over a lost claim and a missing target: a repeated append gets the
     answer of the first.
@@ -105,5 +130,4 @@ def refuse_append(append: Append, state: AppendState) -> AppendResult:
         return AppendResult(
             AppendOutcome.TARGET_NOT_FOUND, state.head, missing_entry_id=state.missing_entry_id
         )
-    # The settings changed between the append and this reading of them, twice.
-    return AppendResult(AppendOutcome.SETTINGS_CHANGED)
+    return None

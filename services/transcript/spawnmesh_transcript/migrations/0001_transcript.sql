@@ -17,6 +17,10 @@
 --   Tables of activities
 --     activity_heads, activities
 --   Row-level security
+--   Purges
+--     tenant_is_open
+--   References
+--     find_target
 --   The hash chain
 --     link_chain
 
@@ -382,6 +386,42 @@ create policy tenant on activities using (tenant_id = current_setting('spawnmesh
 
 -- A worker lists the tenants, and reads nothing else across tenants.
 create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- -------------------------------------------------------------------------------------------------
+-- Purges
+-- -------------------------------------------------------------------------------------------------
+
+-- Returns false if a purge of the tenant has begun. It is volatile, so that it sees what was
+-- committed before it runs and after the statement that calls it began. Index: tenants primary key.
+create function tenant_is_open(tenant text) returns boolean language sql volatile as $$
+    select not exists (select from tenants where tenant_id = tenant and is_purging);
+$$;
+
+-- -------------------------------------------------------------------------------------------------
+-- References
+-- -------------------------------------------------------------------------------------------------
+
+-- Returns an entry by its id, and whether it is superseded; no row if there is no such entry. It is
+-- a function because it forbids sorting: while the planner has no statistics of a tenant, reading
+-- the whole transcript and sorting looks cheaper than the index with the id. Indexes: entries
+-- (entry_id, session_id, tenant_id), entries_superseded_idx.
+create function find_target(tenant text, session text, target text)
+returns table (seq bigint, kind text, is_superseded boolean) language sql stable rows 1
+set enable_sort = off as $$
+    select found.seq, found.kind, (
+        select true from entries e
+        where e.tenant_id = tenant and e.session_id = session
+            and e.target_seq between found.seq and found.seq and e.label = 'SUPERSEDED'
+        order by e.target_seq
+        limit 1
+    ) is not null
+    from (
+        select e.seq, e.kind::text as kind from entries e
+        where e.tenant_id = tenant and e.session_id = session and e.entry_id between target and target
+        order by e.entry_id
+        limit 1
+    ) as found;
+$$;
 
 -- -------------------------------------------------------------------------------------------------
 -- The hash chain

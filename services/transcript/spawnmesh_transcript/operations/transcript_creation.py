@@ -64,7 +64,7 @@ async def _create_empty(database: Database, new: NewTranscript) -> Head:
         incarnation=new.incarnation,
         parent_session_id=new.parent_session_id,
         service=new.service,
-        header=header,
+        header=header.body,
     )
     if head is not None:
         return head

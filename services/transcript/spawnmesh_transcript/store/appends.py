@@ -1,14 +1,11 @@
-"""Appends. One statement makes them all, in batches; one without lookups of other entries makes
-plain appends, which nearly all are.
-"""
+"""Appends. One statement makes them, with the fragments that they need."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Flag, auto
+from functools import cache
 
-import orjson
-from psycopg.types.json import Jsonb
-from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import SCOPE, Connection, Database
 from spawnmesh_postgres.pipelines import Statement, transact
 from spawnmesh_postgres.statements import load_statements
 
@@ -20,249 +17,191 @@ from spawnmesh_transcript.domain.appends import (
     EarlierAppend,
     refuse_append,
 )
-from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry
+from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
-from spawnmesh_transcript.store.payloads import insert_stubs_statement
+from spawnmesh_transcript.store.append_calls import Calls, chained_results, result_of
+from spawnmesh_transcript.store.payloads import stub_rows
 from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
 
 _SQL = load_statements(__name__)
-_PLAIN = {
-    "call_columns": "",
-    "transcript_is_meant": "state = 'LIVE'",
-    "targets_exist": "true",
-    "chain_hash": "sha256(l.link)",
-    "target_seq": "null",
-    "superseded_turn_count": "0",
-}
-"""The replacements of the fragments in the statement of plain appends."""
-
-
-def _with_fragments(fragments: Mapping[str, str]) -> str:
-    statement = _compact(_SQL["append"])
-    for name, text in fragments.items():
-        statement = statement.replace(f"{{{name}}}", _compact(text))
-    return statement
-
-
-def _compact(text: str) -> str:
-    """Return the text on one line. The driver parses one of more than 4,096 bytes in every run."""
-    lines = (line.strip() for line in text.splitlines())
-    return " ".join(line for line in lines if not line.startswith("--"))
-
-
-_APPEND = _with_fragments({name: _SQL[name] for name in _PLAIN})
-_APPEND_PLAIN = _with_fragments(_PLAIN)
-_APPEND_FIRST = _with_fragments(
-    {
-        **_PLAIN,
-        "call_columns": ", incarnation text",
-        "transcript_is_meant": "state = 'LIVE' and incarnation = c.incarnation",
-    }
-)
-
-_TURNS = (EntryKind.MESSAGE, EntryKind.NOTE)
+_AROUND_SIGNS = re.compile(r" ?(\|\||[(,=]) ?")
 _BUSY = AppendResult(AppendOutcome.BUSY)
 
 
-def are_plain(appends: Sequence[Append]) -> bool:
-    """Return whether each append is one entry that refers to no other, and each has its own
-    transcript.
+class _Need(Flag):
+    """A fragment that calls need, unless they are one entry each that refers to no other."""
+
+    NOTHING = 0
+    SEVERAL_ENTRIES = auto()
+    REFERENCES = auto()
+    """Entries refer to others."""
+    SEVERAL_APPENDS = auto()
+    """A call has the entries of several appends."""
+    STUBS = auto()
+    LOCK_WAIT = auto()
+    """The statement waits for the transcript's lock."""
+    IMPORT = auto()
+    """The transcript is being imported."""
+
+
+_PLAIN = {
+    "stubs": "",
+    "call_columns": "",
+    "key_columns": _SQL["key_columns"],
+    "keys": _SQL["keys"],
+    "is_kept": _SQL["is_kept"],
+    "keys_are_new": "true",
+    "targets_exist": "true",
+    "chain_hash": "sha256(l.link)",
+    "chain_hashes": "",
+    "target_seq": "null",
+    "superseded_turn_count": "0",
+    "skip_locked": "skip locked",
+    "state": "'LIVE'",
+}
+"""The replacements of the fragments that an append without needs has."""
+
+_FRAGMENTS = {
+    _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
+    _Need.REFERENCES: {
+        name: _SQL[name] for name in ("call_columns", "targets_exist", "target_seq", "superseded_turn_count")
+    },
+    _Need.SEVERAL_APPENDS: {
+        "key_columns": _SQL["key_columns_of_several"],
+        "keys": _SQL["keys_of_several"],
+        "is_kept": "c.session_id in (select session_id from kept)",
+        "keys_are_new": _SQL["keys_are_new"],
+        "chain_hashes": _SQL["chain_hashes"],
+    },
+    _Need.STUBS: {"stubs": _SQL["stubs"]},
+    _Need.LOCK_WAIT: {"skip_locked": ""},
+    _Need.IMPORT: {"state": "'IMPORTING'"},
+}
+
+
+@cache
+def _statement(needs: _Need) -> str:
+    fragments = dict(_PLAIN)
+    for need in needs:
+        fragments |= _FRAGMENTS[need]
+    statement = _compact(_SQL["append"])
+    for name, text in fragments.items():
+        statement = statement.replace(f"{{{name}}}", _compact(text))
+    return statement.replace("{scope}", SCOPE)
+
+
+def _compact(text: str) -> str:
+    """Return the text without comments and superfluous spaces. The driver parses one of more than
+    4,096 bytes in every run.
     """
-    return len({append.key for append in appends}) == len(appends) and all(map(_is_plain, appends))
+    lines = (line.strip() for line in text.splitlines())
+    return _AROUND_SIGNS.sub(r"\1", " ".join(line for line in lines if not line.startswith("--")))
 
 
-def _is_plain(append: Append) -> bool:
-    return len(append.entries) == 1 and not (append.entries[0].label or append.entries[0].target_entry_id)
+def _needs_of(entries: Sequence[NewEntry]) -> _Need:
+    needs = _Need.SEVERAL_ENTRIES if len(entries) > 1 else _Need.NOTHING
+    if any(entry.label or entry.target_entry_id for entry in entries):
+        needs |= _Need.REFERENCES
+    return needs
 
 
-class Calls:
-    """The parameters of `append`: calls, and their bodies one behind the other."""
+async def append_batch(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
+    """Make appends that can share a transaction, in one round trip; each has its own result.
 
-    def __init__(self) -> None:
-        self._calls: list[dict[str, Any]] = []
-        self._bodies: list[bytes] = []
-        self._first_byte = 1
-
-    def add(self, key: Key, entries: Sequence[NewEntry], writer: Writer, **more: Any) -> list[str]:
-        """Add a call and return the ids of its entries.
-
-        It omits empty values, because the server parses every word.
-        """
-        described = self._describe(entries)
-        call: dict[str, Any] = {
-            "session_id": key.session_id,
-            "service": writer.service,
-            "client": writer.client,
-            "entries": described,
-            "entry_count": len(entries),
-            "token_count": sum(entry.token_count for entry in entries),
-            "byte_count": sum(len(entry.body) for entry in entries),
-            "turn_count": sum(entry.kind in _TURNS for entry in entries),
-            **more,
-        }
-        if writer.claim:
-            call["run_id"], call["epoch"] = writer.claim.run_id, writer.claim.epoch
-        if any(entry.label for entry in entries):
-            call |= _superseded(entries, described)
-        self._calls.append(call)
-        return [one["entry_id"] for one in described]
-
-    def add_append(self, append: Append) -> list[str]:
-        """Add an append as `add` does."""
-        more: dict[str, Any] = {
-            "settings_version": append.settings_version,
-            "idempotency_key": append.idempotency_key,
-            "content_hash": append.content_hash.hex(),
-        }
-        if target_ids := _target_ids(append):
-            more["target_ids"] = target_ids
-        return self.add(append.key, append.entries, append.writer, **more)
-
-    def parameters(self, tenant_id: str) -> dict[str, Any]:
-        """Return the parameters of the statement. Raises ValueError for a body of another size."""
-        bodies = b"".join(self._bodies)
-        if len(bodies) != self._first_byte - 1:
-            raise ValueError("the bodies have other sizes than they say")
-        return {"tenant_id": tenant_id, "calls": Jsonb(self._calls, orjson.dumps), "bodies": bodies}
-
-    def _describe(self, entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
-        described: list[dict[str, Any]] = []
-        places: dict[str, int] = {}
-        previous_id = ""
-        for place, entry in enumerate(entries):
-            one: dict[str, Any] = {
-                "place": place,
-                "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
-                "kind": entry.kind,
-                "token_count": entry.token_count,
-                "token_vocabulary": entry.token_vocabulary,
-                "first_byte": self._first_byte,
-                "body_size": len(entry.body),
-            }
-            if entry.role:
-                one["role"] = entry.role
-            if parent_id := entry.parent_entry_id or previous_id:
-                one["parent_entry_id"] = parent_id
-            if entry.calls:
-                one["calls"] = entry.calls
-            if entry.answers:
-                one["answers"] = entry.answers
-            if entry.is_synthetic:
-                one["is_synthetic"] = True
-            if entry.label:
-                one["label"] = entry.label
-                one["target_entry_id"] = entry.target_entry_id
-                if entry.target_entry_id in places:
-                    one["target_place"] = places[entry.target_entry_id]
-            self._bodies.append(entry.body)
-            self._first_byte += len(entry.body)
-            previous_id = one["entry_id"]
-            places[previous_id] = place
-            described.append(one)
-        return described
-
-
-def _target_ids(append: Append) -> list[str]:
-    return [entry.target_entry_id for entry in append.entries if entry.target_entry_id]
-
-
-def _superseded(entries: Sequence[NewEntry], described: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a call says about the entries that its labels supersede.
-
-    The own ones are counted here; the database knows whether another one was superseded before.
+    An append is BUSY if it would wait for a lock, or if a rule refuses it or one of those that
+    share its transcript; `find_refusal` then gives the reason.
     """
-    marks = [one for one in described if one.get("label") is Label.SUPERSEDED]
-    own = {one["target_place"] for one in marks if "target_place" in one}
-    others = {one["target_entry_id"] for one in marks if "target_place" not in one}
-    return {
-        "superseded_turn_count": sum(entries[place].kind in _TURNS for place in own),
-        "superseded_ids": sorted(others) or None,
-    }
-
-
-async def append_plain(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
-    """Make plain appends in one round trip and one transaction.
-
-    An append is BUSY if it would wait for a lock or if a rule refuses it; `append_waiting` then
-    gives the reason.
-    """
-    (statement, parameters), ids = plain_statement(tenant_id, appends)
+    by_key: dict[Key, list[Append]] = {}
+    for append in appends:
+        by_key.setdefault(append.key, []).append(append)
+    (statement, parameters), ids = batch_statement(tenant_id, by_key)
     rows = {row["session_id"]: row for row in await database.call(tenant_id, statement, parameters)}
-    return [
-        _result(append, rows.get(append.key.session_id), [entry_id])
-        for append, entry_id in zip(appends, ids, strict=True)
-    ]
+    results: dict[Key, Iterator[AppendResult]] = {
+        key: iter(_results(sharing, rows.get(key.session_id), ids[key])) for key, sharing in by_key.items()
+    }
+    return [next(results[append.key]) for append in appends]
 
 
-def plain_statement(tenant_id: str, appends: Sequence[Append]) -> tuple[Statement, list[str]]:
-    """Return the statement that makes plain appends, and the id of each entry."""
-    calls = Calls()
-    ids = [entry_id for append in appends for entry_id in calls.add_append(append)]
-    return (_APPEND_PLAIN, calls.parameters(tenant_id)), ids
+def batch_statement(
+    tenant_id: str, by_key: Mapping[Key, Sequence[Append]]
+) -> tuple[Statement, dict[Key, tuple[str, ...]]]:
+    """Return the statement that makes the appends, and the ids of each transcript's new entries."""
+    calls, needs = Calls(), _Need.NOTHING
+    is_chained = any(len(sharing) > 1 for sharing in by_key.values())
+    if is_chained:
+        needs = _Need.SEVERAL_APPENDS | _Need.SEVERAL_ENTRIES
+    ids = {}
+    for key, sharing in by_key.items():
+        ids[key] = calls.add_chained(sharing) if is_chained else calls.add_append(sharing[0])
+        for append in sharing:
+            needs |= _needs_of(append.entries)
+    return (_statement(needs), calls.parameters(tenant_id)), ids
 
 
-async def append_entries(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
-    """Make any appends in one round trip and one transaction; each has its own result.
-
-    An append is BUSY if it would wait for a lock or if a rule refuses it.
-    """
-    made = [_statement_of(append) for append in appends]
-    if len(made) == 1:  # The statement sets its scope.
-        rows = [await database.call(tenant_id, *made[0][0])]
-    else:
-        rows = await transact(database, tenant_id, *(statement for statement, _ in made))
-    return [
-        _result(append, found[0] if found else None, ids)
-        for append, found, (_, ids) in zip(appends, rows, made, strict=True)
-    ]
+def _results(
+    sharing: Sequence[Append], row: Row | None, entry_ids: tuple[str, ...]
+) -> Iterable[AppendResult]:
+    if row is None:
+        return [_BUSY] * len(sharing)
+    if len(sharing) > 1:
+        return chained_results(sharing, row, entry_ids)
+    return [result_of(sharing[0], row, entry_ids)]
 
 
 async def append_waiting(database: Database, append: Append, stubs: Sequence[Stub] = ()) -> AppendResult:
-    """Make one append, with the stubs of its entries, in one round trip and one transaction.
+    """Make one append, with the stubs of its entries, in one transaction.
 
-    It waits for the transcript's lock, and its result gives the reason if a rule refuses it.
+    It waits for the transcript's lock. If a rule refuses it, a second transaction reads the reason.
     """
-    statements, ids = waiting_statements(append, stubs)
-    return waiting_result(append, ids, await transact(database, append.key.tenant_id, *statements))
-
-
-def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list[Statement], list[str]]:
-    """Return the statements of `append_waiting`, and the ids of the entries."""
     key = append.key
-    statement, ids = _statement_of(append)
-    statements: list[Statement] = [(_SQL["lock_for_append"], key_parameters(key)), statement]
-    if stubs:
-        statements.append(
-            insert_stubs_statement(key, stubs, idempotency_key=append.idempotency_key, first_entry_id=ids[0])
-        )
-    state = key_parameters(key, idempotency_key=append.idempotency_key, target_ids=_target_ids(append))
-    return [*statements, (_SQL["read_append_state"], state)], ids
+    statements, ids = waiting_statements(append, stubs)
+    if len(statements) == 1:  # The statement sets its scope.
+        rows = await database.call(key.tenant_id, *statements[0])
+    else:
+        *_, rows = await transact(database, key.tenant_id, *statements)
+    if rows:
+        return result_of(append, rows[0], ids)
+    # What refused the append may have changed since.
+    return await find_refusal(database, append) or AppendResult(AppendOutcome.SETTINGS_CHANGED)
 
 
-def waiting_result(append: Append, ids: Sequence[str], rows: Sequence[Sequence[Row]]) -> AppendResult:
-    """Return the result from the rows of each of the statements."""
-    _, made, *_, (state,) = rows
-    return _result(append, made[0], ids) if made else refuse_append(append, _state_of(state))
+async def find_refusal(database: Database, append: Append) -> AppendResult | None:
+    """Return why a rule refuses the append; None if no rule does. Waits for no lock."""
+    (row,) = await database.call(append.key.tenant_id, *state_statement(append))
+    return refuse_append(append, state_of(row))
 
 
-def _statement_of(append: Append) -> tuple[Statement, list[str]]:
+def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list[Statement], tuple[str, ...]]:
+    """Return the statements that make the append, of which the last one returns the head, and the
+    ids of the entries.
+
+    An append that refers to other entries has to see those that it waited for, so a statement
+    before it takes the lock.
+    """
     calls = Calls()
     ids = calls.add_append(append)
-    statement = _APPEND_PLAIN if _is_plain(append) else _APPEND
-    return (statement, calls.parameters(append.key.tenant_id)), ids
+    parameters = calls.parameters(append.key.tenant_id)
+    needs = _needs_of(append.entries)
+    if stubs:
+        needs |= _Need.STUBS
+        parameters |= stub_rows(stubs)
+    if _Need.REFERENCES in needs:
+        locking = (_SQL["lock_for_append"], key_parameters(append.key))
+        return [locking, (_statement(needs), parameters)], ids
+    return [(_statement(needs | _Need.LOCK_WAIT), parameters)], ids
 
 
-def _result(append: Append, row: Row | None, entry_ids: Sequence[str]) -> AppendResult:
-    if row is None:
-        return _BUSY
-    head = head_of(row)
-    first_seq = head.seq - len(append.entries) + 1
-    return AppendResult(AppendOutcome.APPENDED, head, first_seq, tuple(entry_ids))
+def state_statement(append: Append) -> Statement:
+    """Return the statement that reads what decides about the append."""
+    return _SQL["read_append_state"], key_parameters(
+        append.key, idempotency_key=append.idempotency_key, target_ids=append.target_ids
+    )
 
 
-def _state_of(row: Row) -> AppendState:
+def state_of(row: Row) -> AppendState:
+    """Return what the row of `state_statement` says."""
     head = None if row["seq"] is None else head_of(row)
     earlier = None
     if head is not None and row["content_hash"] is not None:
@@ -278,20 +217,17 @@ def _state_of(row: Row) -> AppendState:
     return AppendState(row["settings_version"], head, earlier, row["missing_entry_id"] or "")
 
 
-def first_entry_statement(key: Key, entry: NewEntry, writer: Writer, *, incarnation: str) -> Statement:
-    """Return the statement that writes the first entry of the transcript with this incarnation."""
-    calls = Calls()
-    calls.add(key, [entry], writer, incarnation=incarnation)
-    return _APPEND_FIRST, calls.parameters(key.tenant_id)
-
-
 async def write_entries(
-    connection: Connection, key: Key, entries: Sequence[NewEntry], writer: Writer, *, state: str = "LIVE"
+    connection: Connection, key: Key, entries: Sequence[NewEntry], writer: Writer, *, is_import: bool = False
 ) -> Head:
-    """Write entries into a transcript in this state, whose row the transaction holds."""
-    calls = Calls()
-    calls.add(key, entries, writer, state=state)
-    cursor = await connection.execute(_APPEND, calls.parameters(key.tenant_id), binary=True)
+    """Write entries into a transcript whose row the transaction holds, and which is LIVE, or
+    IMPORTING for an import.
+    """
+    calls, needs = Calls(), _needs_of(entries)
+    calls.add(key, entries, writer)
+    if is_import:
+        needs |= _Need.IMPORT
+    cursor = await connection.execute(_statement(needs), calls.parameters(key.tenant_id), binary=True)
     row = await cursor.fetchone()
     if row is None:
         raise LookupError("the transaction holds the transcript's row")

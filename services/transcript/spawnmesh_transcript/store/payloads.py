@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from psycopg.rows import args_row, class_row
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
@@ -107,25 +106,9 @@ class CondensedEntry(NamedTuple):
 
 async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> None:
     """Insert the stubs of entries that this transaction has written from `first_seq` on."""
-    await connection.execute(*insert_stubs_statement(key, stubs, first_seq=first_seq))
-
-
-def insert_stubs_statement(
-    key: Key,
-    stubs: Sequence[Stub],
-    *,
-    first_seq: int | None = None,
-    idempotency_key: str | None = None,
-    first_entry_id: str | None = None,
-) -> Statement:
-    """Return the statement that inserts the stubs of entries that the transaction has written.
-
-    They begin at `first_seq`, or are those of the append with the key and this first entry.
-    """
-    parameters = key_parameters(
-        key, first_seq=first_seq, idempotency_key=idempotency_key, first_entry_id=first_entry_id
+    await connection.execute(
+        _SQL["insert_stubs"], key_parameters(key, first_seq=first_seq, **stub_rows(stubs))
     )
-    return _SQL["insert_stubs"], {**parameters, **_stub_rows(stubs)}
 
 
 async def find_calls(
@@ -277,7 +260,7 @@ def file_values(file: File) -> dict[str, Any]:
     }
 
 
-def _stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
+def stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
     """Return the parameters of a statement that inserts stubs and their payloads."""
     files = [{**file_values(file), "place": stub.place} for stub in stubs for file in stub.files]
     referring = [stub for stub in stubs if stub.body is not None]

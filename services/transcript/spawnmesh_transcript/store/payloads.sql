@@ -1,40 +1,19 @@
 -- name: insert_stubs
--- The transaction has just written the entries, from %(first_seq)s on, or by the append with this
--- key: if its first entry has another id, the append was not made, and nothing is inserted.
--- Indexes: the primary keys.
-with first as materialized (
-    select %(first_seq)s::bigint as seq
-    where %(first_seq)s::bigint is not null
-    union all
-    select a.first_seq
-    from (
-        select first_seq from appends
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and idempotency_key = %(idempotency_key)s
-        limit 1
-    ) as a
-    where (
-        select entry_id from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and seq = a.first_seq
-        limit 1
-    ) = %(first_entry_id)s
-), stubbed as (
+-- The transaction has just written the entries. Indexes: the primary keys.
+with stubbed as (
     insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
         thinking_token_count)
-    select %(tenant_id)s, %(session_id)s, first.seq + stub.place, stub.token_count, stub.body,
+    select %(tenant_id)s, %(session_id)s, %(first_seq)s + stub.place, stub.token_count, stub.body,
         stub.file_id <> '', stub.file_id, stub.thinking_token_count
-    from first
-    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
+    from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
         %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
         as stub (place, token_count, body, file_id, thinking_token_count)
 )
 insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
     size_bytes, line_count, sha256)
-select %(tenant_id)s, file.blob_id, %(session_id)s, first.seq + file.place, file.block_index,
+select %(tenant_id)s, file.blob_id, %(session_id)s, %(first_seq)s + file.place, file.block_index,
     file.tool_name, file.about, file.mime_type, file.size_bytes, file.line_count, file.sha256
-from first
-cross join jsonb_to_recordset(%(files)s) as file (
+from jsonb_to_recordset(%(files)s) as file (
     blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text,
     size_bytes bigint, line_count bigint, sha256 text
 );

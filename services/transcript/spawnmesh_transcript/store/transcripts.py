@@ -4,16 +4,13 @@ from dataclasses import dataclass
 
 from psycopg.rows import args_row
 from spawnmesh_core.errors import not_found
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.pipelines import transact
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.entries import Head, NewEntry
+from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
-from spawnmesh_transcript.domain.writers import Writer
-from spawnmesh_transcript.store.appends import first_entry_statement
 from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
-from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 
@@ -25,26 +22,23 @@ async def begin_transcript(
     incarnation: str,
     parent_session_id: str,
     service: str,
-    header: NewEntry,
+    header: bytes,
 ) -> Head | None:
-    """Insert a transcript that is no fork, with its first entry, in one round trip and one
+    """Insert a transcript that is no fork, with its header, in one round trip and one
     transaction.
 
     Returns None, and writes nothing, if there is or was one, or the tenant is being purged.
     """
-    inserted = key_parameters(
-        key, incarnation=incarnation, forked_from_session_id="", parent_session_id=parent_session_id
+    parameters = key_parameters(
+        key,
+        incarnation=incarnation,
+        parent_session_id=parent_session_id,
+        service=service,
+        entry_id=new_id(IdKind.ENTRY),
+        body=header,
     )
-    # An existing transcript has another incarnation, and gets no entry.
-    first = first_entry_statement(key, header, Writer(service=service), incarnation=incarnation)
-    *_, rows = await transact(
-        database,
-        key.tenant_id,
-        join_writers_statement(key.tenant_id),
-        (_SQL["insert_transcript"], inserted),
-        first,
-    )
-    return head_of(rows[0]) if rows else None
+    rows = await database.call(key.tenant_id, _SQL["begin_transcript"], parameters)
+    return Head(incarnation, 1, rows[0]["chain_hash"], "", 0) if rows else None
 
 
 async def insert_transcript(

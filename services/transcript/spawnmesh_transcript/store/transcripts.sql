@@ -8,6 +8,45 @@ where not exists (select from tenants where tenant_id = %(tenant_id)s and is_pur
 on conflict do nothing
 returning incarnation;
 
+-- name: begin_transcript
+-- Runs as a transaction of its own. Inserts a transcript with its first entry, and returns the
+-- chain hash of the entry. Returns no row, and writes nothing, if the tenant is being purged or the
+-- transcript exists in any state, DELETED included. Keeps a purge of the tenant from beginning
+-- until commit; a purge that has begun is seen after the wait for it. Waits for a transaction that
+-- inserts or deletes the same transcript. Indexes: tenants, transcripts and entries primary keys.
+with joined as materialized (
+    select set_config('spawnmesh.tenant', %(tenant_id)s, true) as tenant_id,
+        pg_advisory_xact_lock_shared(hashtextextended('transcripts of ' || %(tenant_id)s, 0)),
+        clock_timestamp() as moment
+), linked as materialized (
+    select j.moment, sha256(convert_to(concat_ws(
+            E'\n', %(entry_id)s::text, '', '', 0, %(service)s::text,
+            (extract(epoch from j.moment) * 1000000)::bigint, 0, '', ''
+        ), 'UTF8') || %(body)b) as chain_hash
+    from joined j
+    where tenant_is_open(j.tenant_id)
+), begun as (
+    insert into transcripts (
+        tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id, seq, chain_hash,
+        newest_entry_id, logical_bytes
+    )
+    select %(tenant_id)s, %(session_id)s, %(incarnation)s, '', %(parent_session_id)s, 1, l.chain_hash,
+        %(entry_id)s, octet_length(%(body)b)
+    from linked l
+    on conflict do nothing
+    returning session_id
+)
+insert into entries (
+    tenant_id, session_id, seq, entry_id, parent_entry_id, kind, role, token_count, calls, answers,
+    is_synthetic, label, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash,
+    body
+)
+select %(tenant_id)s, b.session_id, 1, %(entry_id)s, '', 'HEADER', '', 0, '{}', '', false, '', '', 0,
+    %(service)s, '', l.moment, l.chain_hash, %(body)b
+from begun b
+cross join linked l
+returning chain_hash;
+
 -- name: read_transcript
 -- Takes no lock. Index: transcripts primary key.
 select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count,

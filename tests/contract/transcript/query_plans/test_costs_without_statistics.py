@@ -11,7 +11,7 @@ from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_transcript.clients.blob_store import BlobStore
-from spawnmesh_transcript.domain.appends import Append
+from spawnmesh_transcript.domain.appends import Append, refuse_append
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
@@ -128,12 +128,28 @@ def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
 def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -> Work:
     async def work(connection: Connection, key: Key) -> None:
         append = append_of(key, target_entry_id, idempotency_key)
-        statements, ids = append_store.waiting_statements(append)
-        cursors = [await connection.execute(*statement, binary=True) for statement in statements]
-        rows = [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
-        assert append_store.waiting_result(append, ids, rows).outcome == outcome
+        statements, _ = append_store.waiting_statements(append)
+        for statement in statements:
+            made = await connection.execute(*statement, binary=True)
+        if await made.fetchone():
+            assert outcome == "APPENDED"
+            return
+        row = await (await connection.execute(*append_store.state_statement(append), binary=True)).fetchone()
+        refused = refuse_append(append, append_store.state_of(row or {}))
+        assert refused
+        assert refused.outcome == outcome
 
     return work
+
+
+async def chained(connection: Connection, key: Key) -> None:
+    """Append by 16 keys in one call."""
+    entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
+    appends = [replace(append_of(key, "", f"new-{n}"), entries=entries) for n in range(16)]
+    statement, _ = append_store.batch_statement(key.tenant_id, {key: appends})
+    row = await (await connection.execute(*statement, binary=True)).fetchone()
+    assert row
+    assert len(row["chain_hashes"]) == 16
 
 
 def plainly(number: int) -> Work:
@@ -144,7 +160,8 @@ def plainly(number: int) -> Work:
         entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
         keys = [key, *(Key(key.tenant_id, f"ses_{n}") for n in range(ROWS - number + 2, ROWS + 1))]
         appends = [replace(append_of(one, "", "new"), entries=entries) for one in keys]
-        statement, _ = append_store.plain_statement(key.tenant_id, appends)
+        by_key = {append.key: [append] for append in appends}
+        statement, _ = append_store.batch_statement(key.tenant_id, by_key)
         rows = await (await connection.execute(*statement)).fetchall()
         assert sorted(row["session_id"] for row in rows) == sorted(one.session_id for one in keys)
 
@@ -235,8 +252,10 @@ WORKS: dict[str, tuple[Work, int]] = {
     ),
     "an append": (plainly(1), 3),
     "appends that share a transaction": (plainly(16), 48),
-    "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 10),
-    "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 10),
+    "appends that share a call": (chained, 48),
+    # The planner reads the ends of indexes for `find_target`.
+    "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 25),
+    "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 25),
     "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),
     "the newest message of a user": (entry_store.read_newest_user_turn, 10),
     "superseded messages": (

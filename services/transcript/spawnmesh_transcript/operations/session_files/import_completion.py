@@ -47,7 +47,7 @@ async def _mark_other_branches(connection: Connection, key: Key, leaf_entry_id: 
     off = await import_store.list_messages_off_branch(connection, key, leaf_entry_id)
     for start in range(0, len(off), _MARKS_AT_ONCE):
         marks = [_superseded(entry_id) for entry_id in off[start : start + _MARKS_AT_ONCE]]
-        await append_store.write_entries(connection, key, marks, IMPORT_WRITER, state="IMPORTING")
+        await append_store.write_entries(connection, key, marks, IMPORT_WRITER, is_import=True)
 
 
 def _superseded(entry_id: str) -> NewEntry:

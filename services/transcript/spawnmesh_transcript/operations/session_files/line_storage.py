@@ -90,7 +90,7 @@ async def store_lines(
             targets = [entry.target_entry_id for entry in new if entry.label]
             known = await import_store.find_entry_seqs(connection, key, targets) if targets else {}
             new = without_lost_labels(new, known)
-            head = await append_store.write_entries(connection, key, new, IMPORT_WRITER, state="IMPORTING")
+            head = await append_store.write_entries(connection, key, new, IMPORT_WRITER, is_import=True)
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
