@@ -77,7 +77,7 @@ def test_difference_names_steps_that_are_missing_or_out_of_order() -> None:
         *steps[beside + 6 :],
     ]
     assert difference(SPAWNED, turned) == ""
-    assert difference(SPAWNED, steps[:-1]) == "not reached: ['activate_session: answered']"
+    assert difference(SPAWNED, steps[:-1]) == "not reached: ['activate_session: committed']"
     assert difference(SPAWNED, [*steps, "New.step: call"]) == "in no table: ['New.step: call']"
     assert difference(SPAWNED, [steps[1], steps[0], *steps[2:]]).startswith("out of order")
     assert difference(SPAWNED, [*steps, steps[0]]).startswith("reached again")

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncClientCursor, AsyncCursor
+from psycopg import AsyncCursor, AsyncPipeline
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import PoolTimeout
@@ -20,6 +21,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 from spawnmesh_postgres.probed_pool import ProbedPool
+from spawnmesh_postgres.statement_batches import execute_batch
 
 Connection = BoundedCancelConnection[DictRow]
 
@@ -31,8 +33,6 @@ SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 tenant and returns the tenant id.
 """
 
-_SET_SCOPE = f"select {SCOPE}"
-_SET_SCOPE_AND_TIMEOUT = f"select {SCOPE}, set_config('transaction_timeout', %(timeout)s, true)"
 # Earlier versions do not time out a pipeline whose client is silent.
 _HAS_TRANSACTION_TIMEOUT = 170_000
 
@@ -55,7 +55,11 @@ def _check_scope(tenant_id: str) -> None:
         raise ValueError("a transaction needs a well-formed tenant id")
 
 
-def _scope(tenant_id: str) -> str:
+def scope_statement(tenant_id: str) -> str:
+    """Return the statement that scopes a transaction to the tenant.
+
+    Raises ValueError for a malformed tenant id.
+    """
     # A valid scope needs no escaping, and composing the statement would be most of the cost of a
     # begin.
     _check_scope(tenant_id)
@@ -95,6 +99,16 @@ async def _roll_back(connection: Connection) -> None:
 async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
     connection.in_block = True
     return await connection.execute(statements)
+
+
+def _queue(pipeline: AsyncPipeline, statement: str) -> None:
+    """Send a statement without rows with the next one, or at the end of the pipeline.
+
+    To execute it would cost more than the statement itself: the driver waits until the socket
+    takes it. If it fails, the pipeline raises its error.
+    """
+    pipeline.command_queue.append(partial(pipeline.pgconn.send_query_params, statement.encode(), None))
+    pipeline.result_queue.append(None)
 
 
 async def _commit(connection: Connection) -> None:
@@ -165,7 +179,7 @@ class Database:
         rolled back if the block raises. Do nothing slow in the block: no RPC, no S3. Raises
         ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
-        begin = f"begin; {_scope(tenant_id)}".encode()
+        begin = f"begin; {scope_statement(tenant_id)}".encode()
         async with self._connection() as connection:
             try:
                 await _begin(connection, begin)
@@ -183,7 +197,7 @@ class Database:
         in one round trip as well; the service has the table of `tenant_purges`.
         """
         begin = (
-            f"begin; {_scope(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
+            f"begin; {scope_statement(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
         )  # Each sees what was committed before.
         async with self._connection() as connection:
             try:
@@ -199,25 +213,20 @@ class Database:
             await _commit(connection)
 
     @asynccontextmanager
-    async def transaction_with_statement(
-        self, tenant_id: str, statement: str, parameters: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
-        """Open a transaction as `transaction` does, and run its first statement in the
-        same round trip.
+    async def transaction_with_statements(
+        self, tenant_id: str, statements: Sequence[str], parameters: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+        """Open a transaction as `transaction` does, and run its first statements in the
+        same round trip, as `execute_batch` does.
 
-        Yields the connection and the rows of the statement. The parameters are written into the
-        text, so the statement is planned each time: use it to call a function, whose statements
-        keep their plans.
+        Yields the connection and the rows of each statement.
         """
-        begin = f"begin; {_scope(tenant_id)};"
+        begin = ["begin", scope_statement(tenant_id)]
         async with self._connection() as connection:
-            cursor = AsyncClientCursor(connection, row_factory=dict_row)
             connection.in_block = True
             try:
-                await cursor.execute(f"{begin} {statement}", parameters)
-                while cursor.nextset():
-                    pass
-                yield connection, await cursor.fetchall()
+                rows = await execute_batch(connection, [*begin, *statements], parameters)
+                yield connection, rows[len(begin) :]
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -233,17 +242,15 @@ class Database:
         longer than `timeout_seconds`, and its connection: the locks of a stopped client must not
         block others. Raises ValueError as `transaction` does.
         """
-        _check_scope(tenant_id)
+        scope = scope_statement(tenant_id)
         async with self._connection() as connection:
             try:
-                async with connection.pipeline():
+                async with connection.pipeline() as pipeline:
                     # A pipeline accepts one statement for each message.
-                    await connection.execute("begin")
+                    _queue(pipeline, "begin")
+                    _queue(pipeline, scope)
                     if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-                        bounds = {"tenant_id": tenant_id, "timeout": f"{timeout_seconds * 1000:.0f}ms"}
-                        await connection.execute(_SET_SCOPE_AND_TIMEOUT, bounds)
-                    else:
-                        await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
+                        _queue(pipeline, f"set local transaction_timeout = {timeout_seconds * 1000:.0f}")
                     try:
                         yield connection
                     except asyncio.CancelledError:
@@ -251,7 +258,7 @@ class Database:
                         await connection.close()
                         raise
                     # `commit()` needs the transaction status, which is not known yet.
-                    await connection.execute("commit")
+                    _queue(pipeline, "commit")
             except Exception:
                 if connection.info.pipeline_status is not PipelineStatus.OFF:
                     await connection.close()
@@ -383,4 +390,4 @@ async def switch_tenant(connection: Connection, tenant_id: str) -> None:
 
     A queue selects work in the scope ALL_TENANTS and then does it for the tenant.
     """
-    await connection.execute(_scope(tenant_id).encode())
+    await connection.execute(scope_statement(tenant_id).encode())

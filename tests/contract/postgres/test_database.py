@@ -12,8 +12,10 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import ALL_TENANTS, SCOPE, Database, open_database, switch_tenant
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_postgres.statement_batches import execute_batch
 
 from tests.support.postgres.notes import notes, write
+from tests.support.waiting import eventually
 
 
 async def test_statement_without_where_sees_the_tenants_rows_only(database: Database) -> None:
@@ -38,34 +40,59 @@ async def test_connection_without_a_tenant_sees_nothing(database: Database, dsn:
 ADD = "insert into notes values (%(tenant_id)s, %(note_id)s) returning note_id"
 
 
-async def test_first_statement_goes_along_with_the_beginning_of_its_transaction(database: Database) -> None:
+async def test_first_statements_are_sent_with_the_beginning_of_their_transaction(database: Database) -> None:
     hostile = "a' || \\ %(note_id)s; rollback; --"
-    async with database.transaction_with_statement(
-        "acme", ADD, {"tenant_id": "acme", "note_id": hostile}
-    ) as (
+    count = "select count(*) as count from notes;"
+    parameters = {"tenant_id": "acme", "note_id": hostile}
+    async with database.transaction_with_statements("acme", [count, ADD, count], parameters) as (
         connection,
         rows,
     ):
-        assert rows == [{"note_id": hostile}]
+        assert rows == [[{"count": 0}], [{"note_id": hostile}], [{"count": 1}]]
         assert await notes(database, "acme") == []
         await connection.execute("insert into notes values ('acme', 'b')")
     assert await notes(database, "acme") == ["acme", "acme"]
     assert await notes(database, "zeta") == []
 
 
-async def test_transaction_of_a_statement_is_rolled_back_where_it_or_its_block_fails(
+async def test_transaction_with_statements_is_rolled_back_if_one_of_them_or_its_block_fails(
     database: Database,
 ) -> None:
+    add_two = [ADD, "insert into notes values ('zeta', 'b')"]
+    own = {"tenant_id": "acme", "note_id": "a"}
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with database.transaction_with_statement("acme", ADD, {"tenant_id": "zeta", "note_id": "a"}):
+        async with database.transaction_with_statements("acme", add_two, own):
             pytest.fail("begun all the same")
     for _ in range(3):  # No connection is left in the middle of something.
         with pytest.raises(KeyError):
-            async with database.transaction_with_statement(
-                "acme", ADD, {"tenant_id": "acme", "note_id": "a"}
-            ):
+            async with database.transaction_with_statements("acme", [ADD], own):
                 raise KeyError
     assert await notes(database, "acme") == []
+
+
+async def test_each_statement_of_a_batch_sees_what_was_committed_while_an_earlier_one_waited(
+    database: Database,
+) -> None:
+    lock = "select pg_advisory_xact_lock(%(key)s)"
+    statements = ["select count(*) as count from notes", lock, "select count(*) as count from notes"]
+
+    async def wait_and_count() -> list[int]:
+        async with database.transaction("acme") as connection:
+            before, _, behind = await execute_batch(connection, statements, {"key": 7})
+            return [before[0]["count"], behind[0]["count"]]
+
+    async with database.transaction("acme") as connection:
+        await connection.execute(lock, {"key": 7})
+        await connection.execute("insert into notes values ('acme', 'n')")
+        counting = asyncio.create_task(wait_and_count())
+        waiting = "select count(*) as count from pg_locks where not granted and locktype = 'advisory'"
+
+        async def is_waiting() -> bool:
+            row = await (await connection.execute(waiting)).fetchone()
+            return row == {"count": 1}
+
+        await eventually(is_waiting)
+    assert await counting == [0, 1]
 
 
 async def test_tenant_does_not_outlive_its_transaction(database: Database) -> None:

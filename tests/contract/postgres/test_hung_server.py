@@ -71,7 +71,7 @@ async def in_transaction(database: Database) -> None:
 
 
 async def in_transaction_of(database: Database) -> None:
-    async with database.transaction_with_statement("acme", "select 1", {}):
+    async with database.transaction_with_statements("acme", ["select 1"], {}):
         pass
 
 

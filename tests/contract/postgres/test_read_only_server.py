@@ -48,7 +48,7 @@ async def in_transaction(database: Database) -> None:
 
 async def as_first_statement(database: Database) -> None:
     insert = "insert into notes values ('acme', %(note_id)s) returning note_id"
-    async with database.transaction_with_statement("acme", insert, {"note_id": "n"}):
+    async with database.transaction_with_statements("acme", [insert], {"note_id": "n"}):
         pass
 
 

@@ -53,7 +53,7 @@ async def in_transaction(database: Database, at_work: asyncio.Event) -> None:
 
 async def in_transaction_of(database: Database, at_work: asyncio.Event) -> None:
     at_work.set()
-    async with database.transaction_with_statement("acme", "select pg_sleep(60)", {}):
+    async with database.transaction_with_statements("acme", ["select pg_sleep(60)"], {}):
         pytest.fail("begun all the same")
 
 

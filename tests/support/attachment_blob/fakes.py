@@ -90,11 +90,11 @@ class MortalDatabase(Database):
         self._life.step("behind a commit")
 
     @asynccontextmanager
-    async def transaction_with_statement(
+    async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
         self._life.step("before a transaction")
-        async with super().transaction_with_statement(tenant_id, *call) as begun:
+        async with super().transaction_with_statements(tenant_id, *call) as begun:
             self._life.step("behind its first statement")
             yield begun
             self._life.step("before a commit")
@@ -144,12 +144,12 @@ class BreakingDatabase(Database):
         self.is_lost_before = self.is_lost_behind = False
 
     @asynccontextmanager
-    async def transaction_with_statement(
+    async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
         if self.meanwhile is not None:
             await self.meanwhile()
-        async with super().transaction_with_statement(tenant_id, *call) as begun:
+        async with super().transaction_with_statements(tenant_id, *call) as begun:
             yield begun
             if self.is_lost_before:
                 self.is_lost_before = False

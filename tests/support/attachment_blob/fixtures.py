@@ -2,7 +2,7 @@
 
 import io
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.sets import SetToStage, object_key
+from spawnmesh_attachment_blob.domain.staging import WrittenSet
 from spawnmesh_attachment_blob.operations.set_stager import SetStager
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.store import sets
@@ -33,6 +34,7 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
@@ -219,9 +221,12 @@ class Tenant:
         self.service.admin.remove_object(self.bucket, self.key_of(sha256))
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return all rows that a transaction of the tenant sees. The statement names no tenant."""
+        """Return all rows that a transaction of the tenant sees, in the order of their keys.
+
+        The statement names no tenant.
+        """
         async with self.service.database.transaction(self.tenant_id) as connection:
-            return await (await connection.execute(f"select * from {table}")).fetchall()
+            return await (await connection.execute(f"select * from {table} order by 1, 2, 3")).fetchall()
 
     async def left(self) -> tuple[int, int, int]:
         """Return the numbers of set files, blobs and objects."""
@@ -286,9 +291,9 @@ async def stage_within(connection: Connection, tenant_id: str, *files: StoredFil
         new_set_id(), new_id(IdKind.SESSION), files, {file.sha256: b"" for file in files}, "suffix"
     )
     database: Any = _OpenTransaction(connection)
-    async with sets.stage_set(database, tenant_id, AttachmentLimits(), requested) as (_, rows):
-        assert rows.outcome is sets.StageOutcome.WRITTEN
-        return rows.unstored
+    async with sets.stage_set(database, tenant_id, AttachmentLimits(), requested) as (_, written):
+        assert isinstance(written, WrittenSet)
+        return written.unstored
 
 
 class _OpenTransaction:
@@ -298,11 +303,10 @@ class _OpenTransaction:
         self._connection = connection
 
     @asynccontextmanager
-    async def transaction_with_statement(
-        self, tenant_id: str, statement: str, parameters: dict[str, Any]
+    async def transaction_with_statements(
+        self, tenant_id: str, statements: Sequence[str], parameters: dict[str, Any]
     ) -> AsyncIterator[tuple[Connection, list[Any]]]:
-        cursor = await self._connection.execute(statement, parameters)
-        yield self._connection, await cursor.fetchall()
+        yield self._connection, await execute_batch(self._connection, statements, parameters)
 
 
 @asynccontextmanager

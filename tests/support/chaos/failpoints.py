@@ -108,25 +108,17 @@ class FailingDatabase:
     def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
         return self._steps(_caller(), self.database.pipelined(tenant_id))
 
-    def transaction_with_statement(self, *arguments: Any) -> AbstractAsyncContextManager[Any]:
-        return self._steps(_caller(), self.database.transaction_with_statement(*arguments))
-
-    async def call(self, *arguments: Any) -> Any:
-        transaction = self.failpoints.begin(_caller())
-        self._step(f"{transaction}: call")
-        rows = await self.database.call(*arguments)
-        self._step(f"{transaction}: answered")
-        return rows
+    def transaction_with_statements(self, *arguments: Any) -> AbstractAsyncContextManager[Any]:
+        return self._steps(_caller(), self.database.transaction_with_statements(*arguments))
 
     @asynccontextmanager
     async def _steps(self, name: str, transaction: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         own = self.failpoints.begin(name)
         begin, commit, committed = (f"{own}: {part}" for part in IN_TRANSACTION)
         self._step(begin)
-        async with transaction as opened:
-            connection = opened[0] if isinstance(opened, tuple) else opened
+        async with transaction as connection:
             with self.failpoints.holding(connection.info.backend_pid):
-                yield opened
+                yield connection
                 self._step(commit)
         self._step(committed)
 

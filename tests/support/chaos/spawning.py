@@ -134,8 +134,8 @@ def _is_final(answer: Answer) -> bool:
 
 def _allowed_publications(child: Any, steps: list[str]) -> set[int]:
     """Return how often the failure may be published: once if the gate was known to have passed."""
-    asked = "pass_gate: call" in steps
-    if "pass_gate: answered" in steps:
+    asked = "pass_gate: commit" in steps
+    if "pass_gate: committed" in steps:
         return {1}
     if (
         "SpawnUndo.undo: committed" not in steps

@@ -12,7 +12,7 @@ from tests.support.chaos.failpoints import IN_CALL, IN_TRANSACTION
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Of the function of this name."""
+    """Of the function of this name, in a saga or in a store."""
 
     name: str
 
@@ -23,7 +23,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a client's method, or of a store function that is a transaction by itself."""
+    """A call of a client's method."""
 
     name: str
 
@@ -51,15 +51,15 @@ SPAWNED: Path = (  # By a run.
         (
             Call("AttachmentSets.stage"),
             Call("Transcripts.create"),
-            Call("pass_gate"),  # From here on a failure is published.
+            Transaction("pass_gate"),  # From here on a failure is published.
         )
     ),
     Call("AttachmentSets.attach"),
     Call("Transcripts.append"),  # The note about the files, and the task.
-    Call("activate_session"),  # ACTIVE, with a run in the queue.
+    Transaction("activate_session"),  # ACTIVE, with a run in the queue.
 )
 
-SPAWNED_BY_A_CLIENT: Path = (Call("begin_spawn"), *SPAWNED[1:])
+SPAWNED_BY_A_CLIENT: Path = (Transaction("begin_spawn"), *SPAWNED[1:])
 """Nothing of a parent is to be judged."""
 
 UNDONE: Path = (  # The files are refused.
@@ -74,13 +74,13 @@ SPAWNED_BEFORE: Path = (
     Transaction("SpawnSaga._begin"),
     Transaction("SpawnRepeat.find"),
     Transaction("SpawnRepeat._get"),
-    Call("get_session"),
+    Transaction("get_session"),
 )
 
 ACCEPTED: Path = (
-    Call("begin_finalizing"),  # FINALIZING.
+    Transaction("begin_finalizing"),  # FINALIZING.
     Call("Hooks.before_finalize"),
-    Call("decide_run"),  # No message is put before the draft any more.
+    Transaction("decide_run"),  # No message is put before the draft any more.
     Call("Transcripts.append"),  # The label that says it is final.
     Transaction("FinalizeSaga._commit"),  # SUCCEEDED, announced, with its jobs.
 )
@@ -95,13 +95,15 @@ UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._resume"))  # A plugin
 
 # An earlier runner's draft was being made the answer, and this one has another.
 WITHDRAWN: Path = (
-    Call("begin_finalizing"),
+    Transaction("begin_finalizing"),
+    Transaction("get_finalizing"),
+    Transaction("FinalizeSaga._withdraw"),
     # The earlier draft is superseded, whether or not it was called final.
     Call("Transcripts.append"),
     Transaction("FinalizeSaga._withdraw_decision"),
-    Call("begin_finalizing (2)"),
+    Transaction("begin_finalizing (2)"),
     Call("Hooks.before_finalize"),
-    Call("decide_run"),
+    Transaction("decide_run"),
     Call("Transcripts.append (2)"),
     Transaction("FinalizeSaga._commit"),
 )
@@ -125,6 +127,7 @@ PATHS: dict[str, Path] = {
 
 BEHIND_FAULTS = {
     "FinalizeSaga._append": "asks whether the lease was lost with the transcript's claim",
+    "FinalizeSaga._decide": "makes the run RUNNING again for a message that arrived meanwhile",
 }
 """Transactions that no path has, and why."""
 

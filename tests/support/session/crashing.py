@@ -1,7 +1,7 @@
 """A process that dies between two steps: around each transaction and each call of a service."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -52,10 +52,16 @@ class CrashingDatabase:
         self.database = database
         self.steps = steps
 
+    def transaction(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
+        return self._steps(self.database.transaction(tenant_id))
+
+    def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
+        return self._steps(self.database.pipelined(tenant_id))
+
     @asynccontextmanager
-    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+    async def _steps(self, transaction: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         self.steps.step("begin")
-        async with self.database.transaction(tenant_id) as connection:
+        async with transaction as connection:
             yield connection
             self.steps.step("commit")
         self.steps.step(COMMITTED)

@@ -15,6 +15,7 @@ from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
 TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
+IDLE = "ses~idle"
 _TEMPLATE = "grown_template"
 TABLES = ("tenants", "sessions", "runs", "work_queue", "inbox_messages", "session_events", "agents")
 
@@ -25,8 +26,9 @@ FILL_TENANT = (
     select unnest(%(tenants)s::text[]), 'default', '', '{}', '{}', '{}', 0, 0
     """,
     """
-    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
-    select unnest(%(tenants)s::text[]), '', '{"deleteAfter": "86400s"}', 32, true
+    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count,
+        max_queued_run_count, ready)
+    select unnest(%(tenants)s::text[]), '', '{"deleteAfter": "86400s"}', 32, 110, true
     """,
 )
 """The tenants and their agents."""
@@ -50,8 +52,8 @@ _FILL = (
     order by tenant, n
     """,
     """
-    insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time, end_time)
-    select tenant_id, 'run' || substr(session_id, 4), session_id, 'SUCCEEDED', 1,
+    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, deadline_time, end_time)
+    select tenant_id, 'run' || substr(session_id, 4), session_id, 2, 'SUCCEEDED', 1,
         now() - interval '9 days', now() - interval '9 days'
     from session.sessions where tenant_id = any (%(tenants)s)
     """,
@@ -76,12 +78,15 @@ _FILL = (
         insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id,
         label, model, mode, context, cleanup,
             runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
-        select unnest(%(tenants)s::text[]), %(being_spawned)s, %(being_spawned)s, '', 'PROVISIONING',
+        select tenant_id, id, id, '', state,
             'default', '', '', 'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT', '', '', '{}', '1 hour', '', ''
-        returning tenant_id, session_id
+        from unnest(%(tenants)s::text[]) tenant_id,
+            (values (%(being_spawned)s, 'PROVISIONING'), (%(idle)s, 'ACTIVE')) given (id, state)
+        returning tenant_id, session_id, state
     )
     insert into session.work_queue (tenant_id, kind, subject_id, due_time)
     select tenant_id, 'SPAWN', session_id, now() + interval '1 hour' from spawning
+    where state = 'PROVISIONING'
     """,
 )
 
@@ -97,8 +102,8 @@ _LIVE = (
     from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
     """,
     """
-    insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time)
-    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 'RUNNING', 1, now() + interval '1 hour'
+    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, deadline_time)
+    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 2, 'RUNNING', 1, now() + interval '1 hour'
     from unnest(%(ids)s::text[]) session_id
     """,
     """
@@ -146,6 +151,7 @@ def fill(link: psycopg.Connection[Any], tenants: Sequence[str], count: int) -> N
         "tenant_of": [tenant for tenant, _ in ids],
         "ids": [session_id for _, session_id in ids],
         "being_spawned": BEING_SPAWNED,
+        "idle": IDLE,
     }
     for statement in _FILL:
         link.execute(statement, values)

@@ -159,12 +159,6 @@ class BrokenCommit:
     def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
         return self._broken(self.database.pipelined(tenant_id))
 
-    async def call(self, *statement: Any) -> Any:
-        self.left -= 1
-        if self.left == 0:
-            raise psycopg.OperationalError("the connection was lost")
-        return await self.database.call(*statement)
-
     @asynccontextmanager
     async def _broken(self, transaction: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         self.left -= 1

@@ -11,9 +11,9 @@ from spawnmesh_session.domain.drafts import (
     Draft,
     decided_text_key_of,
     is_answer,
+    require_current,
     require_decided_text,
     require_open,
-    superseded,
 )
 from spawnmesh_session.domain.runs import Run, RunState
 
@@ -116,7 +116,9 @@ def test_run_at_another_epoch_is_not_open() -> None:
     assert caught.value.reason is Reason.RUN_LEASE_LOST
 
 
-def test_superseded_draft_is_named() -> None:
-    error = superseded(DRAFT)
-    assert error.reason is Reason.RUN_STATE
-    assert error.facts == {"run_id": "run_1", "draft_entry_id": "ent_1"}
+def test_superseded_draft_is_refused_by_its_name() -> None:
+    require_current(replace(RUN, superseded_entry_ids=("ent_2",)), DRAFT)
+    with pytest.raises(MeshError) as caught:
+        require_current(replace(RUN, superseded_entry_ids=("ent_2", "ent_1")), DRAFT)
+    assert caught.value.reason is Reason.RUN_STATE
+    assert caught.value.facts == {"run_id": "run_1", "draft_entry_id": "ent_1"}

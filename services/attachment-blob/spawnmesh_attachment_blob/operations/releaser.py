@@ -13,7 +13,6 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import DeletionsRefused
-from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.operations.s3_limiter import S3TransactionLimiter
 from spawnmesh_attachment_blob.store import blobs, sets
 
@@ -109,16 +108,7 @@ class Releaser:
     async def delete_orphans_unlimited(self, tenant_id: str, keys: Collection[str]) -> int:
         """Delete like `delete_orphans`, for a caller that holds a permit and is not interrupted."""
         async with self._database.transaction(tenant_id) as connection:
-            claimed: set[str] = set()
-            orphans = []
-            for key in sorted(keys, key=hash_of_key):  # All transactions lock blobs in this order.
-                sha256 = hash_of_key(key)
-                if sha256 not in claimed and await blobs.claim_orphan(connection, tenant_id, sha256, key):
-                    claimed.add(sha256)
-                # In this order: claim_orphan waited for calls that store the bytes, and they have a
-                # row now.
-                if sha256 in claimed or await blobs.lock_blob_elsewhere(connection, tenant_id, sha256, key):
-                    orphans.append(key)
+            claimed, orphans = await blobs.claim_orphans(connection, tenant_id, keys)
             refused = await self._delete_objects(tenant_id, orphans)
             await blobs.delete_blobs(connection, tenant_id, claimed)
         if refused is not None:

@@ -39,13 +39,13 @@ from spawnmesh_attachment_blob.domain.sets import (
     stored_files,
     wrong_state,
 )
+from spawnmesh_attachment_blob.domain.staging import StageRefusal, WrittenSet
 from spawnmesh_attachment_blob.domain.uploads import UploadKey, files_of_uploads
 from spawnmesh_attachment_blob.operations.inline_items import validate_items
 from spawnmesh_attachment_blob.operations.limits_cache import LimitsCache
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.s3_limiter import S3TransactionLimiter
 from spawnmesh_attachment_blob.store import sets, tenants
-from spawnmesh_attachment_blob.store.sets import StageOutcome
 from spawnmesh_attachment_blob.store.tenants import TenantRow
 
 _UNLIMITED = 2**62
@@ -183,13 +183,13 @@ class SetStager:
         commits, except if it raises: UPLOAD_GONE must be rolled back.
         """
         async with AsyncExitStack() as transaction:
-            connection, rows = await transaction.enter_async_context(
+            connection, outcome = await transaction.enter_async_context(
                 sets.stage_set(self._database, tenant_id, limits, set_to_stage)
             )
-            match rows.outcome:
-                case StageOutcome.WRITTEN:
-                    if rows.unstored:
-                        data_by_key = set_to_stage.data_by_key(rows.unstored)
+            match outcome:
+                case WrittenSet():
+                    if outcome.unstored:
+                        data_by_key = set_to_stage.data_by_key(outcome.unstored)
                         await shield_until_done(
                             self._put_and_commit(tenant_id, data_by_key, transaction.pop_all())
                         )
@@ -198,18 +198,18 @@ class SetStager:
                         set_to_stage.session_id,
                         SetState.STAGED,
                         set_to_stage.files,
-                        rows.create_time,
+                        outcome.create_time,
                     )
-                case StageOutcome.EXISTS:
+                case StageRefusal.EXISTS:
                     found = await sets.get_set(connection, tenant_id, set_to_stage.set_id)
                     # A purge, or the removal of an old tombstone, may have deleted it at this
                     # moment.
                     return None if found is None else require_same_set(found, set_to_stage)
-                case StageOutcome.POLICY_CHANGED:
+                case StageRefusal.POLICY_CHANGED:
                     return None
-                case StageOutcome.UNKNOWN_TENANT:
+                case StageRefusal.UNKNOWN_TENANT:
                     raise unknown_tenant()
-                case StageOutcome.UPLOAD_GONE:
+                case StageRefusal.UPLOAD_GONE:
                     raise not_found("upload", ", ".join(set_to_stage.upload_ids))
 
     async def _put_and_commit(

@@ -7,13 +7,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_attachment_blob.domain.comparison import BlobEntry
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry, hash_of_key
 from spawnmesh_attachment_blob.domain.uploads import Upload, UploadSpec
-from spawnmesh_attachment_blob.store.planner import prefer_index_scans
 
 _SQL = load_statements(__name__)
+_MARK = (_SQL["lock_blobs"], _SQL["mark_unreferenced_blobs"])
+_LOCK_MARKED = (_SQL["lock_marked_blobs"], _SQL["list_unreferenced_blobs"])
+_CLAIM_ORPHANS = (_SQL["claim_orphans"], _SQL["lock_blobs_elsewhere"])
+_Arguments = dict[str, str | list[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +37,17 @@ async def get_object_key(connection: Connection, tenant_id: str, sha256: str) ->
 
 async def mark_blobs_of_set(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
     """Mark the blobs that only this set refers to as DELETING. Return their object keys."""
-    arguments = {"tenant_id": tenant_id, "set_id": set_id}
-    cursor = await connection.execute(_SQL["mark_blobs_of_set"], arguments)
-    return {row["object_key"] for row in await cursor.fetchall()}
+    return await _mark(connection, {"tenant_id": tenant_id, "hashes": [], "set_id": set_id})
 
 
 async def mark_unreferenced_blobs(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> None:
     """Mark those of the blobs that have no reference as DELETING."""
-    arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
-    await connection.execute(_SQL["mark_unreferenced_blobs"], arguments)
+    await _mark(connection, {"tenant_id": tenant_id, "hashes": list(hashes), "set_id": None})
+
+
+async def _mark(connection: Connection, arguments: _Arguments) -> set[str]:
+    _, marked = await execute_batch(connection, _MARK, arguments)
+    return {row["object_key"] for row in marked}
 
 
 async def lock_marked_blobs_of_set(connection: Connection, tenant_id: str, set_id: str) -> list[MarkedBlob]:
@@ -49,9 +55,7 @@ async def lock_marked_blobs_of_set(connection: Connection, tenant_id: str, set_i
 
     Transactions that want to store one of them wait until this transaction ends.
     """
-    arguments = {"tenant_id": tenant_id, "set_id": set_id}
-    cursor = await connection.execute(_SQL["lock_marked_blobs_of_set"], arguments)
-    return [MarkedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
+    return await _lock_marked(connection, {"tenant_id": tenant_id, "hashes": [], "set_id": set_id})
 
 
 async def lock_marked_blobs(
@@ -61,9 +65,13 @@ async def lock_marked_blobs(
 
     Transactions that want to store one of them wait until this transaction ends.
     """
-    arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
-    cursor = await connection.execute(_SQL["lock_marked_blobs"], arguments)
-    return [MarkedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
+    return await _lock_marked(connection, {"tenant_id": tenant_id, "hashes": list(hashes), "set_id": None})
+
+
+async def _lock_marked(connection: Connection, arguments: _Arguments) -> list[MarkedBlob]:
+    locked, unreferenced = await execute_batch(connection, _LOCK_MARKED, arguments)
+    hashes = {row["sha256"] for row in unreferenced}
+    return [MarkedBlob(row["sha256"], row["object_key"]) for row in locked if row["sha256"] in hashes]
 
 
 async def delete_blobs(connection: Connection, tenant_id: str, hashes: Collection[str]) -> None:
@@ -71,24 +79,25 @@ async def delete_blobs(connection: Connection, tenant_id: str, hashes: Collectio
     await connection.execute(_SQL["delete_blobs"], {"tenant_id": tenant_id, "hashes": list(hashes)})
 
 
-async def claim_orphan(connection: Connection, tenant_id: str, sha256: str, object_key: str) -> bool:
-    """Insert a DELETING row for an object without a row. Return False if the bytes have a row.
+async def claim_orphans(
+    connection: Connection, tenant_id: str, keys: Collection[str]
+) -> tuple[set[str], list[str]]:
+    """Return the hashes for which a DELETING row was inserted, and the keys of superfluous objects.
 
-    Transactions that want to store the bytes wait until this transaction ends.
+    An object is superfluous if its bytes have no other row, or are stored under another key.
+    Transactions that want to store the bytes, or to delete them under the other key, wait until
+    this transaction ends.
     """
-    arguments = {"tenant_id": tenant_id, "sha256": sha256, "object_key": object_key}
-    return await (await connection.execute(_SQL["claim_orphan"], arguments)).fetchone() is not None
-
-
-async def lock_blob_elsewhere(connection: Connection, tenant_id: str, sha256: str, object_key: str) -> bool:
-    """Lock the blob if its bytes are stored under another key than this one.
-
-    Return whether they are.
-
-    Until the transaction ends, the object under this key is superfluous.
-    """
-    arguments = {"tenant_id": tenant_id, "sha256": sha256, "object_key": object_key}
-    return await (await connection.execute(_SQL["lock_blob_elsewhere"], arguments)).fetchone() is not None
+    hashed = [(hash_of_key(key), key) for key in keys]
+    elsewhere = {
+        "tenant_id": tenant_id,
+        "hashes": [sha256 for sha256, _ in hashed],
+        "keys": [key for _, key in hashed],
+    }
+    claims, orphans = await execute_batch(connection, _CLAIM_ORPHANS, elsewhere)
+    claimed = {row["sha256"] for row in claims}
+    superfluous = {row["object_key"] for row in orphans}
+    return claimed, [key for sha256, key in hashed if sha256 in claimed or key in superfluous]
 
 
 async def lock_stored_blob(
@@ -128,18 +137,13 @@ async def mark_lost(connection: Connection, tenant_id: str, blob: BlobEntry) -> 
     """Change STORED to LOST.
 
     The next call that sends the bytes stores them under another key, and all sets that refer to
-    them can be read again. Changes the planner settings of the transaction.
+    them can be read again.
     """
     arguments = {"tenant_id": tenant_id, "sha256": blob.sha256, "object_key": blob.key}
-    await prefer_index_scans(connection)
     await connection.execute(_SQL["mark_lost"], arguments)
 
 
 async def mark_found(connection: Connection, tenant_id: str, blob: BlobEntry) -> None:
-    """Change LOST to STORED for a referenced blob whose object was restored.
-
-    Changes the planner settings of the transaction.
-    """
+    """Change LOST to STORED for a referenced blob whose object was restored."""
     arguments = {"tenant_id": tenant_id, "sha256": blob.sha256, "object_key": blob.key}
-    await prefer_index_scans(connection)
     await connection.execute(_SQL["mark_found"], arguments)

@@ -8,7 +8,6 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry
-from spawnmesh_attachment_blob.store.planner import prefer_index_scans
 
 _SQL = load_statements(__name__)
 
@@ -37,7 +36,7 @@ async def unremoved_sets(
     connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return ids of sets that have been RELEASED for longer than this and still have files."""
-    return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, age_seconds)
+    return await _keys(connection, "unremoved_sets", tenant_id, page, age_seconds)
 
 
 async def outlived_sets(connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int) -> list[str]:
@@ -45,14 +44,14 @@ async def outlived_sets(connection: Connection, tenant_id: str, page: KeyPage, a
 
     The retention is the age here; `age_seconds` is ignored.
     """
-    return await _ids(connection, "outlived_sets", "set_id", tenant_id, page, age_seconds)
+    return await _keys(connection, "outlived_sets", tenant_id, page, age_seconds)
 
 
 async def abandoned_sets(
     connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return ids of attachment sets that have been STAGED for longer than this."""
-    return await _ids(connection, "abandoned_sets", "set_id", tenant_id, page, age_seconds)
+    return await _keys(connection, "abandoned_sets", tenant_id, page, age_seconds)
 
 
 async def expired_uploads(
@@ -62,33 +61,36 @@ async def expired_uploads(
 
     Includes uploads whose removal was interrupted.
     """
-    return await _ids(connection, "expired_uploads", "row_id", tenant_id, page, age_seconds)
+    return await _keys(connection, "expired_uploads", tenant_id, page, age_seconds)
 
 
 async def unsettled_blobs(
     connection: Connection, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
     """Return hashes of unreferenced blobs that have not been STORED for longer than this."""
-    return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, age_seconds)
+    return await _keys(connection, "unsettled_blobs", tenant_id, page, age_seconds)
 
 
-async def _ids(
-    connection: Connection, statement: str, column: str, tenant_id: str, page: KeyPage, age_seconds: int
+async def _keys(
+    connection: Connection, statement: str, tenant_id: str, page: KeyPage, age_seconds: int
 ) -> list[str]:
-    """Return a page in the order of the ids. Changes the planner settings of the transaction."""
-    await prefer_index_scans(connection)
-    arguments = {"tenant_id": tenant_id, "after": page.after, "limit": page.limit, "age_seconds": age_seconds}
-    return [row[column] for row in await (await connection.execute(_SQL[statement], arguments)).fetchall()]
+    """Return a full page of the keys that are found, or all that are left, in their order."""
+    found: list[str] = []
+    after = page.after
+    while True:
+        limit = page.limit - len(found)
+        arguments = {"tenant_id": tenant_id, "after": after, "limit": limit, "age_seconds": age_seconds}
+        rows = await (await connection.execute(_SQL[statement], arguments)).fetchall()
+        found += [row["key"] for row in rows if row["is_found"]]
+        if len(rows) < limit or len(found) == page.limit:
+            return found
+        after = rows[-1]["key"]
 
 
 async def old_tombstones(
     connection: Connection, tenant_id: str, after: Tombstone, limit: int, age_seconds: int
 ) -> list[Tombstone]:
-    """Return tombstones older than this and behind `after`, the oldest first.
-
-    Changes the planner settings of the transaction.
-    """
-    await prefer_index_scans(connection)
+    """Return tombstones older than this and behind `after`, the oldest first."""
     arguments = {
         "tenant_id": tenant_id,
         "after_time": after.state_time,

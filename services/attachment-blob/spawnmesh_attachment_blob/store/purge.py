@@ -3,7 +3,6 @@
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_attachment_blob.store.planner import prefer_index_scans
 from spawnmesh_attachment_blob.store.tenants import lock_tenant
 
 _SQL = load_statements(__name__)
@@ -28,12 +27,8 @@ async def lock_purge(connection: Connection, tenant_id: str, settings_version: i
 
 
 async def purge_rows(connection: Connection, tenant_id: str, limit: int) -> int:
-    """Delete up to `limit` rows of each table except the tenant's own row, and return how many.
-
-    Changes the planner settings of the transaction.
-    """
+    """Delete up to `limit` rows of each table except the tenant's own row, and return how many."""
     count = 0
-    await prefer_index_scans(connection)
     for statement in ("purge_set_files", "purge_sets", "purge_uploads", "purge_blobs"):
         cursor = await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "limit": limit})
         count += cursor.rowcount

@@ -23,50 +23,49 @@ where tenant_id = %(tenant_id)s
 for update;
 
 -- name: purge_set_files
--- Waits for transactions that stage or release these sets. Needs prefer_index_scans.
--- Index: set_files_pkey.
+-- Waits for transactions that stage or release these sets. Deletes all files of a set, and so a few
+-- more than the limit. Index: set_files_pkey.
 with page as materialized (
-    select set_id, position from set_files
+    select set_id from set_files
     where tenant_id = %(tenant_id)s
     order by set_id, position
-    limit %(limit)s
+    limit (select %(limit)s::bigint)
 )
 delete from set_files
-where tenant_id = %(tenant_id)s
-    and (set_id, position) <= (select set_id, position from page order by set_id desc, position desc limit 1);
+where tenant_id = %(tenant_id)s and set_id <= (select max(set_id) from page);
 
 -- name: purge_sets
--- Waits for transactions that stage or release these sets. Needs prefer_index_scans. Index:
+-- Waits for transactions that stage or release these sets. Index:
 -- sets_pkey.
 with page as materialized (
     select set_id from sets
     where tenant_id = %(tenant_id)s
     order by set_id
-    limit %(limit)s
+    limit (select %(limit)s::bigint)
 )
 delete from sets
 where tenant_id = %(tenant_id)s and set_id <= (select max(set_id) from page);
 
 -- name: purge_uploads
 -- Waits for transactions that write to these uploads. Deletes their parts with them.
--- Needs prefer_index_scans. Index: uploads_pkey.
+-- Index: uploads_pkey.
 with page as materialized (
     select row_id from uploads
     where tenant_id = %(tenant_id)s
     order by row_id
-    limit %(limit)s
+    limit (select %(limit)s::bigint)
 )
 delete from uploads
 where tenant_id = %(tenant_id)s and row_id <= (select max(row_id) from page);
 
 -- name: purge_blobs
--- Waits for transactions that store or delete these blobs. Needs prefer_index_scans. Index:
+-- Waits for transactions that store or delete these blobs. Index:
 -- blobs_pkey.
 with page as materialized (
     select sha256 from blobs
     where tenant_id = %(tenant_id)s
     order by sha256
-    limit %(limit)s
+    limit (select %(limit)s::bigint)
 )
 delete from blobs
 where tenant_id = %(tenant_id)s and sha256 <= (select max(sha256) from page);

@@ -3,46 +3,24 @@
 `stage_set` opens a transaction of its own. Every other function runs within the caller's.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 
 import orjson
 from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import Connection, Database, scope_statement
+from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
-from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage
-from spawnmesh_attachment_blob.store.tenants import block_purge
+from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, object_key
+from spawnmesh_attachment_blob.domain.staging import StagedRows, StageRefusal, WrittenSet, outcome_of
+from spawnmesh_attachment_blob.store.tenants import BLOCK_PURGE, block_purge
 
 _SQL = load_statements(__name__)
 
-
-class StageOutcome(StrEnum):
-    """The result of `stage_set`."""
-
-    WRITTEN = "WRITTEN"
-    EXISTS = "EXISTS"
-    POLICY_CHANGED = "POLICY_CHANGED"
-    UNKNOWN_TENANT = "UNKNOWN_TENANT"
-    UPLOAD_GONE = "UPLOAD_GONE"
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """The rows of a set that is being staged.
-
-    For a set that was WRITTEN, `unstored` are the hashes whose objects the caller puts before it
-    commits.
-    """
-
-    outcome: StageOutcome
-    unstored: frozenset[str]
-    create_time: datetime
+_Arguments = dict[str, str | int | bool | list[str]]
 
 
 def _set(row: DictRow) -> AttachmentSet:
@@ -53,37 +31,117 @@ def _set(row: DictRow) -> AttachmentSet:
 @asynccontextmanager
 async def stage_set(
     database: Database, tenant_id: str, limits: AttachmentLimits, requested: SetToStage
-) -> AsyncIterator[tuple[Connection, StagedRows]]:
+) -> AsyncIterator[tuple[Connection, WrittenSet | StageRefusal]]:
     """Open a transaction that writes the set as if its objects existed, if these limits still hold.
 
-    It takes one round trip. It waits for transactions that stage or release the set, and for those
-    that put or delete one of the objects; until it ends, they wait for it. Other transactions do
-    not see its rows. Only WRITTEN and UPLOAD_GONE leave rows: commit WRITTEN when the objects of
-    `unstored` are put, and roll back UPLOAD_GONE by leaving the block with an error. After every
-    other outcome there is nothing to roll back.
+    It takes one round trip. It takes one more if a blob is not STORED, or was stored by a
+    transaction for which this one waited, and one more for each attempt to restore blobs that are
+    DELETING, LOST or deleted.
+
+    It waits for transactions that stage or release the set, and for those that put or delete one of
+    the objects; until it ends, they wait for it. Others may stage bytes that were stored before.
+    Other transactions do not see its rows.
+
+    Commit a WrittenSet when its objects are put. Roll back
+    UPLOAD_GONE by leaving the block with an error. After every other refusal there is nothing to
+    roll back.
+
+    All transactions take their locks in one order, so that no two wait for each other: the set,
+    then blobs without a row in the order of their hashes, then blobs with a row in that order.
     """
-    files = requested.files
-    given = {
-        "limits": [int(limits.enabled), limits.max_files, limits.max_file_bytes, limits.max_total_bytes],
+    arguments = _stage_arguments(tenant_id, limits, requested)
+    async with database.transaction_with_statements(
+        tenant_id, (BLOCK_PURGE, _SQL["stage_set"]), arguments
+    ) as (connection, (_, staged)):
+        rows = _staged(staged)
+        if rows.missing(requested):
+            rows = await _stage_again(connection, tenant_id, arguments)
+        while rows.can_restore(requested):
+            rows = await _stage_alone(connection, tenant_id, arguments, requested)
+        yield connection, outcome_of(rows, requested, limits)
+
+
+async def _stage_again(connection: Connection, tenant_id: str, arguments: _Arguments) -> StagedRows:
+    """Stage the set in a new transaction that sees what was committed while the first one waited.
+
+    The locks are given back first, so that all are taken again in their order.
+    """
+    statements = (*_restart(tenant_id), _SQL["share_blobs"])
+    *_, staged, shared = await execute_batch(connection, statements, {**arguments, "hashes_to_share": []})
+    return _staged(staged).with_stored(_hashes(shared))
+
+
+async def _stage_alone(
+    connection: Connection, tenant_id: str, arguments: _Arguments, requested: SetToStage
+) -> StagedRows:
+    """Stage the set in a new transaction that restores blobs which are DELETING or LOST.
+
+    Until it ends, other transactions that want one of the blobs wait.
+    """
+    statements = (*_restart(tenant_id), _SQL["lock_blobs"], _SQL["restore_blobs"])
+    keys = {sha256: object_key(sha256, requested.key_suffix) for sha256 in requested.data_by_hash}
+    parameters = {**arguments, "hashes_to_share": [], "keys": orjson.dumps(keys).decode()}
+    *_, staged, locked, restored = await execute_batch(connection, statements, parameters)
+    stored = _hashes(row for row in locked if row["state"] == "STORED")
+    return _staged(staged).with_stored(stored).with_restored(_hashes(restored))
+
+
+def _restart(tenant_id: str) -> tuple[str, ...]:
+    return ("rollback", "begin", scope_statement(tenant_id), BLOCK_PURGE, _SQL["stage_set"])
+
+
+def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToStage) -> _Arguments:
+    files = [
+        {
+            "position": position,
+            "name": file.name,
+            "size_bytes": file.size_bytes,
+            "sha256": file.sha256,
+            "mime_type": file.mime_type,
+        }
+        for position, file in enumerate(requested.files, 1)
+    ]
+    hashes = [file.sha256 for file in requested.files]
+    blobs = {
+        file.sha256: {
+            "sha256": file.sha256,
+            "size_bytes": file.size_bytes,
+            "object_key": object_key(file.sha256, requested.key_suffix),
+        }
+        for file in requested.files
+        if file.sha256 in requested.data_by_hash  # Else the bytes were uploaded before.
+    }
+    return {
+        "tenant_id": tenant_id,
+        "enabled": limits.enabled,
+        "max_file_count": limits.max_files,
+        "max_file_bytes": limits.max_file_bytes,
+        "max_total_bytes": limits.max_total_bytes,
         "set_id": requested.set_id,
         "session_id": requested.session_id,
-        "names": [file.name for file in files],
-        "sizes": [file.size_bytes for file in files],
-        "hashes": [file.sha256 for file in files],
-        "mime_types": [file.mime_type for file in files],
-        "uploaded": [file.sha256 for file in files if file.sha256 not in requested.data_by_hash],
-        "key_suffix": requested.key_suffix,
+        # A JSON array costs the caller less than a list for each column.
+        "files": orjson.dumps(files).decode(),
+        "blobs": orjson.dumps(list(blobs.values())).decode(),
+        "hashes": hashes,
+        "hashes_to_share": hashes,
     }
-    arguments = {"tenant_id": tenant_id, "set": orjson.dumps(given).decode()}
-    async with database.transaction_with_statement(tenant_id, _SQL["stage_set"], arguments) as (
-        connection,
-        rows,
-    ):
-        (row,) = rows
-        yield (
-            connection,
-            StagedRows(StageOutcome(row["outcome"]), frozenset(row["unstored"] or ()), row["create_time"]),
-        )
+
+
+def _staged(rows: list[DictRow]) -> StagedRows:
+    if not rows:
+        return StagedRows(None, None)
+    (row,) = rows
+    limits = AttachmentLimits(
+        enabled=row["enabled"],
+        max_files=row["max_file_count"],
+        max_file_bytes=row["max_file_bytes"],
+        max_total_bytes=row["max_total_bytes"],
+    )
+    return StagedRows(limits, row["create_time"], frozenset(row["added"]), frozenset(row["shared"]))
+
+
+def _hashes(rows: Iterable[DictRow]) -> frozenset[str]:
+    return frozenset(row["sha256"] for row in rows)
 
 
 async def get_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
@@ -97,8 +155,9 @@ async def list_sets(
     connection: Connection, tenant_id: str, session_id: str, before: str, limit: int
 ) -> list[AttachmentSet]:
     """Return sets with ids below `before`, newest first. An empty text disables its condition."""
+    statement = _SQL["list_sets_of_session" if session_id else "list_sets"]
     arguments = {"tenant_id": tenant_id, "session_id": session_id, "before": before, "limit": limit}
-    cursor = await connection.execute(_SQL["list_sets"], arguments)
+    cursor = await connection.execute(statement, arguments)
     return [_set(row) for row in await cursor.fetchall()]
 
 

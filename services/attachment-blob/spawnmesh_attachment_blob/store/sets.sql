@@ -1,9 +1,88 @@
 -- name: stage_set
--- Locks the set, then the blobs in the order of their hashes; see the function. Waits for
--- transactions that stage or release the set, and for those that put or delete one of the blobs. A
--- purge of the tenant waits for it. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
-select s.outcome, s.unstored, s.create_time
-from stage_set(%(tenant_id)s, %(set)s::jsonb) s;
+-- A separate statement after block_purge, so that it sees a purge that began while that waited.
+-- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
+-- set and its files if the limits are the given ones and the set id is new: `create_time` is null
+-- otherwise. Then inserts the blobs that have no row (`added`), in the order of their hashes. Then
+-- locks those that were STORED before (`shared`), in that order, shared with other transactions
+-- that stage the same bytes. Waits for transactions that stage or release the set, and for those
+-- that store or delete the same bytes; later ones wait until this transaction ends. What was
+-- committed while it waited is neither `added` nor `shared`.
+-- Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
+with written as (
+    insert into sets (tenant_id, set_id, session_id, state)
+    select t.tenant_id, %(set_id)s, %(session_id)s, 'STAGED'
+    from attachment_tenants t
+    where t.tenant_id = %(tenant_id)s and not t.purging
+        and t.enabled = %(enabled)s and t.max_file_count = %(max_file_count)s
+        and t.max_file_bytes = %(max_file_bytes)s and t.max_total_bytes = %(max_total_bytes)s
+    on conflict (tenant_id, set_id) do nothing
+    returning create_time
+),
+files as (
+    insert into set_files (tenant_id, set_id, position, name, size_bytes, sha256, mime_type)
+    select t.tenant_id, %(set_id)s, f.position, f.name, f.size_bytes, f.sha256, f.mime_type
+    from attachment_tenants t
+    cross join jsonb_to_recordset(%(files)s::jsonb)
+        as f (position integer, name text, size_bytes bigint, sha256 text, mime_type text)
+    where t.tenant_id = %(tenant_id)s and exists (select from written)
+),
+added as (
+    insert into blobs (tenant_id, sha256, size_bytes, state, object_key)
+    select t.tenant_id, b.sha256, b.size_bytes, 'STORED', b.object_key
+    from attachment_tenants t
+    cross join jsonb_to_recordset(%(blobs)s::jsonb) as b (sha256 text, size_bytes bigint, object_key text)
+    where t.tenant_id = %(tenant_id)s and exists (select from written)
+    order by b.sha256
+    on conflict (tenant_id, sha256) do nothing
+    returning sha256
+),
+shared as (
+    select b.sha256
+    from blobs b
+    where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes_to_share)s::text[])
+        and b.state = 'STORED'
+        -- In this order. All transactions that insert and lock blobs insert first.
+        and exists (select from written) and (select count(*) from added) >= 0
+    order by b.sha256
+    for share of b
+)
+select
+    t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
+    (select w.create_time from written w) as create_time,
+    array(select a.sha256 from added a) as added,
+    array(select s.sha256 from shared s) as shared
+from attachment_tenants t
+where t.tenant_id = %(tenant_id)s and not t.purging;
+
+-- name: share_blobs
+-- Locks, in the order of their hashes, the blobs that are STORED, shared with other transactions
+-- that stage the same bytes. Waits for transactions that delete one of them, and then leaves it
+-- out. A separate statement after stage_set, so that it sees what was committed while that waited.
+-- Index: blobs_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[]) and b.state = 'STORED'
+order by b.sha256
+for share of b;
+
+-- name: lock_blobs
+-- Locks the blobs in the order of their hashes. Waits for transactions that store, delete or refer
+-- to one of them. A separate statement after stage_set, as share_blobs is. Index: blobs_pkey.
+select b.sha256, b.state
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
+order by b.sha256
+for update of b;
+
+-- name: restore_blobs
+-- The blobs are locked by lock_blobs. The object of a blob that is DELETING or LOST may be gone, or
+-- be deleted at any moment: it gets a new key. Index: blobs_pkey.
+update blobs
+set state = 'STORED', state_time = now(), object_key = %(keys)s::jsonb ->> sha256
+where tenant_id = %(tenant_id)s and sha256 = any(%(hashes)s::text[]) and state <> 'STORED'
+    -- Bytes that were uploaded before have no new key.
+    and %(keys)s::jsonb ->> sha256 is not null
+returning sha256;
 
 -- name: get_set
 -- Takes no lock. Index: sets_pkey, set_files_pkey.
@@ -15,14 +94,15 @@ select
             '[]'
         )
         from set_files f
-        where f.tenant_id = s.tenant_id and f.set_id = s.set_id
+        where f.tenant_id = %(tenant_id)s and f.set_id = s.set_id
     ) as files
 from sets s
 where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
 
 -- name: list_sets
 -- Takes no lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids
--- of another kind. Index: sets_pkey or sets_session_idx, set_files_pkey.
+-- of another kind: ids of sets sort before 'b' in every collation.
+-- Index: sets_pkey, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -31,14 +111,33 @@ select
             '[]'
         )
         from set_files f
-        where f.tenant_id = s.tenant_id and f.set_id = s.set_id
+        where f.tenant_id = %(tenant_id)s and f.set_id = s.set_id
     ) as files
 from sets s
 where s.tenant_id = %(tenant_id)s and s.session_id <> '' and starts_with(s.set_id, 'att_')
-    and (%(session_id)s = '' or s.session_id = %(session_id)s)
-    and (%(before)s = '' or s.set_id < %(before)s)
+    and s.set_id < coalesce(nullif(%(before)s, ''), 'b')
 order by s.set_id desc
-limit %(limit)s;
+limit (select %(limit)s::bigint);
+
+-- name: list_sets_of_session
+-- Takes no lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids
+-- of another kind: ids of sets sort before 'b' in every collation.
+-- Index: sets_session_idx, set_files_pkey.
+select
+    s.set_id, s.session_id, s.state, s.create_time,
+    (
+        select coalesce(
+            jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position),
+            '[]'
+        )
+        from set_files f
+        where f.tenant_id = %(tenant_id)s and f.set_id = s.set_id
+    ) as files
+from sets s
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and starts_with(s.set_id, 'att_')
+    and s.set_id < coalesce(nullif(%(before)s, ''), 'b')
+order by s.set_id desc
+limit (select %(limit)s::bigint);
 
 -- name: lock_set
 -- Locks the set: waits for a transaction that removes its files. Index: sets_pkey.
@@ -62,7 +161,8 @@ select t.tenant_id, %(set_id)s, '', 'RELEASED'
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s and not t.purging
 on conflict (tenant_id, set_id) do update
-set state = 'RELEASED', state_time = case s.state when 'RELEASED' then s.state_time else now() end;
+set state = 'RELEASED',
+    state_time = case when s.state = 'RELEASED' then s.state_time else excluded.state_time end;
 
 -- name: has_files
 -- Takes no lock. A separate statement after release_set, because that one does not see the files of

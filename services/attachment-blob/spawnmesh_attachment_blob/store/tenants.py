@@ -12,9 +12,10 @@ from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.limits import AttachmentPolicy
 from spawnmesh_attachment_blob.domain.sets import SetState
 from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadKey, UploadState
-from spawnmesh_attachment_blob.store.planner import prefer_index_scans
 
 _SQL = load_statements(__name__)
+BLOCK_PURGE = _SQL["block_purge"]
+"""The statement of `block_purge`, for transactions that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,8 @@ async def get_tenant(
 ) -> TenantRow | None:
     """Return the tenant with the state of one set and the given uploads.
 
-    Returns None for a tenant that was not prepared. If it looks for uploads, it changes the planner
-    settings of the transaction.
+    Returns None for a tenant that was not prepared.
     """
-    if uploads:
-        await prefer_index_scans(connection)
     arguments = {
         "tenant_id": tenant_id,
         "set_id": set_id,
@@ -103,7 +101,7 @@ async def get_tenant(
 
 async def block_purge(connection: Connection, tenant_id: str) -> None:
     """Make a purge of the tenant wait until the transaction ends."""
-    await connection.execute(_SQL["block_purge"], {"tenant_id": tenant_id})
+    await connection.execute(BLOCK_PURGE, {"tenant_id": tenant_id})
 
 
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:

@@ -24,23 +24,17 @@ where t.settings_version < excluded.settings_version;
 -- name: get_tenant
 -- Takes no lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. `set_state` is the state
 -- of the set that is to be staged, null for a new set. `uploads` are the uploads that the set
--- names, found as in get_upload. Needs prefer_index_scans if it looks for uploads.
+-- names.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
     t.retention_seconds, t.download_url_seconds, t.purging, t.purged_version,
     (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state,
     (
         select jsonb_agg(jsonb_build_array(
-            found.upload_id, found.name, found.size_bytes, found.sha256, found.mime_type, found.state
+            u.upload_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state
         ))
-        from unnest(%(upload_row_ids)s::text[]) named (row_id)
-        cross join lateral (
-            select u.upload_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state
-            from uploads u
-            where u.tenant_id = %(tenant_id)s and u.row_id between named.row_id and named.row_id
-            order by u.row_id
-            limit 1
-        ) found
+        from uploads u
+        where u.tenant_id = %(tenant_id)s and u.row_id = any(%(upload_row_ids)s::text[])
     ) as uploads
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s;

@@ -15,7 +15,6 @@ from spawnmesh_attachment_blob.domain.uploads import (
     UploadTotals,
     UploadUsage,
 )
-from spawnmesh_attachment_blob.store.planner import prefer_index_scans
 
 _SQL = load_statements(__name__)
 
@@ -199,11 +198,5 @@ async def delete_expired_upload(connection: Connection, tenant_id: str, row_id: 
 
 
 async def delete_lost_uploads(connection: Connection, tenant_id: str, sha256: str) -> None:
-    """Delete COMPLETE uploads whose bytes are LOST, so that senders send the bytes again.
-
-    Changes the planner settings of the transaction.
-    """
-    await prefer_index_scans(connection)
-    arguments = {"tenant_id": tenant_id, "sha256": sha256}
-    while (await connection.execute(_SQL["delete_lost_uploads"], arguments)).rowcount:
-        pass
+    """Delete COMPLETE uploads whose bytes are LOST, so that senders send the bytes again."""
+    await connection.execute(_SQL["delete_lost_uploads"], {"tenant_id": tenant_id, "sha256": sha256})

@@ -42,8 +42,7 @@ from
     ) finished;
 
 -- name: get_upload
--- Takes no lock. The range with `order by` leaves the planner only the named index.
--- Index: uploads_pkey, upload_parts_pkey.
+-- Takes no lock. Index: uploads_pkey, upload_parts_pkey.
 select
     u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state, u.generation,
     u.object_key, u.multipart_id, u.create_time, u.expire_time,
@@ -53,18 +52,14 @@ select
         where p.tenant_id = u.tenant_id and p.row_id = u.row_id
     ) as part_bytes
 from uploads u
-where u.tenant_id = %(tenant_id)s and u.row_id between %(row_id)s and %(row_id)s
-order by u.row_id
-limit 1;
+where u.tenant_id = %(tenant_id)s and u.row_id = %(row_id)s;
 
 -- name: lock_upload
--- Locks the upload: waits for transactions that record a part of it or remove it. Found as in
--- get_upload. Index: uploads_pkey.
+-- Locks the upload: waits for transactions that record a part of it or remove it.
+-- Index: uploads_pkey.
 select u.row_id
 from uploads u
-where u.tenant_id = %(tenant_id)s and u.row_id between %(row_id)s and %(row_id)s
-order by u.row_id
-limit 1
+where u.tenant_id = %(tenant_id)s and u.row_id = %(row_id)s
 for update;
 
 -- name: take_over_upload
@@ -152,20 +147,10 @@ where tenant_id = %(tenant_id)s and row_id = %(row_id)s and state = 'COMPLETE' a
 returning sha256;
 
 -- name: delete_lost_uploads
--- Locks one upload, and not the blob: a removal of an upload locks the upload before its blob.
--- Needs prefer_index_scans. Deletes one upload for each execution. The ranges with `order by`
--- leave the planner only the named index. Index: uploads_sha256_idx, blobs_pkey.
+-- Locks the uploads, and not the blob: a removal of an upload locks the upload before its blob.
+-- Index: uploads_sha256_idx, blobs_pkey.
 delete from uploads
-where state = 'COMPLETE' and ctid = (
-    select u.ctid from uploads u
-    where u.tenant_id = %(tenant_id)s and u.sha256 between %(sha256)s and %(sha256)s
-        and u.state = 'COMPLETE'
-        and (
-            select b.state from blobs b
-            where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
-            order by b.sha256
-            limit 1
-        ) = 'LOST'
-    order by u.sha256
-    limit 1
-);
+where tenant_id = %(tenant_id)s and sha256 = %(sha256)s and state = 'COMPLETE'
+    and (
+        select b.state from blobs b where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s
+    ) = 'LOST';

@@ -1,4 +1,4 @@
-"""What a replica knows of tenants' usage while the database is unavailable."""
+"""The usage of tenants as a replica knows it while the database is unavailable."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace

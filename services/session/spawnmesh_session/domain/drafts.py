@@ -91,13 +91,18 @@ def require_decided_text(run: Run, draft: Draft) -> None:
         )
 
 
+def is_decided(run: Run) -> bool:
+    """Return whether a draft of the run is being made its answer."""
+    return run.state == RunState.FINALIZING and run.decided_entry_id != ""
+
+
 def require_open(run: Run, draft: Draft) -> None:
     """Raise RUN_LEASE_LOST unless the run is held at the draft's epoch.
 
     Raise RUN_STATE if the run is being ended with another draft.
     """
     require_lease(run, draft.epoch)
-    if run.state == RunState.FINALIZING and run.decided_entry_id not in ("", draft.entry_id):
+    if is_decided(run) and run.decided_entry_id != draft.entry_id:
         raise MeshError(
             Reason.RUN_STATE,
             f"run {draft.run_id} is being ended with another draft",
@@ -105,9 +110,11 @@ def require_open(run: Run, draft: Draft) -> None:
         )
 
 
-def superseded(draft: Draft) -> MeshError:
-    """Build the refusal for a draft that no later context has."""
-    return MeshError(
+def require_current(run: Run, draft: Draft) -> None:
+    """Raise RUN_STATE for a superseded draft: no later run would read such an answer."""
+    if draft.entry_id not in run.superseded_entry_ids:
+        return
+    raise MeshError(
         Reason.RUN_STATE,
         f"draft {draft.entry_id} was sent back or withdrawn, and no later context has it; "
         "append the answer again, and offer that entry",

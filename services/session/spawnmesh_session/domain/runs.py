@@ -101,7 +101,7 @@ class Run:
     """A run. `decided_entry_id` is the draft that was decided to be the answer, else empty.
 
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
-    of the decided draft.
+    of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
     """
 
     run_id: str
@@ -124,6 +124,7 @@ class Run:
     end_time: datetime | None
     delay: RunDelay = RunDelay()
     capped_revisions: tuple[UngrantedRevision, ...] = ()
+    superseded_entry_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ The refusals of a spawn, in the order in which they apply:
  8. RUN_QUEUE_FULL: `check_spawn`, which calls `domain.runs.check_queue`
 
 Only 2, 3, 4 and 8 can refuse a plain spawn, which has no parent, no fork and no files for an
-external runtime. The SQL function `begin_spawn` tests these four conditions and inserts the session
-in one call if they hold, so a plain spawn that it begins skips `check_spawn`. It refuses nothing:
+external runtime. The statement `begin_spawn` tests these four conditions and inserts the session
+if they hold, so a plain spawn that it begins skips `check_spawn`. It refuses nothing:
 if it inserts nothing, the checks above follow and give the reason.
 
 After its row is inserted, a spawn can still fail at a step of the saga: see `spawn_error`.

@@ -110,7 +110,7 @@ class Sweeper:
 
     async def _end(self, lost: LostRun) -> bool:
         tenant_id, run_id = lost.tenant_id, lost.run_id
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             if not await work_queue.is_lost_run(connection, tenant_id, run_id, lost.due_time):
                 return False

@@ -67,7 +67,7 @@ class FamilyKiller:
         killed_count, spawning, has_more = 0, list[str](), True
         killed: list[KilledRun] = []
         while has_more:
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 await require_lease_of(connection, tenant_id, calling_run)
                 family = await self.end_family(
                     connection, tenant_id, session_id, family_root, limit=KILL_PAGE

@@ -27,9 +27,10 @@ from spawnmesh_session.domain.drafts import (
     Revision,
     decided_text_key_of,
     is_answer,
+    is_decided,
+    require_current,
     require_decided_text,
     require_open,
-    superseded,
 )
 from spawnmesh_session.domain.runs import (
     Run,
@@ -43,7 +44,7 @@ from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.store import drafts, events, runs, sessions
+from spawnmesh_session.store import drafts, events, inbox, runs, sessions
 from spawnmesh_session.store.drafts import FinalizingRun
 
 
@@ -95,21 +96,31 @@ class FinalizeSaga:
             return await self._make_final(tenant_id, run.session_id, draft, acceptance)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> FinalizingRun | MessagesPending | _AbandonedDraft:
-        finalizing = await drafts.begin_finalizing(
-            self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
-        )
-        run = finalizing.run
-        if finalizing.has_begun or is_answer(run, draft):
-            return finalizing
-        require_open(run, draft)
-        if run.state == RunState.FINALIZING and run.decided_entry_id:
-            return finalizing
-        if run.decided_entry_id:
-            return _AbandonedDraft(run.session_id, run.decided_entry_id)
-        return MessagesPending(finalizing.unread_count)
+        while True:
+            begun = await drafts.begin_finalizing(
+                self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
+            )
+            if begun is not None:
+                return begun
+            found = await drafts.get_finalizing(self.database, tenant_id, draft.run_id)
+            run = found.run
+            if is_answer(run, draft):
+                return found
+            require_open(run, draft)
+            if is_decided(run):
+                return found
+            if run.decided_entry_id:
+                return _AbandonedDraft(run.session_id, run.decided_entry_id)
+            if found.unread_count:
+                return MessagesPending(found.unread_count)
+            # The message that was waiting was acknowledged meanwhile.
 
     async def _withdraw(self, tenant_id: str, abandoned: _AbandonedDraft, draft: Draft) -> None:
         """Supersede an earlier runner's draft, which may already be labelled final."""
+        async with self.database.pipelined(tenant_id) as connection:
+            await drafts.supersede_decided(
+                connection, tenant_id, draft.run_id, draft.epoch, abandoned.entry_id
+            )
         try:
             await self._append(tenant_id, abandoned.session_id, draft, *superseding_label(abandoned.entry_id))
         except MeshError as error:
@@ -207,25 +218,30 @@ class FinalizeSaga:
         The sender of such a message was told that this run will read it. Raise RUN_STATE for a
         superseded draft, since no later run would read such an answer.
         """
-        decided = await drafts.decide_run(
-            self.database,
-            tenant_id,
-            draft.run_id,
-            draft.epoch,
-            draft.entry_id,
-            draft.text_key,
-            acceptance.capped_revisions,
-        )
-        run = decided.run
-        require_decided_text(run, draft)
-        if is_answer(run, draft):
-            return run
-        require_open(run, draft)
-        if run.state == RunState.FINALIZING:
-            return run
-        if not decided.unread_count:
-            raise superseded(draft)
-        return MessagesPending(decided.unread_count)
+        while True:
+            decision = await drafts.decide_run(
+                self.database,
+                tenant_id,
+                draft.run_id,
+                draft.epoch,
+                draft.entry_id,
+                draft.text_key,
+                acceptance.capped_revisions,
+            )
+            run = decision.decided or decision.before
+            require_decided_text(run, draft)
+            if is_answer(run, draft):
+                return run
+            require_open(run, draft)
+            if is_decided(run):
+                return run
+            async with self.database.pipelined(tenant_id) as connection:
+                await drafts.resume_run(connection, tenant_id, draft.run_id, draft.epoch)
+                unread_count = await inbox.count_inbox(connection, tenant_id, run.session_id)
+            require_current(run, draft)
+            if unread_count:
+                return MessagesPending(unread_count)
+            # The message that was waiting was acknowledged meanwhile.
 
     async def _append(
         self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]

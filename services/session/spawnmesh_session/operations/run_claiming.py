@@ -208,7 +208,7 @@ class RunClaimer:
 
         Undo its take if the agent was written again meanwhile.
         """
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             if await agents.get_agent(connection, tenant_id, locked.session.agent_id) is not None:
                 await work_queue.undo_take(connection, tenant_id, run_id)

@@ -6,8 +6,9 @@ from datetime import timedelta
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection
 
-from spawnmesh_session.domain.runs import QueuedRun
+from spawnmesh_session.domain.runs import QueuedRun, Run
 from spawnmesh_session.store import runs
+from spawnmesh_session.store.rows import PendingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,9 @@ class RunQueuer:
 
     async def queue_run(
         self, connection: Connection, tenant_id: str, session_id: str, run_timeout: timedelta
-    ) -> str:
-        """Queue a new run of an active session without a live run; return its id.
+    ) -> PendingRow[Run]:
+        """Queue a new run of an active session without a live run.
 
-        Fetches no row. The caller's transaction holds the session's lock.
+        The caller's transaction holds the session's lock. The pending row is the run.
         """
-        run = self.new_run(run_timeout)
-        await runs.queue_run(connection, tenant_id, session_id, run)
-        return run.run_id
+        return await runs.queue_run(connection, tenant_id, session_id, self.new_run(run_timeout))

@@ -22,7 +22,7 @@ async def release_run(
     is given. A repeat at the same epoch returns the run as it is. Raise RUN_LEASE_LOST if the run
     is not held at this epoch.
     """
-    async with database.transaction(tenant_id) as connection:
+    async with database.pipelined(tenant_id) as connection:
         session_id = (await runs.get_run(connection, tenant_id, run_id)).session_id
         await sessions.lock_session(connection, tenant_id, session_id)
         if delay != NO_DELAY:

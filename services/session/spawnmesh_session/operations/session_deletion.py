@@ -53,7 +53,7 @@ class SessionDeleter:
         gone: list[str] = []
         killed_count = 0
         while True:
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 family = await self._end_page(connection, tenant_id, session_id)
                 if family is None:
                     return DeletionResult(len(gone), killed_count)
@@ -66,7 +66,7 @@ class SessionDeleter:
         # All of them have ended, so none can be spawned among them.
         for start in range(_PAGE, len(youngest_first), _PAGE):
             page = youngest_first[start : start + _PAGE]
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 await sessions.lock_members(connection, tenant_id, page)
                 gone += await self.mark_deleted(connection, tenant_id, page)
         await self._finish_before_deadline(tenant_id, gone)
@@ -103,7 +103,7 @@ class SessionDeleter:
 
     async def _finish_all(self, tenant_id: str, session_ids: Sequence[str]) -> None:
         """Finish several sessions. Raise the first failure after the others are done."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             deleted = await sessions.find_deleted_sessions(connection, tenant_id, session_ids)
         limit = asyncio.Semaphore(_CONCURRENT_SESSIONS)
 
@@ -117,7 +117,7 @@ class SessionDeleter:
         results = await asyncio.gather(*map(clear, to_clear), return_exceptions=True)
         failures = {one: result for one, result in zip(to_clear, results, strict=True) if result is not None}
         done = [session_id for session_id in session_ids if session_id not in failures]
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             await work_queue.delete_entries(connection, tenant_id, work_queue.DELETE, done)
         for failure in failures.values():
             raise failure

@@ -87,7 +87,7 @@ class SettingsPush:
 
         Drop the push if the tenant is incomplete, being deleted or absent.
         """
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             tenant = await tenants.enter_tenant(connection, tenant_id)
             if not isinstance(tenant, Tenant) or tenant.deletion or not tenant.ready:
                 await work_queue.delete_entry(connection, tenant_id, work_queue.SETTINGS, push_id)

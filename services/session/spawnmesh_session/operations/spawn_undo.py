@@ -79,7 +79,7 @@ class SpawnUndo:
     async def _fail(
         self, tenant_id: str, session_id: str, failure: SpawnFailure, passed_gate: GatePassed
     ) -> Session | None:
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
             return await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
 

@@ -60,9 +60,9 @@ class TenantPurge:
 
     async def advance(self, tenant_id: str) -> bool:
         """Do one bounded part; return False if there is nothing to do now."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             # Keeps a new deletion from beginning, whose entry in the queue this would delete.
-            await tenants.enter_tenant(connection, tenant_id)
+            await tenants.join_beginners(connection, tenant_id)
             deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
             if deletion is None or deletion.step == DeletionStep.DONE:
                 await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
@@ -81,7 +81,7 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             roots = await sessions.list_live_roots(connection, tenant_id, _PAGE)
         for session_id in roots:
-            async with self.database.transaction(tenant_id) as connection:
+            async with self.database.pipelined(tenant_id) as connection:
                 if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                     return False
                 family = await self.killer.end_family(connection, tenant_id, session_id, limit=KILL_PAGE)

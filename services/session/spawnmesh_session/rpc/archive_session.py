@@ -24,7 +24,7 @@ async def archive_session(
     Raise RUN_STATE if one has a live run, and SPAWN_IN_PROGRESS if one is being spawned.
     """
     tenant_id, session_id = caller.tenant_id, request.session_id
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         family = await sessions.lock_family(connection, tenant_id, session_id)
         for member in family:
             await _close(deps, connection, tenant_id, member)

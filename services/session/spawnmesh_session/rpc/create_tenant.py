@@ -27,7 +27,7 @@ async def create_tenant(
     """
     tenant_id, display_name = request.tenant_id, request.display_name
     settings = parse_settings(request.settings)
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         last_version = await _forget_deletion(connection, tenant_id)
         await tenants.insert_tenant(
             connection, tenant_id, display_name, settings, settings_version=last_version + 1
@@ -43,7 +43,7 @@ async def create_tenant(
         push_id = await deps.settings_push.begin(connection, tenant_id)
     for error in (await deps.settings_push.push(tenant, push_id)).values():
         raise error
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         await _forget_deletion(connection, tenant_id)
         await tenants.mark_tenant_ready(connection, tenant_id)
         tenant = await tenants.get_existing_tenant(connection, tenant_id)

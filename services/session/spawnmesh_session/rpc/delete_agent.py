@@ -19,7 +19,7 @@ async def delete_agent(
         raise invalid(
             "agent_id", f"{DEFAULT_AGENT_ID!r} stays, as every tenant has it; PutAgent writes over it"
         )
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         await agents.delete_agent(connection, tenant_id, agent_id)
     return DeleteAgentResponse()

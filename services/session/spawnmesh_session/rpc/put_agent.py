@@ -21,7 +21,7 @@ from spawnmesh_session.store import agents, tenants
 async def put_agent(request: PutAgentRequest, caller: Caller, deps: Dependencies) -> PutAgentResponse:
     """Write the agent. Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit."""
     tenant_id, agent = caller.tenant_id, _parse_agent(request.agent)
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         # Of two concurrent new agents, the second is counted after the first.
         await tenants.lock_tenant(connection, tenant_id)

@@ -82,7 +82,7 @@ async def _send(
 ) -> Run:
     sender_session_id = calling_run.session_id if calling_run else ""
     key = message_key(request_id, sender_session_id)
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         await sessions.read_session(connection, tenant_id, session_id, family_root=sender_session_id)
         tenant = require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         to_store = await text.masked() if masks_secrets(tenant.settings) else text.plain
@@ -118,8 +118,11 @@ async def _send(
         await inbox.insert_message(connection, tenant_id, session_id, key, to_store)
         if live is not None:
             return live
-        run_id = await deps.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
-        return await runs.get_run(connection, tenant_id, run_id)
+        queued = await deps.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
+    run = await queued.fetch()
+    if run is None:
+        raise RuntimeError("an active session that was locked got no run")
+    return run
 
 
 async def _latest_run(connection: Connection, tenant_id: str, session_id: str) -> Run:

@@ -31,7 +31,7 @@ async def update_tenant(
     Raise CONFLICT if the request names a version, the tenant has another and a value would change.
     """
     tenant_id, change = request.tenant_id, parse_change(request)
-    async with deps.database.transaction(tenant_id) as connection:
+    async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         locked = await tenants.lock_tenant(connection, tenant_id)
         current = (locked.display_name, locked.settings)

@@ -7,44 +7,72 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run
-from spawnmesh_session.store.rows import run_of
+from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run, run_deleted
+from spawnmesh_session.domain.tenants import masks_secrets
+from spawnmesh_session.store import runs
+from spawnmesh_session.store.rows import PendingRow, Row, run_of
 
 _SQL = load_statements(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizingRun:
-    """A run as `begin_finalizing` left it. If `has_begun`, it is FINALIZING with the draft."""
+    """A run of which a draft is offered, with what its end depends on."""
 
     run: Run
     agent_id: str
-    unread_count: int
-    has_begun: bool
     masks_secrets: bool
+    unread_count: int
+
+
+def _finalizing_of(row: Row) -> FinalizingRun:
+    masks = masks_secrets(row["settings"] or {})
+    return FinalizingRun(run_of(row), row["agent_id"], masks, row.get("unread", 0))
 
 
 async def begin_finalizing(
     database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str
-) -> FinalizingRun:
+) -> FinalizingRun | None:
     """RUNNING -> FINALIZING with the draft, in one round trip, a transaction of its own.
 
-    This needs a run that is held at this epoch, no decided draft and no unread message. Else the
-    run stays as it is, except that a draft that was decided before is superseded from then on.
-    Raise RUN_LEASE_LOST if the run was deleted.
+    This needs a run that is held at this epoch, no other decided draft and no unread message. Else
+    return None, with nothing done; `get_finalizing` returns the facts.
     """
-    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id}
-    [row] = await database.call(tenant_id, _SQL["begin_finalizing"], values)
-    run = require_run(run_id, run_of(row) if row["run_id"] else None)
-    return FinalizingRun(run, row["agent_id"], row["waiting"], row["has_begun"], bool(row["masks_secrets"]))
+    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    async with database.pipelined(tenant_id) as connection:
+        begun = await connection.execute(_SQL["begin_finalizing"], values)
+    row = await begun.fetchone()
+    return _finalizing_of(row) if row else None
+
+
+async def get_finalizing(database: Database, tenant_id: str, run_id: str) -> FinalizingRun:
+    """Return the facts on which `begin_finalizing` depends. Raise RUN_LEASE_LOST without a run."""
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    async with database.pipelined(tenant_id) as connection:
+        found = await connection.execute(_SQL["get_finalizing"], values)
+    row = await found.fetchone()
+    if row is None:
+        raise run_deleted(run_id)
+    return _finalizing_of(row)
+
+
+async def supersede_decided(
+    connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str
+) -> None:
+    """Let the decided draft of a RUNNING run, which an earlier runner offered, be superseded.
+
+    Do nothing if the run is not held at this epoch, or if another draft is decided.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    await connection.execute(_SQL["supersede_decided"], values)
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedRun:
-    """A run as `decide_run` left it, with the number of unread messages."""
+    """A run before `decide_run`, and after it; `decided` is None if nothing was decided."""
 
-    run: Run
-    unread_count: int
+    before: Run
+    decided: Run | None
 
 
 async def decide_run(
@@ -56,23 +84,25 @@ async def decide_run(
     text_key: str,
     capped_revisions: Sequence[UngrantedRevision] = (),
 ) -> DecidedRun:
-    """Decide that the draft with this text is the answer, in a transaction of its own.
+    """Decide that the draft with this text is the answer, in one round trip.
 
-    Keep the revisions that were requested and not granted with the decision.
-
-    The run is FINALIZING with the decided draft. With unread messages, or for a superseded draft,
-    it is RUNNING again. It stays as it is if it is not held at this epoch, or a draft was decided
-    before. Raise RUN_LEASE_LOST if the run was deleted.
+    This is a transaction of its own. Keep the revisions that were requested and not granted with
+    the decision. Decide nothing if the run is not held at this epoch, if a draft was decided
+    before, for a superseded draft, and with unread messages. Raise RUN_LEASE_LOST if the run was
+    deleted.
     """
     values = {
+        "tenant_id": tenant_id,
         "run_id": run_id,
         "epoch": epoch,
         "entry_id": entry_id,
         "text_key": text_key,
         "capped_revisions": Jsonb([asdict(capped) for capped in capped_revisions]),
     }
-    [row] = await database.call(tenant_id, _SQL["decide_run"], values)
-    return DecidedRun(require_run(run_id, run_of(row) if row["run_id"] else None), row["waiting"])
+    async with database.pipelined(tenant_id) as connection:
+        locked = await runs.send_lock(connection, tenant_id, run_id)
+        decided = PendingRow(await connection.execute(_SQL["decide_run"], values), run_of)
+    return DecidedRun(require_run(run_id, await locked.fetch()), await decided.fetch())
 
 
 async def resume_run(

@@ -1,22 +1,56 @@
 -- name: begin_finalizing
--- A transaction of its own. Locks the run. Also says whether the tenant masks secrets. See the
--- function for its indexes. Index: tenants_pkey.
-select (f.run).*, f.agent_id, f.waiting, f.has_begun, s.masks_secrets
-from begin_finalizing(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s
-) f
-left join lateral (
-    select coalesce((settings -> 'transcripts' ->> 'mask_secrets')::boolean, false) as masks_secrets
-    from tenants where tenant_id = (f.run).tenant_id offset 0
-) s on true;
+-- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent and its
+-- tenant's settings. Returns no row, and does nothing, unless the run is held at the epoch, no
+-- other draft is decided, the draft is not superseded and no message waits. Locks the run. A
+-- message that arrives at the same time is seen by decide_run. Index: runs_pkey,
+-- inbox_messages_unread_idx, sessions_pkey, tenants_pkey.
+update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s
+where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
+  and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
+  and r.decided_entry_id in ('', %(entry_id)s) and r.decided_entry_id <> all (r.superseded_entry_ids)
+  and (select true from inbox_messages
+       where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
+         and position >= 0
+       limit 1) is null
+returning r.*,
+    (select agent_id from sessions where tenant_id = %(tenant_id)s and session_id = r.session_id) as agent_id,
+    (select settings from tenants where tenant_id = %(tenant_id)s) as settings
+
+-- name: get_finalizing
+-- Takes no lock. The run with the facts that begin_finalizing depends on. Index: runs_pkey,
+-- inbox_messages_unread_idx, sessions_pkey, tenants_pkey.
+select r.*,
+    (select agent_id from sessions where tenant_id = %(tenant_id)s and session_id = r.session_id) as agent_id,
+    (select settings from tenants where tenant_id = %(tenant_id)s) as settings,
+    (select count(*) from inbox_messages
+     where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
+       and position >= 0) as unread
+from runs r
+where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
+
+-- name: supersede_decided
+-- The decided draft of a RUNNING run is superseded from then on. Locks the run. Changes nothing if
+-- the run is not held at the epoch, or if another draft is decided. Index: runs_pkey.
+update runs set superseded_entry_ids = superseded_entry_ids || decided_entry_id
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and state = 'RUNNING'
+  and decided_entry_id = %(entry_id)s and decided_entry_id <> all (superseded_entry_ids)
 
 -- name: decide_run
--- A transaction of its own. Locks the run. See the function for its indexes.
-select (d.run).*, d.waiting
-from decide_run(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s, %(text_key)s,
-    %(capped_revisions)s
-) d;
+-- Decides that the draft, with this text, is the answer: from then on no message is put before it,
+-- and %(capped_revisions)s are kept with it. Returns no row, and does nothing, unless the run is
+-- held at the epoch, no draft is decided, the draft is not superseded and no message waits. The
+-- transaction has locked the run before, so this statement sees every message whose sender was told
+-- that this run will read it. Index: runs_pkey, inbox_messages_unread_idx.
+update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s, decided_entry_id = %(entry_id)s,
+                  decided_text_key = %(text_key)s, capped_revisions = %(capped_revisions)s
+where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
+  and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
+  and %(entry_id)s <> all (r.superseded_entry_ids)
+  and (select true from inbox_messages
+       where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
+         and position >= 0
+       limit 1) is null
+returning r.*
 
 -- name: resume_run
 -- Makes a RUNNING or FINALIZING run RUNNING and adds the superseded draft, if any. Changes nothing

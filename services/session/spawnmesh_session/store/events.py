@@ -44,6 +44,17 @@ async def append_event(
         "detail": detail,
     }
     await connection.execute(_SQL["append_event"], values)
+    await notify_watchers(connection, tenant_id, session_id)
+
+
+async def notify_watchers(connection: Connection, tenant_id: str, session_id: str) -> None:
+    """Wake the session's watchers when the transaction commits.
+
+    It is a statement of its own, since a notification in a write would be sent by the server that
+    has the tenant's rows, and the service listens at one server.
+    """
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    await connection.execute(_SQL["notify_watchers"], values)
 
 
 async def list_events(
@@ -64,5 +75,4 @@ async def delete_events(connection: Connection, tenant_id: str, session_ids: Seq
 async def prune_events(connection: Connection, tenant_id: str, older_than: timedelta, limit: int) -> int:
     """Delete at most `limit` events that are older; return the number."""
     values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
-    row = await (await connection.execute(_SQL["prune_events"], values)).fetchone()
-    return int(row["row_count"]) if row else 0
+    return (await connection.execute(_SQL["prune_events"], values)).rowcount

@@ -1,5 +1,5 @@
 -- name: append_event
--- Locks the session. Notifies its watchers when the transaction commits. Index: sessions_pkey.
+-- Locks the session. Index: sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -9,7 +9,11 @@ insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_sta
 select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s,
        %(detail)s
 from next
-returning pg_notify('session_changed', tenant_id || ':' || session_id)
+returning cursor
+
+-- name: notify_watchers
+-- The session's watchers are notified when the transaction commits.
+select pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
 
 -- name: list_events
 -- Takes no lock. Index: session_events_pkey.
@@ -22,5 +26,12 @@ order by cursor limit 500
 delete from session_events where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: prune_events
--- Locks the rows, and skips those that are locked. See the function for its index.
-select prune_events(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+-- Locks the oldest rows, and skips those that are locked. Index: session_events_prune_idx,
+-- session_events_pkey.
+with oldest as (
+    select session_id, cursor from session_events
+    where tenant_id = %(tenant_id)s and event_time between '-infinity' and now() - %(older_than)s::interval
+    order by event_time limit %(limit)s for update skip locked
+)
+delete from session_events e using oldest
+where e.tenant_id = (select %(tenant_id)s) and e.session_id = oldest.session_id and e.cursor = oldest.cursor

@@ -47,9 +47,10 @@ async def list_inbox(database: Database, tenant_id: str, session_id: str) -> lis
 
     Return fewer if their texts are large, but at least one.
     """
-    values = {"session_id": session_id, "max_bytes": MAX_LIST_BYTES}
-    rows = await database.call(tenant_id, _SQL["list_inbox"], values)
-    return [InboxMessage(**row) for row in rows]
+    values = {"tenant_id": tenant_id, "session_id": session_id, "max_bytes": MAX_LIST_BYTES}
+    async with database.pipelined(tenant_id) as connection:
+        unread = await connection.execute(_SQL["list_inbox"], values)
+    return [InboxMessage(**row) for row in await unread.fetchall()]
 
 
 async def count_inbox(
@@ -92,5 +93,4 @@ async def delete_messages(connection: Connection, tenant_id: str, session_ids: S
 async def prune_messages(connection: Connection, tenant_id: str, older_than: timedelta, limit: int) -> int:
     """Delete at most `limit` messages that were acknowledged longer ago; return the number."""
     values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
-    row = await (await connection.execute(_SQL["prune_messages"], values)).fetchone()
-    return int(row["row_count"]) if row else 0
+    return (await connection.execute(_SQL["prune_messages"], values)).rowcount

@@ -13,8 +13,19 @@ select text from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
 
 -- name: list_inbox
--- A transaction of its own. See the function for its index.
-select * from list_inbox(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(max_bytes)s);
+-- Takes no lock. At most 100 unread messages, oldest first: those that fit into %(max_bytes)s, but
+-- at least one. Index: inbox_messages_unread_idx.
+select key, text, child_session_id, child_run_state, create_time
+from (
+    select *, sum(octet_length(text)) over (order by position) as bytes,
+           row_number() over (order by position) as rank
+    from (select * from inbox_messages
+          where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
+            and position >= 0
+          order by position limit 100) oldest
+) counted
+where bytes <= %(max_bytes)s or rank = 1
+order by position
 
 -- name: count_inbox
 -- Takes no lock. Index: inbox_messages_unread_idx.
@@ -45,5 +56,12 @@ where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 delete from inbox_messages where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: prune_messages
--- Locks the rows, and skips those that are locked. See the function for its index.
-select prune_messages(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+-- Locks the oldest rows, and skips those that are locked. Index: inbox_messages_acknowledged_idx,
+-- inbox_messages_pkey.
+with oldest as (
+    select session_id, key from inbox_messages
+    where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
+    order by acknowledge_time limit %(limit)s for update skip locked
+)
+delete from inbox_messages m using oldest
+where m.tenant_id = (select %(tenant_id)s) and m.session_id = oldest.session_id and m.key = oldest.key

@@ -68,6 +68,7 @@ def run_of(row: Row) -> Run:
             not_before_time=time_of(row["not_before_time"]),
         ),
         capped_revisions=tuple(UngrantedRevision(**capped) for capped in row["capped_revisions"]),
+        superseded_entry_ids=tuple(row["superseded_entry_ids"]),
     )
 
 

@@ -25,19 +25,23 @@ from spawnmesh_session.domain.runs import (
 )
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.store import work_queue
+from spawnmesh_session.store import events, work_queue
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
 
 _SQL = load_statements(__name__)
 
 
-async def queue_run(connection: Connection, tenant_id: str, session_id: str, run: QueuedRun) -> None:
-    """Insert a QUEUED run with its queue entry and event.
+async def queue_run(
+    connection: Connection, tenant_id: str, session_id: str, run: QueuedRun
+) -> PendingRow[Run]:
+    """Insert a QUEUED run of an active session with its queue entry and event.
 
-    Runners wake when the transaction commits.
+    Runners wake when the transaction commits. There is no row if the session is not active.
     """
     values = {**asdict(run), "tenant_id": tenant_id, "session_id": session_id}
-    await connection.execute(_SQL["queue_run"], values)
+    queued = PendingRow(await connection.execute(_SQL["queue_run"], values), run_of)
+    await connection.execute(_SQL["notify_of_queued_run"], values)
+    return queued
 
 
 async def send_count_of_waiting_runs(connection: Connection, tenant_id: str) -> PendingRow[int]:
@@ -76,9 +80,13 @@ async def get_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
 
 async def lock_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
     """Lock the run until the transaction ends. Raise RUN_LEASE_LOST if it was deleted."""
+    return require_run(run_id, await (await send_lock(connection, tenant_id, run_id)).fetch())
+
+
+async def send_lock(connection: Connection, tenant_id: str, run_id: str) -> PendingRow[Run]:
+    """Send the lock of the run; in a pipeline this takes no round trip."""
     values = {"tenant_id": tenant_id, "run_id": run_id}
-    row = await (await connection.execute(_SQL["lock_run"], values)).fetchone()
-    return require_run(run_id, run_of(row) if row else None)
+    return PendingRow(await connection.execute(_SQL["lock_run"], values), run_of)
 
 
 async def lock_live_run(connection: Connection, tenant_id: str, session_id: str) -> Run | None:
@@ -160,6 +168,7 @@ async def claim_run(
     if claimed is None:
         await work_queue.delete_entry(connection, tenant_id, work_queue.RUN, run_id)
         return None
+    await events.notify_watchers(connection, tenant_id, session["session_id"])
     return ClaimedRun(
         run=run_of(claimed),
         session=session_of(session),
@@ -177,8 +186,9 @@ async def release_run(
     A run with a delay can be claimed after its pause. Return None if the run is not held at this
     epoch.
     """
+    statement = _SQL["delay_run" if delay.reason else "release_run"]
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, **asdict(delay)}
-    row = await (await connection.execute(_SQL["release_run"], values)).fetchone()
+    row = await (await connection.execute(statement, values)).fetchone()
     if row is None:
         return None
     await work_queue.undo_take(connection, tenant_id, run_id, delay.pause)
@@ -186,7 +196,7 @@ async def release_run(
 
 
 async def end_run(
-    connection: Connection, tenant_id: str, run_id: str, outcome: RunOutcome, *, epoch: int | None = None
+    connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome, *, epoch: int | None = None
 ) -> PendingRow[Run]:
     """Set the terminal state once, remove the run from the queue and append its event.
 
@@ -195,7 +205,7 @@ async def end_run(
     """
     values = {
         "tenant_id": tenant_id,
-        "run_id": run_id,
+        "run_id": run.run_id,
         "epoch": epoch,
         "state": outcome.state.value,
         "draft_entry_id": outcome.draft_entry_id,
@@ -204,7 +214,10 @@ async def end_run(
         "error_message": without_nul(outcome.error_message),
         "usage": None if outcome.usage is None else Jsonb(outcome.usage),
     }
-    return PendingRow(await connection.execute(_SQL["end_run"], values), run_of)
+    ended = PendingRow(await connection.execute(_SQL["end_run"], values), run_of)
+    await events.notify_watchers(connection, tenant_id, run.session_id)
+    await work_queue.notify_runners_of_place(connection, tenant_id)
+    return ended
 
 
 async def delete_runs(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:

@@ -1,7 +1,32 @@
 -- name: queue_run
--- Locks the session. Fails on runs_one_live_idx if the session has a live run. See the function
--- for its indexes.
-select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
+-- Inserts a QUEUED run with its entry in the queue, which has the runtime of its session, and its
+-- event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE. Fails on
+-- runs_one_live_idx if the session has a live run. The run's times are those of the statement,
+-- because the transaction may have waited for the lock. Index: sessions_pkey.
+with next as (
+    update sessions set last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
+    returning tenant_id, session_id, last_cursor, runtime
+), queued as (
+    insert into runs (tenant_id, run_id, session_id, position, state, queue_time, deadline_time)
+    select n.tenant_id, %(run_id)s, n.session_id, n.last_cursor, 'QUEUED', statement_timestamp(),
+           statement_timestamp() + %(run_timeout)s::interval
+    from next n
+    returning *
+), placed as (
+    insert into work_queue (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
+    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime
+    from queued q cross join next n
+), recorded as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
+    select q.tenant_id, q.session_id, n.last_cursor, 'RUN', q.run_id, q.state from queued q cross join next n
+    returning cursor
+)
+select * from queued
+
+-- name: notify_of_queued_run
+-- Runners and the session's watchers are notified when the transaction commits.
+select pg_notify('run_queued', ''), pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
 
 -- name: count_waiting_runs
 -- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
@@ -23,7 +48,7 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for u
 -- name: lock_live_run
 -- Locks the session's live run, if any. Index: runs_one_live_idx.
 select * from runs
-where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
   and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
 for update
 
@@ -47,11 +72,14 @@ where tenant_id = %(tenant_id)s and delete_time is null
 for update
 
 -- name: list_killed_runs
--- Takes no lock. Killed runs that a runner held. Index: runs_newest_idx.
+-- Takes no lock. Killed runs that a runner held, in the order in which they were queued. Index:
+-- runs_newest_idx.
 select r.run_id, r.session_id, r.epoch
 from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (
-    select * from runs where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id offset 0
+    select * from runs
+    where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id
+    order by position
 ) r
 where r.state = 'KILLED' and r.epoch > 0
 
@@ -73,45 +101,50 @@ with before as (
     update runs set state = 'RUNNING', epoch = claim.last_epoch,
                     first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
                     attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
-                    start_time = coalesce(start_time, now())
+                    start_time = least(start_time, now())
     from claim
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
-    returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
+    returning runs.*
 ), leased as (
     update work_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
     where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
       and (select true from claimed)
-), notified as (
+), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
     select c.tenant_id, c.session_id, claim.last_cursor, 'RUN', c.run_id, 'RUNNING',
            'attempt ' || c.attempt_count
     from claimed c cross join claim
-    returning pg_notify('session_changed', tenant_id || ':' || session_id)
+    returning cursor
 )
-select claimed.*, before.was_held from claimed cross join notified cross join before
+select claimed.*, before.was_held, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
+from claimed cross join before
 
 -- name: get_claimed
 -- Takes no lock. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
 -- agents_pkey.
-select s.*, to_jsonb(r) - 'tenant_id' as latest_run, to_jsonb(a) - 'tenant_id' as agent
-from runs r
-cross join lateral (
-    select * from sessions where tenant_id = r.tenant_id and session_id = r.session_id offset 0
-) s
-left join lateral (
-    select * from agents where tenant_id = r.tenant_id and agent_id = s.agent_id offset 0
-) a on true
-where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
+select s.*,
+       (select to_jsonb(r) - 'tenant_id' from runs r
+        where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s) as latest_run,
+       (select to_jsonb(a) - 'tenant_id' from agents a
+        where a.tenant_id = %(tenant_id)s and a.agent_id = s.agent_id) as agent
+from sessions s
+where s.tenant_id = %(tenant_id)s
+  and s.session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
 
 -- name: release_run
--- Locks the run. Does not count as an attempt. With a reason, the run is delayed. Returns no row if
--- the run is not held at the epoch. Index: runs_pkey.
+-- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
+-- Index: runs_pkey.
+update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
+  and state in ('RUNNING', 'FINALIZING')
+returning *
+
+-- name: delay_run
+-- As release_run, with the reason for which the run cannot go on before the pause is over. Index:
+-- runs_pkey.
 update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now(),
-                delay_count = case when %(reason)s = '' then delay_count else delay_count + 1 end,
-                delay_reason = case when %(reason)s = '' then delay_reason else %(reason)s end,
-                delay_message = case when %(reason)s = '' then delay_message else %(message)s end,
-                not_before_time = case when %(reason)s = '' then not_before_time
-                                       else now() + %(pause)s::interval end
+                delay_count = delay_count + 1, delay_reason = %(reason)s, delay_message = %(message)s,
+                not_before_time = now() + %(pause)s::interval
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
@@ -119,9 +152,7 @@ returning *
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
--- queue, and the session gets an event. Notifies runners if the tenant was at its limit of running
--- runs and another run waits. Index: runs_pkey, sessions_pkey, work_queue_pkey,
--- work_queue_tenant_due_idx, tenants_pkey.
+-- queue, and the session gets an event. Index: runs_pkey, sessions_pkey, work_queue_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
@@ -137,25 +168,21 @@ with ended as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = (select session_id from ended)
     returning last_cursor
-), notified as (
+), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
     select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason
     from ended e cross join next n
-    returning pg_notify('session_changed', tenant_id || ':' || session_id),
-              case when (select true from work_queue
-                         where tenant_id = %(tenant_id)s and kind = 'RUN'
-                           and due_time between '-infinity' and now() and subject_id <> %(run_id)s
-                         order by due_time limit 1)
-                    and (select t.max_running_run_count <= (select count(*) from (
-                             select from work_queue d
-                             where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased
-                               and d.due_time >= '-infinity' and d.due_time > now()
-                             limit t.max_running_run_count
-                         ) running) from tenants t where t.tenant_id = %(tenant_id)s)
-                   then pg_notify('run_queued', '') end
+    returning cursor
 )
-select ended.* from ended cross join notified
+select * from ended
 
 -- name: delete_runs
--- Locks the rows. See the function for its index.
-select delete_runs(%(tenant_id)s, %(session_ids)s::text[])
+-- Locks the rows. Index: runs_newest_idx, runs_pkey.
+delete from runs
+where tenant_id = %(tenant_id)s and run_id = any (array(
+    select r.run_id from unnest(%(session_ids)s::text[]) asked (session_id)
+    cross join lateral (
+        select run_id from runs
+        where tenant_id = %(tenant_id)s and session_id = asked.session_id
+        order by position
+    ) r))

@@ -11,7 +11,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.sessions import FamilyMember, Session, SessionState, require_access
 from spawnmesh_session.store import events, inbox, runs
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, session_of
+from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, session_of
 
 _SQL = load_statements(__name__)
 
@@ -23,17 +23,22 @@ async def get_session(
 
     Raise NOT_FOUND if it is absent or outside the family of `family_root`, unless that is empty.
     """
-    rows = await database.call(tenant_id, _SQL["get_session"], {"session_id": session_id})
-    return require_access(session_of(rows[0]) if rows else None, session_id, family_root)
+    async with database.pipelined(tenant_id) as connection:
+        found = await _send_read(connection, tenant_id, session_id)
+    return require_access(await found.fetch(), session_id, family_root)
 
 
 async def read_session(
     connection: Connection, tenant_id: str, session_id: str, *, family_root: str = ""
 ) -> Session:
     """Return the session as `get_session` does, inside the caller's transaction."""
+    found = await _send_read(connection, tenant_id, session_id)
+    return require_access(await found.fetch(), session_id, family_root)
+
+
+async def _send_read(connection: Connection, tenant_id: str, session_id: str) -> PendingRow[Session]:
     values = {"tenant_id": tenant_id, "session_id": session_id}
-    row = await (await connection.execute(_SQL["read_session"], values)).fetchone()
-    return require_access(session_of(row) if row else None, session_id, family_root)
+    return PendingRow(await connection.execute(_SQL["read_session"], values), session_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,7 @@ async def close_session(connection: Connection, tenant_id: str, session_id: str)
     """ACTIVE -> CLOSED, with its event. Do nothing if the session was not active."""
     values = {"tenant_id": tenant_id, "session_id": session_id}
     await connection.execute(_SQL["close_session"], values)
+    await events.notify_watchers(connection, tenant_id, session_id)
 
 
 async def reserve_epoch(connection: Connection, tenant_id: str, session_id: str) -> int:
@@ -229,7 +235,7 @@ async def list_sessions_to_delete(
     session_ids = [row["session_id"] for row in rows]
     asked = {"tenant_id": tenant_id, "session_ids": session_ids}
     found = await (await connection.execute(_SQL["list_parents"], asked)).fetchall()
-    parents = {row["parent_session_id"] for row in found}
+    parents = {row["session_id"] for row in found}
     without_children = [session_id for session_id in session_ids if session_id not in parents]
     return DeletablePage(without_children, (rows[-1]["end_time"], session_ids[-1]))
 
@@ -239,8 +245,7 @@ async def forget_deleted_sessions(
 ) -> int:
     """Remove at most `limit` rows of sessions that were deleted longer ago; return the number."""
     values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
-    row = await (await connection.execute(_SQL["forget_deleted_sessions"], values)).fetchone()
-    return int(row["row_count"]) if row else 0
+    return (await connection.execute(_SQL["forget_deleted_sessions"], values)).rowcount
 
 
 async def list_live_roots(connection: Connection, tenant_id: str, limit: int) -> list[str]:

@@ -1,11 +1,13 @@
--- name: get_session
--- A transaction of its own. Takes no lock. See the function for its indexes.
-select (f.session).*, f.latest_run
-from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) f;
-
 -- name: read_session
--- As get_session, inside a transaction.
-select (f.session).*, f.latest_run from find_session(%(tenant_id)s, %(session_id)s) f
+-- Takes no lock. The session, unless it was deleted, with its newest run. Index: sessions_pkey,
+-- runs_newest_idx.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run
+from sessions s
+left join lateral (
+    select * from runs where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by position desc, run_id desc limit 1
+) r on true
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: list_newest
 -- Takes no lock. Index: sessions_pkey backwards.
@@ -37,18 +39,19 @@ where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 -- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
 -- family. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select session_id, archive_time, delete_time from sessions
-    where tenant_id = %(tenant_id)s and session_id = %(family_root)s
+    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(family_root)s
     union all
-    select s.session_id, s.archive_time, s.delete_time
+    select c.session_id
     from family f
     cross join lateral (
-        select * from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
-    ) s
+        select session_id from sessions
+        where tenant_id = %(tenant_id)s and parent_session_id = f.session_id
+        order by session_id
+    ) c
 )
-select session_id from family
-where delete_time is null and (archive_time is null or %(include_archived)s)
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
+  and delete_time is null and (archive_time is null or %(include_archived)s)
   and (%(before_id)s = '' or session_id < %(before_id)s)
 order by session_id desc
 limit %(page_size)s
@@ -57,20 +60,19 @@ limit %(page_size)s
 -- Takes no lock. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each
 -- counts a KiB for what is not measured. Index: sessions_pkey, runs_newest_idx.
 with page as (
-    select * from sessions s
+    select * from sessions
     where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
 ), measured as (
-    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as rank,
+    select p.*, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as rank,
            sum(1024 + coalesce(octet_length(r.result_text) + octet_length(r.error_message), 0)
                + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
     left join lateral (select * from runs
-                       where tenant_id = p.tenant_id and session_id = p.session_id
+                       where tenant_id = %(tenant_id)s and session_id = p.session_id
                        order by position desc, run_id desc limit 1) r on true
     window newest as (order by p.session_id desc)
 )
-select (session).*, latest_run
-from measured
+select * from measured
 where bytes <= %(max_bytes)s or rank = 1
 order by rank
 
@@ -88,24 +90,22 @@ select * from sessions where tenant_id = %(tenant_id)s and session_id = %(sessio
 -- Locks the session and the descendants that exist when the statement begins, parents first.
 -- Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select session_id, cardinality(ancestor_ids) as depth
-    from sessions
-    where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
-    union
-    select s.session_id, cardinality(s.ancestor_ids)
+    select session_id, 0 as depth from sessions
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
+    union all
+    select c.session_id, f.depth + 1
     from family f
     cross join lateral (
-        select * from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
-    ) s
-    where s.delete_time is null
+        select session_id from sessions
+        where tenant_id = %(tenant_id)s and parent_session_id = f.session_id and delete_time is null
+        order by session_id
+    ) c
 )
-select s.session_id, s.state
-from (select session_id from family order by depth, session_id) f
-cross join lateral (
-    select session_id, state from sessions
-    where tenant_id = %(tenant_id)s and session_id = f.session_id for update
-) s
+select session_id, state from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
+  and delete_time is null
+order by cardinality(ancestor_ids), session_id
+for update
 
 -- name: lock_members
 -- Locks the sessions, parents first, in the order of lock_family. Index: sessions_pkey.
@@ -114,7 +114,7 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delet
 order by cardinality(ancestor_ids), session_id for update
 
 -- name: close_session
--- Locks the session. Returns no row if it was not active. Index: sessions_pkey.
+-- Locks the session. Returns no row, and does nothing, if it was not active. Index: sessions_pkey.
 with closed as (
     update sessions set state = 'CLOSED', end_time = now(), last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
@@ -122,7 +122,7 @@ with closed as (
 )
 insert into session_events (tenant_id, session_id, cursor, kind)
 select tenant_id, session_id, last_cursor, 'CLOSED' from closed
-returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
+returning cursor
 
 -- name: reserve_epoch
 -- Locks the session. Advances by two epochs, since a kill fences the run with the next one.
@@ -173,23 +173,27 @@ order by end_time, session_id limit %(limit)s
 for update skip locked
 
 -- name: list_parents
--- Takes no lock. Those of the sessions that have a child which is not deleted. Index:
--- sessions_child_idx.
-select asked.session_id as parent_session_id
-from unnest(%(session_ids)s::text[]) asked (session_id)
-cross join lateral (
-    select from (
-        select delete_time from sessions
-        where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id offset 0
-    ) children
-    where delete_time is null
-    limit 1
-) child
+-- Takes no lock. Those of the sessions that have a child which is not deleted.
+-- Index: sessions_pkey, sessions_child_idx.
+select s.session_id from sessions s
+where s.tenant_id = %(tenant_id)s and s.session_id = any (%(session_ids)s)
+  and (select true from sessions c
+       where c.tenant_id = %(tenant_id)s and c.parent_session_id = s.session_id and c.delete_time is null
+       limit 1)
 
 -- name: forget_deleted_sessions
--- Locks the rows, and skips those that are locked, those that may still have files or a
--- transcript, and those whose request_id must be remembered. See the function for its indexes.
-select forget_deleted_sessions(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+-- Locks the oldest deleted rows, and skips those that are locked. Keeps a row while the session may
+-- have files or a transcript in other services. Index: sessions_forgotten_idx, work_queue_pkey,
+-- sessions_pkey.
+with kept as (
+    select subject_id from work_queue where tenant_id = %(tenant_id)s and kind = 'DELETE'
+)
+delete from sessions
+where tenant_id = %(tenant_id)s and session_id = any (array(
+    select session_id from sessions
+    where tenant_id = %(tenant_id)s and delete_time between '-infinity' and now() - %(older_than)s::interval
+      and session_id not in (select subject_id from kept)
+    order by delete_time limit %(limit)s for update skip locked))
 
 -- name: list_live_roots
 -- Takes no lock. Live sessions whose parents are not active. Index: sessions_pkey.

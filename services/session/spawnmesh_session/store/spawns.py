@@ -1,6 +1,6 @@
 """Spawns: how a session begins, becomes active, or fails."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,52 +12,29 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_session.domain.agents import require_agent
 from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnLimits, SpawnParent, SpawnSpec
+from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
 from spawnmesh_session.domain.tenants import require_ready
-from spawnmesh_session.store import runs
+from spawnmesh_session.store import runs, tenants
 from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
-from spawnmesh_session.store.tenants import tenant_of
 
 _SQL = load_statements(__name__)
 
-_OF_TENANT = ("enter_tenant_of_spawn", "get_agent_of_spawn")
+_OF_TENANT = ("get_agent_of_spawn",)
 _OF_PARENT = ("lock_parent_of_spawn", "get_agent_of_parent", "count_live_children")
 _OF_RUN = ("get_run_of_parent",)
 
-_COLUMNS = (
-    "session_id",
-    "request_id",
-    "agent_id",
-    "label",
-    "model",
-    "mode",
-    "context",
-    "cleanup",
-    "runtime",
-    "task_hash",
-    "traceparent",
-    "thinking",
-)
-
 
 async def begin_spawn(database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta) -> bool:
-    """Insert the session of a plain spawn in one call, which is a transaction of its own.
+    """Insert the session of a plain spawn in one round trip, which is a transaction of its own.
 
     Return False if something may refuse the spawn, for example if the tenant's queue has fewer than
     QUEUE_MARGIN places left; `read_spawn_context` returns the facts.
     """
-    columns = asdict(spec)
-    session = {name: columns[name] for name in _COLUMNS}
-    session["payload_hash"] = spec.payload_hash.hex()
-    values = {
-        "session": Jsonb(session),
-        "run_timeout": spec.run_timeout,
-        "due_in": due_in,
-        "max_queued_run_count": SpawnLimits().max_queued_run_count,
-        "margin": QUEUE_MARGIN,
-    }
-    [row] = await database.call(tenant_id, _SQL["begin_spawn"], values)
-    return bool(row["begun"])
+    values = {**asdict(spec), "tenant_id": tenant_id, "due_in": due_in, "margin": QUEUE_MARGIN}
+    async with database.pipelined(tenant_id) as connection:
+        await tenants.join_beginners(connection, tenant_id)
+        begun = await connection.execute(_SQL["begin_spawn"], values)
+    return await begun.fetchone() is not None
 
 
 async def insert_session(
@@ -113,12 +90,12 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         "request_id": spec.request_id,
         "spawner": spec.spawner,
     }
+    entered = await tenants.send_enter(connection, tenant_id)
     cursors = {name: await connection.execute(_SQL[name], values) for name in names}
     waiting = await runs.send_count_of_waiting_runs(connection, tenant_id)
     find = await connection.execute(_SQL["find_spawn"], values)
     rows = {name: await cursor.fetchone() for name, cursor in cursors.items()}
-    entered = rows["enter_tenant_of_spawn"]
-    tenant = require_ready(tenant_id, tenant_of(entered) if entered else None)
+    tenant = require_ready(tenant_id, await entered.fetch())
     known, parent = _known(await find.fetchone()), None
     if known is None:
         agent = rows["get_agent_of_spawn"]
@@ -162,8 +139,10 @@ async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool
 
     Return False if the session is no longer PROVISIONING.
     """
-    [row] = await database.call(tenant_id, _SQL["pass_gate"], {"session_id": session_id})
-    return bool(row["passed"])
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    async with database.pipelined(tenant_id) as connection:
+        passed = await connection.execute(_SQL["pass_gate"], values)
+    return await passed.fetchone() is not None
 
 
 async def activate_session(
@@ -174,18 +153,23 @@ async def activate_session(
     run: QueuedRun,
     jobs: Jsonb,
 ) -> Session | None:
-    """PROVISIONING -> ACTIVE: queue the first run and the jobs, in one transaction.
+    """PROVISIONING -> ACTIVE: queue the first run and the jobs, in one transaction and round trip.
 
-    Return the session with its run; None if it is no longer PROVISIONING.
+    Return the session with its run; None, with nothing done, if it is no longer PROVISIONING.
     """
     values = {
-        **asdict(run),
+        "tenant_id": tenant_id,
         "session_id": session_id,
         "receipt": Jsonb(receipt) if receipt else None,
+        "run_id": run.run_id,
         "jobs": jobs,
     }
-    rows = await database.call(tenant_id, _SQL["activate_session"], values)
-    return session_of(rows[0]) if rows else None
+    async with database.pipelined(tenant_id) as connection:
+        activated = await connection.execute(_SQL["activate_session"], values)
+        queued = await runs.queue_run(connection, tenant_id, session_id, run)
+        await connection.execute(_SQL["enqueue_jobs_of_run"], values)
+    row = await activated.fetchone()
+    return None if row is None else replace(session_of(row), latest_run=await queued.fetch())
 
 
 async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:

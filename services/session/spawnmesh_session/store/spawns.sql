@@ -1,12 +1,40 @@
 -- name: begin_spawn
--- A transaction of its own, which inserts the session as insert_session does if nothing can refuse
--- the spawn. Returns false if it did nothing. Waits for a deletion of the tenant that is just
--- beginning, and for a transaction that is inserting the request_id. See the function for its
--- indexes.
-select begin_spawn(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session)s, %(run_timeout)s, %(due_in)s,
-    %(max_queued_run_count)s, %(margin)s
-) as begun;
+-- Inserts a session without a parent as PROVISIONING, with its first event and its deadline in the
+-- queue, if nothing can refuse the spawn:
+--   - the tenant is complete and not being deleted, and the transaction has joined its beginners;
+--   - the agent exists;
+--   - the tenant's queue has at least %(margin)s free places;
+--   - the request_id is new. Waits for a transaction that is inserting the same request_id.
+-- Returns no row, and does nothing, if one of these does not hold. Index: tenants_pkey,
+-- tenant_deletions_pkey, agents_pkey, work_queue_tenant_due_idx, sessions_spawner_request_idx,
+-- sessions_pkey, work_queue_pkey.
+with inserted as (
+    insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
+                          mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
+                          run_timeout, task_hash, traceparent, thinking, last_cursor)
+    select t.tenant_id, %(session_id)s, %(request_id)s, %(payload_hash)s::bytea, 'PROVISIONING',
+           %(agent_id)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, '', '', '{}',
+           %(run_timeout)s::interval, %(task_hash)s, %(traceparent)s, %(thinking)s, 1
+    from tenants t
+    where t.tenant_id = %(tenant_id)s and t.ready
+      and (select true from tenant_deletions where tenant_id = %(tenant_id)s) is null
+      and (select true from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s)
+      and t.max_queued_run_count - %(margin)s >= (select count(*) from (
+              select from work_queue
+              where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity'
+                and not leased
+              limit greatest(t.max_queued_run_count - %(margin)s + 1, 0)
+          ) waiting)
+    on conflict do nothing
+    returning session_id, last_cursor
+), due as (
+    insert into work_queue (tenant_id, kind, subject_id, due_time)
+    select %(tenant_id)s, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
+    on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+)
+insert into session_events (tenant_id, session_id, cursor, kind)
+select %(tenant_id)s, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
+returning session_id
 
 -- name: insert_session
 -- Inserts the session with its first event and its deadline in the queue, and adds one to the
@@ -47,11 +75,6 @@ where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
--- name: enter_tenant_of_spawn
--- Keeps a deletion of the tenant from beginning until the transaction ends.
--- Index: tenants_pkey, tenant_deletions_pkey.
-select * from enter_tenant(%(tenant_id)s)
-
 -- name: get_agent_of_spawn
 -- Takes no lock. Index: agents_pkey.
 select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
@@ -80,17 +103,34 @@ where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_sessio
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(parent_run_id)s
 
 -- name: pass_gate
--- A transaction of its own. Locks the session. Returns false if the session is no longer
--- PROVISIONING. See the function for its index.
-select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
+-- Locks the session. Returns no row if the session is no longer PROVISIONING. Index: sessions_pkey.
+update sessions set gate_passed = true
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+returning session_id
 
 -- name: activate_session
--- A transaction of its own. Locks the session. Returns no row if the session is no longer
--- PROVISIONING. See the function for its indexes.
-select (f.session).*, f.latest_run from activate_session(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(receipt)s, %(run_id)s,
-    %(run_timeout)s, %(attempts_left)s, %(jobs)s
-) f;
+-- PROVISIONING -> ACTIVE, and the spawn's deadline leaves the queue. Locks the session. Returns no
+-- row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
+-- work_queue_pkey.
+with activated as (
+    update sessions set state = 'ACTIVE', receipt = %(receipt)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+    returning *
+), gone as (
+    delete from work_queue
+    where tenant_id = %(tenant_id)s and kind = 'SPAWN' and subject_id = %(session_id)s
+      and (select true from activated)
+)
+select * from activated
+
+-- name: enqueue_jobs_of_run
+-- Enqueues the jobs, a list of procrastinate_job_to_defer_v1, if the run was queued. Index:
+-- work_queue_pkey, and the job library's own.
+select procrastinate_defer_jobs_v1(array_agg(job))
+from jsonb_populate_recordset(null::procrastinate_job_to_defer_v1, %(jobs)s::jsonb) as job
+where (select true from work_queue
+       where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s)
+having count(*) > 0
 
 -- name: fail_spawn
 -- Changes nothing if the session is no longer PROVISIONING. Locks the session. A failure that is

@@ -16,7 +16,7 @@ from spawnmesh_session.domain.tenants import (
     TenantDeletion,
     require_tenant,
 )
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row, time_of
+from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, Row, time_of
 
 _SQL = load_statements(__name__)
 
@@ -41,7 +41,7 @@ def deletion_of(tenant_id: str, row: Row) -> TenantDeletion:
 
 
 def tenant_of(row: Row) -> Tenant | DeletedTenant:
-    """Convert a row of enter_tenant, get_tenant or list_tenants."""
+    """Convert a row of get_tenant or list_tenants."""
     tenant_id: str = row["tenant_id"]
     deletion = deletion_of(tenant_id, row["deletion"]) if row["deletion"] else None
     if row["settings"] is None:
@@ -60,11 +60,13 @@ def tenant_of(row: Row) -> Tenant | DeletedTenant:
 
 
 def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    limits = spawn_limits_of(settings)
     return {
         "tenant_id": tenant_id,
         "display_name": display_name,
         "settings": Jsonb(settings),
-        "max_running_run_count": spawn_limits_of(settings).max_running_run_count,
+        "max_running_run_count": limits.max_running_run_count,
+        "max_queued_run_count": limits.max_queued_run_count,
     }
 
 
@@ -97,8 +99,21 @@ async def enter_tenant(connection: Connection, tenant_id: str) -> Tenant | Delet
 
     This holds until the transaction ends, so a later deletion finds and removes what it creates.
     """
-    row = await (await connection.execute(_SQL["enter_tenant"], {"tenant_id": tenant_id})).fetchone()
-    return tenant_of(row) if row else None
+    return await (await send_enter(connection, tenant_id)).fetch()
+
+
+async def send_enter(connection: Connection, tenant_id: str) -> PendingRow[Tenant | DeletedTenant]:
+    """Send what `enter_tenant` does; in a pipeline this takes no round trip."""
+    await join_beginners(connection, tenant_id)
+    return PendingRow(await connection.execute(_SQL["get_tenant"], {"tenant_id": tenant_id}), tenant_of)
+
+
+async def join_beginners(connection: Connection, tenant_id: str) -> None:
+    """Keep deletions of the tenant from beginning until the transaction ends.
+
+    The next statement of the transaction sees whether one has begun before.
+    """
+    await connection.execute(_SQL["join_beginners"], {"tenant_id": tenant_id})
 
 
 async def mark_tenant_ready(connection: Connection, tenant_id: str) -> None:

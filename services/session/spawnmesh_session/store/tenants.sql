@@ -1,7 +1,9 @@
 -- name: insert_tenant
 -- Does nothing if the tenant exists. Index: tenants_pkey.
-insert into tenants (tenant_id, display_name, settings, max_running_run_count, settings_version)
-values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s, %(settings_version)s)
+insert into tenants (tenant_id, display_name, settings, max_running_run_count, max_queued_run_count,
+                     settings_version)
+values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s, %(max_queued_run_count)s,
+        %(settings_version)s)
 on conflict do nothing
 
 -- name: mark_tenant_ready
@@ -16,14 +18,14 @@ select display_name, settings, settings_version from tenants where tenant_id = %
 -- Locks the tenant. Makes a pass of the retention due. Index: tenants_pkey.
 update tenants
 set display_name = %(display_name)s, settings = %(settings)s,
-    max_running_run_count = %(max_running_run_count)s, settings_version = settings_version + 1,
-    next_retention_time = now()
+    max_running_run_count = %(max_running_run_count)s, max_queued_run_count = %(max_queued_run_count)s,
+    settings_version = settings_version + 1, next_retention_time = now()
 where tenant_id = %(tenant_id)s
 
--- name: enter_tenant
+-- name: join_beginners
 -- Waits for a deletion of the tenant that is just beginning, and keeps others from beginning until
--- the transaction ends. Index: tenants_pkey, tenant_deletions_pkey.
-select * from enter_tenant(%(tenant_id)s)
+-- the transaction ends. The next statement sees whether one has begun.
+select pg_advisory_xact_lock_shared(hashtextextended('begin something in ' || %(tenant_id)s, 0))
 
 -- name: get_tenant
 -- Takes no lock. Index: tenants_pkey, tenant_deletions_pkey.

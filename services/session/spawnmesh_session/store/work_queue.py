@@ -127,10 +127,11 @@ async def take_claimable_runs(
     Each is leased, and one attempt is used.
     """
     values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
-    [row] = await database.call(ALL_TENANTS, _SQL["take_claimable_runs"], values)
-    columns = (row[name] or () for name in ("tenant_ids", "run_ids", "waits"))
-    taken = [TakenRun(*values) for values in zip(*columns, strict=True)]
-    return TakenRuns(taken, row["others_took"])
+    async with database.pipelined(ALL_TENANTS) as connection:
+        taken = await connection.execute(_SQL["take_claimable_runs"], values)
+    rows = await taken.fetchall()
+    runs = [TakenRun(row["tenant_id"], row["run_id"], row["wait"]) for row in rows if row["run_id"]]
+    return TakenRuns(runs, any(row["others_took"] for row in rows))
 
 
 async def extend_lease(
@@ -154,6 +155,11 @@ async def undo_take(
     await connection.execute(_SQL["undo_take"], values)
     if not pause:
         await connection.execute(_SQL["notify_runners"])
+
+
+async def notify_runners_of_place(connection: Connection, tenant_id: str) -> None:
+    """Wake the runners if the run that the transaction ended makes place for a waiting run."""
+    await connection.execute(_SQL["notify_runners_of_place"], {"tenant_id": tenant_id})
 
 
 async def take_overdue(

@@ -26,11 +26,78 @@ delete from work_queue
 where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subject_ids)s)
 
 -- name: take_claimable_runs
--- A transaction of its own, in the scope of every tenant. See the function for its locks and
--- indexes.
-select * from take_claimable_runs(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s, %(runtimes)s
-);
+-- Takes at most %(limit)s claimable runs of sessions with one of the distinct %(runtimes)s, in the
+-- scope of every tenant. Returns the runs and how long each has been claimable. Returns at least
+-- one row, which is without a run if none was taken.
+--   - Locks the rows taken and skips the rows that another claim holds.
+--   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
+--     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count.
+--   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
+--   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
+--     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
+--     sees the runs that other claims took since the statement began.
+--   - others_took is true if another claim had such a lock, or was faster: look again soon.
+--   - Reads the queue tenant by tenant and runtime by runtime, however many runs wait.
+-- Index: work_queue_runtime_due_idx, work_queue_tenant_due_idx, work_queue_pkey.
+with due as materialized (
+    select t.tenant_id, t.max_running_run_count as cap,
+           t.max_running_run_count < (select count(*) from (
+               select from work_queue d
+               where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
+               limit t.max_running_run_count::bigint + 1
+           ) counted) as is_crowded
+    from tenants t
+    where (select true
+           from unnest(%(runtimes)s::text[]) as wanted (runtime)
+           cross join lateral (
+               select from work_queue d
+               where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
+                 and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                 and d.attempts_left > 0
+               order by d.due_time limit 1
+           ) found
+           limit 1)
+), reserved as materialized (
+    select tenant_id, cap,
+           case when is_crowded
+                then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0))
+                else true end as is_ours
+    from due
+), waiting as materialized (
+    select tenant_id, cap, count_leased_runs(tenant_id) as leased from reserved where is_ours
+), candidates as (
+    select w.tenant_id, w.cap, d.subject_id,
+           w.leased + row_number() over (partition by w.tenant_id order by d.due_time) as rank
+    from waiting w
+    cross join unnest(%(runtimes)s::text[]) as wanted (runtime)
+    cross join lateral (
+        select subject_id, due_time from work_queue
+        where tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime and runtime >= ''
+          and due_time <= now() and expire_time > now() and attempts_left > 0
+        order by due_time limit %(limit)s * 2
+    ) d
+), chosen as (
+    select d.tenant_id, d.subject_id, now() - d.due_time as wait
+    from work_queue d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
+    where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0
+      and c.rank <= c.cap
+    order by c.rank, d.due_time
+    limit %(limit)s
+    for update of d skip locked
+), taken as (
+    update work_queue d
+    set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1
+    from chosen
+    where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
+    returning d.tenant_id, d.subject_id as run_id, chosen.wait
+)
+select others.took as others_took, t.tenant_id, t.run_id, t.wait
+from (
+    select coalesce((select bool_or(not is_ours) from reserved), false)
+           or (select count(*) from taken)
+              < (select least(count(*), %(limit)s) from candidates where rank <= cap) as took
+) others
+left join taken t on true
 
 -- name: extend_lease
 -- Sets the lease to end after lease_ttl. Locks the entry. Index: work_queue_pkey.
@@ -49,16 +116,113 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 -- Runners are notified when the transaction commits.
 select pg_notify('run_queued', '')
 
+-- name: notify_runners_of_place
+-- Runners are notified when the transaction commits, if the tenant had as many running runs as it
+-- may have before a run of it ended, and another run waits. Index: work_queue_tenant_due_idx,
+-- tenants_pkey.
+select pg_notify('run_queued', '') from tenants t
+where t.tenant_id = %(tenant_id)s
+  and (select true from work_queue
+       where tenant_id = %(tenant_id)s and kind = 'RUN' and due_time between '-infinity' and now()
+       order by due_time limit 1)
+  and t.max_running_run_count <= 1 + (select count(*) from (
+          select from work_queue
+          where tenant_id = %(tenant_id)s and kind = 'RUN' and leased and due_time >= '-infinity'
+            and due_time > now()
+          limit t.max_running_run_count
+      ) running)
+
 -- name: take_overdue
--- Locks the rows that it takes, skips those that others hold, and makes them due again later. In
--- the scope of every tenant; not for runs. See the function for its indexes.
-select * from take_overdue(%(kind)s, %(limit)s, %(share)s, %(busy)s, %(again_in)s)
+-- Takes at most %(limit)s due entries of the kind, which is not RUN, in the scope of every tenant.
+-- Of each tenant it takes at most %(share)s less its entries in %(busy)s. The order is round-robin
+-- over tenants, and oldest first within a tenant. Locks each entry, skips those that others hold,
+-- and makes it due again after %(again_in)s. Goes from tenant to tenant and reads no more of one
+-- than its share. Index: work_queue_tenant_overdue_idx, work_queue_pkey.
+with recursive waiting as (
+    (select d.tenant_id from work_queue d
+     where d.kind = %(kind)s and d.kind <> 'RUN' and d.due_time >= '-infinity'
+     order by d.tenant_id limit 1)
+    union all
+    select (select d.tenant_id from work_queue d
+            where d.kind = %(kind)s and d.kind <> 'RUN' and d.due_time >= '-infinity'
+              and d.tenant_id > w.tenant_id
+            order by d.tenant_id limit 1)
+    from waiting w where w.tenant_id is not null
+), shares as (
+    select w.tenant_id, coalesce((%(busy)s::jsonb ->> w.tenant_id)::integer, 0) as busy
+    from waiting w where w.tenant_id is not null
+), chosen as (
+    select s.tenant_id, due.subject_id
+    from shares s
+    cross join lateral (
+        select d.subject_id, d.due_time from work_queue d
+        where d.kind = %(kind)s and d.kind <> 'RUN' and d.tenant_id = s.tenant_id
+          and d.due_time between '-infinity' and now()
+        order by d.due_time limit greatest(%(share)s - s.busy, 0)
+    ) due
+    order by s.busy + row_number() over (partition by s.tenant_id order by due.due_time), due.due_time
+    limit %(limit)s
+), locked as (
+    select d.tenant_id, d.kind, d.subject_id
+    from chosen c
+    cross join lateral (
+        select tenant_id, kind, subject_id from work_queue
+        where tenant_id = c.tenant_id and kind = %(kind)s and subject_id = c.subject_id and due_time <= now()
+        for update skip locked
+    ) d
+)
+update work_queue d set due_time = now() + %(again_in)s::interval
+from locked l
+where d.tenant_id = l.tenant_id and d.kind = l.kind and d.subject_id = l.subject_id
+returning d.tenant_id, d.subject_id, d.attempts_left, d.details
 
 -- name: take_lost_runs
--- Locks the rows that it takes, skips those that others hold, and puts them behind all others, so
--- that a run that cannot be ended does not hold up the rest. In the scope of every tenant. See the
--- function for its indexes.
-select * from take_lost_runs(%(limit)s, %(share)s, %(again_in)s)
+-- As take_overdue, for runs that no runner can finish: the deadline has passed, or the lease has
+-- expired and no attempt is left. They are put behind all others, so that a run that cannot be
+-- ended does not hold up the rest. Index: work_queue_tenant_expiring_idx,
+-- work_queue_tenant_last_attempt_idx, work_queue_pkey.
+with recursive live as (
+    (select d.tenant_id from work_queue d where d.kind = 'RUN' and d.expire_time >= '-infinity'
+     order by d.tenant_id limit 1)
+    union all
+    select (select d.tenant_id from work_queue d
+            where d.kind = 'RUN' and d.expire_time >= '-infinity' and d.tenant_id > l.tenant_id
+            order by d.tenant_id limit 1)
+    from live l where l.tenant_id is not null
+), chosen as (
+    select l.tenant_id, lost.subject_id
+    from live l
+    cross join lateral (
+        (select d.subject_id, greatest(d.expire_time, d.again_time) as since from work_queue d
+         where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.expire_time >= '-infinity'
+           and greatest(d.expire_time, d.again_time) between '-infinity' and now()
+         order by greatest(d.expire_time, d.again_time) limit %(share)s)
+        union all
+        (select d.subject_id, d.due_time from work_queue d
+         where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.attempts_left <= 0
+           and d.due_time between '-infinity' and now() and d.expire_time > now()
+         order by d.due_time limit %(share)s)
+    ) lost
+    where l.tenant_id is not null
+    order by row_number() over (partition by l.tenant_id order by lost.since), lost.since
+    limit %(limit)s
+), locked as (
+    select d.tenant_id, d.kind, d.subject_id
+    from chosen c
+    cross join lateral (
+        select tenant_id, kind, subject_id from work_queue
+        where tenant_id = c.tenant_id and kind = 'RUN' and subject_id = c.subject_id
+          and (greatest(expire_time, again_time) <= now()
+               or expire_time > now() and attempts_left <= 0 and due_time <= now())
+        for update skip locked
+    ) d
+)
+update work_queue d
+set due_time = greatest(d.due_time, now() + %(again_in)s::interval),
+    again_time = now() + %(again_in)s::interval
+from locked l
+where d.tenant_id = l.tenant_id and d.kind = l.kind and d.subject_id = l.subject_id
+returning d.tenant_id, d.subject_id as run_id, d.expire_time <= now() as timed_out, d.due_time
 
 -- name: is_lost_run
 -- Takes no lock; exact while the run is locked. The deadline has passed, or the row is as it was

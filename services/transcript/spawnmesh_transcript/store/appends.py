@@ -26,7 +26,7 @@ from spawnmesh_transcript.store.payloads import stub_rows
 from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
 
 _SQL = load_statements(__name__)
-_AROUND_SIGNS = re.compile(r" ?(\|\||[(,=]) ?")
+_AROUND_SIGNS = re.compile(r" ?(\|\||[(),=]) ?")
 _BUSY = AppendResult(AppendOutcome.BUSY)
 
 

@@ -51,10 +51,10 @@ class SlowDatabase(Database):
         self.__dict__.update(database.__dict__)
 
     @asynccontextmanager
-    async def transaction_with_statement(
+    async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
-        async with super().transaction_with_statement(tenant_id, *call) as begun:
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+        async with super().transaction_with_statements(tenant_id, *call) as begun:
             async with asyncio.timeout(5):
                 while self.store.calls.signed_count < self.waits_for:
                     await asyncio.sleep(0.001)

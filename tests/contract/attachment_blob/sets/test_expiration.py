@@ -136,10 +136,10 @@ class Forgetful(Database):
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
 
     @asynccontextmanager
-    async def transaction_with_statement(
+    async def transaction_with_statements(
         self, tenant_id: str, *call: Any
-    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
-        async with super().transaction_with_statement(tenant_id, *call) as begun:
+    ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
+        async with super().transaction_with_statements(tenant_id, *call) as begun:
             meanwhile, self._meanwhile = self._meanwhile, None
             if meanwhile is not None:
                 await meanwhile()

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 import psycopg
 import pytest
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
-from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetRequest
+from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetRequest, object_key
 from spawnmesh_attachment_blob.domain.uploads import UploadRef
 from spawnmesh_attachment_blob.operations.set_stager import SetStager
 from spawnmesh_attachment_blob.store import blobs as blobs_store
@@ -159,6 +160,41 @@ async def test_stored_bytes_are_staged_concurrently_and_block_their_release(
 
     assert await tenant.read(request.set_id, "stored") == b"stored"
     assert await tenant.release(request.set_id) == 2
+
+
+async def test_a_set_that_waited_for_new_bytes_does_not_block_others_that_stage_them(
+    tenant: Tenant, postgres: Postgres
+) -> None:
+    async with begun(tenant, request_of("shared")) as first, open_stager(tenant.service, PausedPuts) as other:
+        stager, objects = other
+        second = asyncio.ensure_future(stager.stage_set(tenant.tenant_id, request_of("shared", "own")))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        await first.ends(fails=False)
+        await objects.were_put.wait()
+
+        await tenant.stage(text("a", "shared"))
+
+        assert not second.done()
+        objects.go_on.set()
+        await second
+
+
+async def test_a_set_and_a_deletion_of_orphans_lock_blobs_in_the_same_order(
+    tenant: Tenant, postgres: Postgres
+) -> None:
+    """The set waits for the bytes that sort last, with one blob inserted and one to be locked."""
+    stored, new, awaited = sorted("abc", key=lambda content: sha256(content.encode()).hexdigest())
+    await tenant.stage(text("a", stored))
+    orphans = [object_key(sha256(content.encode()).hexdigest(), "orphan") for content in (stored, new)]
+    async with begun(tenant, request_of(awaited)) as first, another(tenant) as (stager, _):
+        staging = asyncio.ensure_future(stager.stage_set(tenant.tenant_id, request_of(stored, new, awaited)))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        deleting = asyncio.ensure_future(stager._releaser.delete_orphans(tenant.tenant_id, orphans))
+        await eventually(lambda: waits_for_a_lock(postgres, 2))
+        await first.ends(fails=False)
+
+        await staging
+        assert await deleting == 2
 
 
 async def test_marked_bytes_remain_marked_if_the_put_fails(

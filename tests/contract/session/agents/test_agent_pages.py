@@ -184,9 +184,10 @@ async def named_at_length(mesh: Mesh, postgres: Any) -> AsyncIterator[list[str]]
     async with superuser(postgres) as link:
         await link.execute(
             """
-            insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
+            insert into session.tenants (tenant_id, display_name, settings, max_running_run_count,
+                max_queued_run_count, ready)
             select id, repeat('x', case when id = %(longest)s then 3500000 else 262144 end), settings,
-            max_running_run_count, true
+            max_running_run_count, max_queued_run_count, true
             from session.tenants, unnest(%(ids)s::text[]) id where tenant_id = %(tenant)s
             """,
             values,

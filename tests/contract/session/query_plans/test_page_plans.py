@@ -26,8 +26,8 @@ select %(tenant)s, %(tenant)s || lpad(n::text, 6, '0'), 'r' || n, '', 'CLOSED', 
 from generate_series(1, %(count)s) n
 """
 _RUNS = """
-insert into session.runs (tenant_id, run_id, session_id, state, deadline_time, end_time)
-select tenant_id, 'run' || session_id, session_id, 'SUCCEEDED', now(), now() from session.sessions
+insert into session.runs (tenant_id, run_id, session_id, position, state, deadline_time, end_time)
+select tenant_id, 'run' || session_id, session_id, 2, 'SUCCEEDED', now(), now() from session.sessions
     where tenant_id = %(tenant)s
 """
 _EVENTS = """

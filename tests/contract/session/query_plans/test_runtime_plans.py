@@ -10,8 +10,10 @@ from spawnmesh_postgres.database import ALL_TENANTS
 
 from tests.support.session.grown import TENANT, Grown, come_alive, grown_database
 from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
+from tests.support.session.statements import SQL
 
 WAITING = 10_000
+TAKE = {"lease_ttl": "1 minute", "limit": 4}
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 
 
@@ -39,7 +41,7 @@ def test_runs_are_taken_without_reading_those_of_other_runtimes(
     grown, _ = crowded
     with psycopg.connect(grown.superuser_dsn) as link:
         tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
-    values = {"tenant_id": ALL_TENANTS, "lease_ttl": "1 minute", "limit": 4, "runtimes": runtimes}
+    values = {**TAKE, "runtimes": runtimes}
     touched = blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", values, mode)
     if runtimes == ["OTHER"]:
         assert touched < 20 + 2 * tenants[0], "a look at each tenant, and that was all"
@@ -51,9 +53,7 @@ def test_later_runs_of_one_runtime_are_taken_before_earlier_ones_of_another(
 ) -> None:
     grown, run_ids = crowded
     with psycopg.connect(grown.app_dsn) as link:
-        taken = link.execute(
-            "select run_ids from take_claimable_runs(set_config('spawnmesh.tenant', '*', true), 4, '1 minute', array['SUBAGENT'])"
-        ).fetchone()
+        link.execute("select set_config('spawnmesh.tenant', %s, true)", (ALL_TENANTS,))
+        taken = link.execute(SQL["take_claimable_runs"], {**TAKE, "runtimes": ["SUBAGENT"]}).fetchall()
         link.rollback()
-    assert taken is not None
-    assert sorted(taken[0]) == sorted(run_ids)
+    assert sorted(run_id for _, _, run_id, _ in taken) == sorted(run_ids)

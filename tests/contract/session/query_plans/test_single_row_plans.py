@@ -10,47 +10,41 @@ from psycopg.types.json import Jsonb
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.session.grown import BEING_SPAWNED, FILL_TENANT, TENANT, Grown, grown_database
+from tests.support.session.grown import BEING_SPAWNED, FILL_TENANT, IDLE, TENANT, Grown, grown_database
 from tests.support.session.statements import SQL
 
 SESSIONS = 8_000
 FEW_BLOCKS = 60
-MORE_BLOCKS = {
-    "activate_session": 120,
-    "queue_run": 80,
-}  # They write seven rows in six tables, and four in four, each with its indexes.
+MORE_BLOCKS = {"queue_run": 80}  # It writes four rows in four tables, each with its indexes.
 SMALL = "t-small"
+
+TEXTS: dict[str, Any] = {
+    "session_id": "new",
+    "request_id": "new",
+    "payload_hash": b"",
+    "agent_id": "default",
+    "label": "",
+    "model": "",
+    "mode": "RUN",
+    "context": "ISOLATED",
+    "cleanup": "DELETE",
+    "runtime": "SUBAGENT",
+    "task_hash": "",
+    "traceparent": "",
+    "thinking": "",
+}
 
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {"spawner": ""},
     "delete_agent": {"agent_id": "no-such-agent"},
-    "get_session": {},
     "read_session": {},
-    "begin_spawn": {
-        "session": Jsonb({"session_id": "new", "request_id": "new", "agent_id": "default"}),
-        "run_timeout": "1 hour",
-        "due_in": "1 hour",
-        "max_queued_run_count": 110,
-        "margin": 100,
-    },
+    "begin_spawn": {**TEXTS, "run_timeout": "1 hour", "due_in": "1 hour", "margin": 100},
     "insert_session": {
-        "session_id": "new",
-        "request_id": "new",
+        **TEXTS,
         "run_id": "",
         "parent_run_id": "",
-        "payload_hash": b"",
-        "agent_id": "default",
-        "label": "",
-        "model": "",
-        "mode": "RUN",
-        "context": "ISOLATED",
-        "cleanup": "DELETE",
-        "runtime": "SUBAGENT",
         "ancestor_ids": [],
         "run_timeout": "1 hour",
-        "task_hash": "",
-        "traceparent": "",
-        "thinking": "",
         "due_in": "1 hour",
     },
     "lock_session": {},
@@ -65,12 +59,9 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_members": {},
     "count_live_children": {},
     "pass_gate": {},
-    "activate_session": {
-        "session_id": BEING_SPAWNED,
-        "receipt": None,
-        "run_id": "new",
-        "run_timeout": "1 hour",
-        "attempts_left": 3,
+    "activate_session": {"session_id": BEING_SPAWNED, "receipt": None},
+    "enqueue_jobs_of_run": {
+        "run_id": "no-such-run",
         "jobs": Jsonb([{"queue_name": "default", "task_name": "t", "priority": 0, "args": {}}]),
     },
     "fail_spawn": {"failure": None, "is_final": True},
@@ -88,12 +79,15 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_parent_of_run": {},
     "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
     "get_claimed": {},
-    "queue_run": {"run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
+    "queue_run": {"session_id": IDLE, "run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
+    "get_finalizing": {},
+    "supersede_decided": {"epoch": 1, "entry_id": "e"},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0", "capped_revisions": "[]"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
-    "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
+    "release_run": {"epoch": 1},
+    "delay_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",
@@ -103,6 +97,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "error_message": "",
         "usage": None,
     },
+    "notify_runners_of_place": {},
     "delete_runs": {},
     "delete_events": {},
     "delete_messages": {},
@@ -177,29 +172,15 @@ def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
 
 def test_a_spawn_by_a_client_touches_a_few_blocks(grown: Grown) -> None:
     """Of a tenant that has nothing yet, beside one that has grown."""
-    texts = ("label", "model", "task_hash", "traceparent", "thinking", "payload_hash")
-    session = dict.fromkeys(texts, "") | {
-        "session_id": "ses_new",
-        "request_id": "new",
-        "agent_id": "default",
-        "mode": "RUN",
-        "context": "ISOLATED",
-        "cleanup": "DELETE",
-        "runtime": "SUBAGENT",
-    }
-    values = {
-        "tenant_id": SMALL,
-        **BY_ID["begin_spawn"],
-        "session": Jsonb(session),
-        "max_queued_run_count": 1000,
-    }
+    values = {"tenant_id": SMALL, **BY_ID["begin_spawn"], "session_id": "ses_new"}
     with psycopg.connect(grown.superuser_dsn, row_factory=dict_row, autocommit=True) as owner:
         for statement in FILL_TENANT:
             owner.execute(statement, {"tenants": [SMALL]})
     assert blocks_touched(grown, "begin_spawn", values) <= FEW_BLOCKS
     with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
-        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": True}
-        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": False}
+        link.execute("select set_config('spawnmesh.tenant', %s, true)", (SMALL,))
+        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"session_id": "ses_new"}
+        assert link.execute(SQL["begin_spawn"], values).fetchone() is None
 
 
 def test_a_page_of_what_is_to_be_deleted_costs_a_page(grown: Grown) -> None:

@@ -16,7 +16,6 @@ SESSIONS = 6_000
 FEW_BLOCKS = 60
 
 BY_ID: dict[str, dict[str, Any]] = {
-    "get_session": {},
     "read_session": {},
     "close_session": {},
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
@@ -33,10 +32,12 @@ BY_ID: dict[str, dict[str, Any]] = {
     "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
     "get_claimed": {},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
+    "get_finalizing": {},
     "resume_run": {"epoch": 1, "superseded_entry_id": "", "revision_count": 0},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0", "capped_revisions": "[]"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
-    "release_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
+    "release_run": {"epoch": 1},
+    "delay_run": {"epoch": 1, "reason": "", "message": "", "pause": "0 s"},
     "end_run": {
         "epoch": 1,
         "state": "FAILED",
@@ -46,6 +47,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "error_message": "",
         "usage": None,
     },
+    "notify_runners_of_place": {},
     "delete_runs": {},
     "list_inbox": {"max_bytes": 1000},
     "measure_inbox": {},
@@ -103,7 +105,7 @@ def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 def test_runs_are_taken_without_reading_all_that_wait(alive: tuple[Grown, list[str]], mode: str) -> None:
     grown, _ = alive
-    values = {"tenant_id": ALL_TENANTS, "lease_ttl": "1 minute", "limit": 4, "runtimes": ["SUBAGENT"]}
+    values = {"lease_ttl": "1 minute", "limit": 4, "runtimes": ["SUBAGENT"]}
     with psycopg.connect(grown.superuser_dsn) as link:
         tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
     assert blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", values, mode) < 520 + 5 * tenants[0]
@@ -125,8 +127,9 @@ _DIRECTORY = (
     from unnest(array[%(tenant)s, 't-other', 't-third']) tenant, generate_series(1, 1000) n
     """,
     """
-    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
-    select 'u-' || n, '', '{}', 32, n %% 100 > 0 from generate_series(1, 5000) n
+    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count,
+        max_queued_run_count, ready)
+    select 'u-' || n, '', '{}', 32, 1000, n %% 100 > 0 from generate_series(1, 5000) n
     """,
     "insert into session.tenant_deletions (tenant_id) select id || n from unnest(array['u-', 'w-']) id, generate_series(4000, 5000) n",
 )

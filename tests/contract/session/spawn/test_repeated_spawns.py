@@ -86,11 +86,6 @@ class ForgetfulDatabase:
             yield connection
         self._committed()
 
-    async def call(self, *statement: Any) -> Any:
-        rows = await self.database.call(*statement)
-        self._committed()
-        return rows
-
     def _committed(self) -> None:
         self.count += 1
         if self.count == self.lost:
@@ -172,11 +167,6 @@ class CancelledBehind:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
-
-    async def call(self, *arguments: Any) -> Any:
-        rows = await self._database.call(*arguments)
-        await self._cancelled()
-        return rows
 
     @asynccontextmanager
     async def pipelined(self, tenant_id: str) -> AsyncIterator[Any]:

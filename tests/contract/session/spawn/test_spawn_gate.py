@@ -136,7 +136,7 @@ async def test_SpawnSession__a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_b
 async def passing_waits(remains: Remains) -> bool:
     """Return whether pass_gate waits for a lock, after all parallel work is done."""
     waiting = (
-        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%pass_gate(%'"
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'gate_passed ='"
     )
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
         row = await (await link.execute(waiting)).fetchone()

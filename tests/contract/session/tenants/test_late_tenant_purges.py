@@ -54,6 +54,12 @@ class PausingDatabase:
         async with self.database.transaction(tenant_id) as connection:
             yield connection
 
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: str) -> AsyncIterator[Any]:
+        await self.pause.step()
+        async with self.database.pipelined(tenant_id) as connection:
+            yield connection
+
 
 class PausingPeer:
     """Reaches before each call."""

@@ -1,6 +1,8 @@
 """Claims and the sweep when something is wrong with one run, or several act at once."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -218,11 +220,13 @@ class CountingDatabase:
         self.database = database
         self.now, self.most = 0, 0
 
-    async def call(self, *statement: Any) -> Any:
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: str) -> AsyncIterator[Any]:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
-            return await self.database.call(*statement)
+            async with self.database.pipelined(tenant_id) as connection:
+                yield connection
         finally:
             self.now -= 1
 

@@ -1,0 +1,80 @@
+"""Decides how the staging of a set goes on, from the rows that its transaction wrote and locked."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
+from spawnmesh_attachment_blob.domain.sets import SetToStage
+
+
+class StageRefusal(StrEnum):
+    """Why a set is not staged. The transaction is not to be committed."""
+
+    UNKNOWN_TENANT = "UNKNOWN_TENANT"
+    """The tenant is not prepared, or it is being purged."""
+    POLICY_CHANGED = "POLICY_CHANGED"
+    """The tenant's limits differ from those of the validation."""
+    EXISTS = "EXISTS"
+    """The set id was used before."""
+    UPLOAD_GONE = "UPLOAD_GONE"
+    """Bytes that were uploaded before are not stored any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSet:
+    """A set whose rows are written. The objects of `unstored` must be put before the commit."""
+
+    create_time: datetime
+    unstored: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The rows that a transaction wrote and locked for a set."""
+
+    limits: AttachmentLimits | None
+    """The tenant's limits, or None for a tenant that is not prepared or is being purged."""
+    create_time: datetime | None
+    """None if the set was not written."""
+    unstored: frozenset[str] = frozenset()
+    """Hashes of the blobs that this transaction made STORED."""
+    stored: frozenset[str] = frozenset()
+    """Hashes of blobs that are STORED, and that no other transaction deletes before the commit."""
+
+    def with_stored(self, hashes: frozenset[str]) -> "StagedRows":
+        """Return the rows with the lock of these blobs, which were STORED."""
+        return replace(self, stored=self.stored | hashes)
+
+    def with_restored(self, hashes: frozenset[str]) -> "StagedRows":
+        """Return the rows after these blobs became STORED."""
+        return replace(self, unstored=self.unstored | hashes)
+
+    def missing(self, requested: SetToStage) -> frozenset[str]:
+        """Return the hashes for which a written set has no STORED blob.
+
+        They were DELETING, LOST or gone, or were stored while the transaction waited.
+        """
+        if self.create_time is None:
+            return frozenset()
+        return frozenset(file.sha256 for file in requested.files) - self.unstored - self.stored
+
+    def can_restore(self, requested: SetToStage) -> bool:
+        """Return whether blobs are missing, and the call has the bytes of each."""
+        missing = self.missing(requested)
+        return bool(missing) and missing <= requested.data_by_hash.keys()
+
+
+def outcome_of(
+    rows: StagedRows, requested: SetToStage, limits: AttachmentLimits
+) -> WrittenSet | StageRefusal:
+    """Return the outcome for a set that was validated with these limits."""
+    if rows.limits is None:
+        return StageRefusal.UNKNOWN_TENANT
+    if rows.limits != limits:
+        return StageRefusal.POLICY_CHANGED
+    if rows.create_time is None:
+        return StageRefusal.EXISTS
+    if rows.missing(requested):
+        return StageRefusal.UPLOAD_GONE
+    return WrittenSet(rows.create_time, rows.unstored)
