@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
 from spawnmesh_devstack.postgres import Postgres
@@ -108,10 +109,11 @@ async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     app = open_job_app(migrated["session"].app, name="counted jobs")
     working = asyncio.create_task(run_job_worker(app, concurrency=8, grace_seconds=5.0))
     await until_connected(postgres, "application_name", "counted jobs", JOBS_AT_REST)
-    busy = [
-        asyncio.create_task(app.connector.execute_query_one_async("select pg_sleep(1)")) for _ in range(8)
-    ]
-    await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)
+    wait = "select pg_advisory_xact_lock_shared(72)"
+    async with await psycopg.AsyncConnection.connect(migrated["session"].app) as holder:
+        await holder.execute("select pg_advisory_xact_lock(72)")
+        busy = [asyncio.create_task(app.connector.execute_query_one_async(wait)) for _ in range(8)]
+        await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)
     await asyncio.gather(*busy)
     working.cancel()
     await asyncio.wait([working])

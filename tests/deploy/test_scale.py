@@ -47,7 +47,12 @@ def test_tables_are_distributed_after_those_that_they_refer_to(postgres: Postgre
     with psycopg.connect(owner, autocommit=True) as connection:
         for part in (DISTRIBUTE, statement):
             connection.execute(part)
-        query = "select count(*) from information_schema.columns where column_name = 'tenant_id' and table_schema = current_schema()"
+        query = """
+            select count(*) from information_schema.columns c join information_schema.tables t
+            using (table_schema, table_name)
+            where c.column_name = 'tenant_id' and c.table_schema = current_schema()
+                and t.table_type = 'BASE TABLE'
+        """
         tables = connection.execute(query).fetchone()
         assert connection.execute("select count(*) from distributed").fetchone() == tables
         assert tables is not None

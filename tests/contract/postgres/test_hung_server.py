@@ -177,15 +177,19 @@ async def test_listener_leaves_a_silent_server_for_the_next_one(dsn: ServiceDsn)
 
 
 class Door:
-    """A proxy to a server that forwards new connections or, while it is closed, ignores them."""
+    """A proxy to a server that forwards new connections. It ignores them while it is closed, and the
+    next `to_ignore` ones.
+    """
 
     def __init__(self, way: Way) -> None:
         self.ignored_count = self.forwarded_count = 0
         self.is_closed = False
+        self.to_ignore = 0
         self._way = way
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.is_closed:
+        if self.is_closed or self.to_ignore:
+            self.to_ignore = max(self.to_ignore - 1, 0)
             self.ignored_count += 1
             await reader.read()
             writer.close()
@@ -240,9 +244,8 @@ async def test_one_question_without_an_answer_is_no_evidence(
         waiting = asyncio.create_task(wait_for_lock(database))
         for round_number in (1, 2):
             forwarded = entry.forwarded_count
-            entry.is_closed = True
+            entry.to_ignore = 1
             await eventually(lambda number=round_number: entry.ignored_count >= number)
-            entry.is_closed = False
             await eventually(lambda before=forwarded: entry.forwarded_count > before)
     await waiting
 

@@ -64,7 +64,7 @@ SPAWNED_BY_A_CLIENT: Path = (Transaction("begin_spawn"), *SPAWNED[1:])
 
 UNDONE: Path = (  # The files are refused.
     *SPAWNED[:3],
-    Transaction("SpawnUndo.undo"),  # SPAWN_FAILED, with its event.
+    Transaction("SpawnUndo._fail"),  # SPAWN_FAILED, with its event.
     Call("AttachmentSets.release"),
     Call("Transcripts.delete"),
     Transaction("SpawnUndo.clear"),  # The entry leaves the queue.
