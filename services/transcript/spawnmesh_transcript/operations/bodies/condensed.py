@@ -10,6 +10,7 @@ from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_transcript.domain.condensation import (
     CONDENSED_BYTES,
+    FILE_ID,
     CondensedFile,
     argument_note,
     condensed_file_id,
@@ -26,6 +27,7 @@ from spawnmesh_transcript.operations.bodies.tokens import count_tokens, message_
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
 
 _OUTPUT_ROLES = (Role.TOOL_RESULT, Role.BASH_EXECUTION)
+_FILE_IDS = re.compile(FILE_ID.pattern.encode())
 _LEAST_THINKING_TOKENS = 32  # Less thinking is not worth another copy of the message.
 
 
@@ -80,8 +82,8 @@ def named_files(body: bytes, message_id: str) -> list[str]:
 
     The id of the message is newer than its content, which therefore cannot name such a file.
     """
-    found = re.findall(rf"{message_id}_[0-9]+(?:_[0-9]+)?".encode(), body)
-    return [name.decode() for name in found]
+    own_id = message_id.encode()
+    return [found[0].decode() for found in _FILE_IDS.finditer(body) if found[1] == own_id]
 
 
 def left_out_file(body: bytes, file: CondensedFile) -> LeftOutFile | None:
