@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.random_faults.plan import make_plan
 from tests.chaos.random_faults.report import summary_of
 from tests.chaos.random_faults.trial import run_trial
 
@@ -18,7 +19,10 @@ async def test_mesh_under_random_faults_keeps_every_invariant() -> None:
     lines: list[str] = []
     # PostgreSQL runs as another account, and cannot pass pytest's own directory.
     with tempfile.TemporaryDirectory(prefix="spawnmesh-chaos-") as folder:
-        verdict = await run_trial(Path(folder) / "run", SEED, WINDOW_SECONDS, SETTLE_SECONDS, lines.append)
+        plan = make_plan(SEED, WINDOW_SECONDS)
+        verdict = await run_trial(
+            Path(folder) / "run", plan, seed=SEED, settle_seconds=SETTLE_SECONDS, report=lines.append
+        )
     print("\n".join(lines))
     failed = {name.strip(): found[:5] for name, found in verdict.found.items() if found}
     assert failed == {}, f"{summary_of(verdict.facts)}; make chaos SEED={SEED} keeps the data"

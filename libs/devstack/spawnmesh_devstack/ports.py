@@ -49,10 +49,12 @@ def require_free(port: int, purpose: str) -> int:
 
 def _pick(count: int, among: range, take: Callable[[int, ExitStack], bool]) -> list[int]:
     found: list[int] = []
+    first = SystemRandom().randrange(len(among))  # Processes that start together try other ports first.
     with ExitStack() as held:
-        for port in SystemRandom().sample(among, len(among)):
+        for place in range(len(among)):
             if len(found) == count:
                 break
+            port = among[(first + place) % len(among)]
             if take(port, held):
                 found.append(port)
     if len(found) < count:

@@ -1,4 +1,7 @@
-"""`make chaos SEED=n MINUTES=m`: random faults from a seed under load, and the checks."""
+"""`make chaos SEED=n MINUTES=m`: random faults from a seed under load, and the checks.
+
+`make outages SECONDS=s`: one outage after the other instead, and how spawns were served meanwhile.
+"""
 
 import argparse
 import asyncio
@@ -8,29 +11,44 @@ import time
 from pathlib import Path
 
 from tests.chaos.random_faults.field import ROOT
+from tests.chaos.random_faults.plan import make_outages, make_plan
 from tests.chaos.random_faults.report import print_verdict
+from tests.chaos.random_faults.spawn_times import spawn_times
 from tests.chaos.random_faults.trial import run_trial
 
 
 def main() -> int:
     """Return 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--outage-seconds", type=float)
     parser.add_argument("--settle-seconds", type=float, default=600.0)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "chaos")
     given = parser.parse_args()
-    folder = given.output / f"seed-{given.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    outages = given.outage_seconds
+    plan = make_outages(outages) if outages else make_plan(given.seed, 60 * given.minutes)
+    name = "outages" if outages else f"seed-{given.seed}"
+    folder = given.output / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     began = time.monotonic()
 
     def report(line: str) -> None:
         print(f"[{time.monotonic() - began:6.1f}] {line}", flush=True)
 
-    verdict = asyncio.run(run_trial(folder, given.seed, 60 * given.minutes, given.settle_seconds, report))
+    verdict = asyncio.run(
+        run_trial(folder, plan, seed=given.seed, settle_seconds=given.settle_seconds, report=report)
+    )
     print_verdict(verdict, report)
+    for line in spawn_times(verdict.facts.faults, verdict.facts.calls) if outages else ():
+        report(line)
     if verdict.failed_count:
         print(f"history: {folder}/history.jsonl; logs and data: {folder}/mesh/data")
-        print(f"the same faults again: make chaos SEED={given.seed} MINUTES={given.minutes:g}")
+        again = (
+            f"outages SECONDS={outages:g}"
+            if outages
+            else f"chaos SEED={given.seed} MINUTES={given.minutes:g}"
+        )
+        print(f"the same faults again: make {again}")
     else:
         shutil.rmtree(folder / "mesh")
     print(f"{len(verdict.found) - verdict.failed_count} passed, {verdict.failed_count} failed")

@@ -11,6 +11,7 @@ from minio import Minio
 from minio.error import S3Error
 from psycopg.rows import dict_row
 
+from tests.chaos.random_faults.faults import AppliedFault
 from tests.chaos.random_faults.field import Field
 from tests.chaos.random_faults.history import Call
 
@@ -57,6 +58,7 @@ class Facts:
     """Processes that ended by themselves."""
     unsettled: list[str] = field(default_factory=list)
     """Names of the parts that had not come to rest in time."""
+    faults: list[AppliedFault] = field(default_factory=list)
 
     def rows(self, table: str) -> list[Row]:
         """Return the rows of a table."""

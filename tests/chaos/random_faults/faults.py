@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -22,13 +23,26 @@ _LOOK_SECONDS = 0.5
 _BALLAST = "ballast"
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedFault:
+    """A fault, and when it began and ended, in seconds of the history."""
+
+    fault: Fault
+    start: float
+    end: float
+
+
 class Faults:
     """Break parts of the mesh, and keep the rest running as an orchestrator does: a process that
     ends by itself is started again, and `ended` has its name and status.
+
+    `now` is the clock of `applied`.
     """
 
-    def __init__(self, field: Field, report: Report) -> None:
+    def __init__(self, field: Field, report: Report, now: Callable[[], float]) -> None:
         self.ended: list[str] = []
+        self.applied: list[AppliedFault] = []
+        self._now = now
         self._field = field
         self._report = report
         self._down: set[str] = set()
@@ -57,7 +71,9 @@ class Faults:
     async def _apply(self, fault: Fault) -> None:
         # A restart takes time after the end of a fault, and the next fault waits for it.
         async with self._locks[group_of(fault.target)], self._active(fault):
+            start = self._now()
             await asyncio.sleep(fault.seconds)
+            self.applied.append(AppliedFault(fault, start, self._now()))
 
     @asynccontextmanager
     async def _active(self, fault: Fault) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""The plan of faults: a pure function of the seed and the time."""
+"""The plan of faults: random ones from a seed, or one outage after the other."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +25,7 @@ LINKS = (
     MODEL,
 )
 
+_RECOVERY_SECONDS = 20.0  # Between outages: whatever waited for one is done before the next.
 _QUIET_SECONDS = 2.0  # At the end, so that the last fault is over before the load stops.
 _MOST_AT_ONCE = 2
 _GAP_SECONDS = (0.5, 6.0)
@@ -121,6 +122,25 @@ def make_plan(seed: int, window_seconds: float) -> list[Fault]:
             faults.append(Fault(round(now, 1), seconds, kind, target, delay))
         now = round(now + random.uniform(*_GAP_SECONDS), 1)
     return faults
+
+
+def make_outages(seconds: float) -> list[Fault]:
+    """Return one outage of this length after the other, each with time to recover.
+
+    Every service, the runner, PostgreSQL and S3 go away, and so does the plugin; PostgreSQL and S3
+    hang; and one of two replicas hangs.
+    """
+    outages = [
+        *((FaultKind.AWAY, target) for target in (*SERVICES, "runner", POSTGRES, S3)),
+        (FaultKind.KILL, PLUGIN),
+        (FaultKind.PAUSE, POSTGRES),
+        (FaultKind.HOLD, S3),
+        *((FaultKind.PAUSE, target) for target in (*SERVICES, "runner")),
+    ]
+    return [
+        Fault(_RECOVERY_SECONDS + place * (seconds + _RECOVERY_SECONDS), seconds, kind, target)
+        for place, (kind, target) in enumerate(outages)
+    ]
 
 
 def group_of(target: str) -> str:

@@ -15,7 +15,7 @@ from tests.chaos.random_faults.field import open_field
 from tests.chaos.random_faults.history import History
 from tests.chaos.random_faults.load.calls import CONTENT
 from tests.chaos.random_faults.load.everything import TENANTS, Load, prepare_tenants
-from tests.chaos.random_faults.plan import Fault, make_plan
+from tests.chaos.random_faults.plan import Fault
 from tests.chaos.random_faults.settling import settle
 
 Report = Callable[[str], None]
@@ -39,14 +39,14 @@ class Verdict:
 
 
 async def run_trial(
-    folder: Path, seed: int, window_seconds: float, settle_seconds: float, report: Report
+    folder: Path, plan: list[Fault], *, seed: int, settle_seconds: float, report: Report
 ) -> Verdict:
-    """Run the plan of the seed, and check everything afterwards.
+    """Follow the plan under the load of the seed, and check everything afterwards.
 
     `folder` is new; it keeps the history, the logs and the data.
     """
     folder.mkdir(parents=True)
-    plan = make_plan(seed, window_seconds)
+    window_seconds = max((fault.end_seconds for fault in plan), default=0.0)
     grace = int(max((fault.seconds for fault in plan), default=0.0)) + _GRACE_MARGIN_SECONDS
     facts = Facts()
     report(f"seed {seed}: {len(plan)} faults in {window_seconds:.0f} s; everything is kept in {folder}")
@@ -55,7 +55,7 @@ async def run_trial(
         async with open_field(folder / "mesh", TENANTS, grace, report) as field:
             await prepare_tenants(field)
             load = Load(field, history, seed, asyncio.Event(), folder / "files")
-            faults = Faults(field, report)
+            faults = Faults(field, report, history.now)
             if field.disk is None:
                 report("no right to mount a disk here: the disk of the workspaces does not get full")
             async with asyncio.TaskGroup() as background:
@@ -72,7 +72,7 @@ async def run_trial(
                     facts.unsettled.append("clients still wait for an answer")
                 for task in watching:
                     task.cancel()
-            facts.calls, facts.ended = history.calls, faults.ended
+            facts.calls, facts.faults, facts.ended = history.calls, faults.applied, faults.ended
             await asyncio.sleep(0)
         began = time.monotonic()
         data = folder / "mesh" / "data"

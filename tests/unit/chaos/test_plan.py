@@ -1,9 +1,12 @@
 """The plan of random faults: a function of its seed, within its bounds."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spawnmesh_devstack.members import SERVICES
 
-from tests.chaos.random_faults.plan import FaultKind, group_of, make_plan
+from tests.chaos.random_faults.plan import POSTGRES, S3, FaultKind, group_of, make_outages, make_plan
 
 SEEDS = st.integers(0, 2**32)
 WINDOWS = st.floats(5.0, 1800.0)
@@ -43,3 +46,15 @@ def test_faults_stay_below_the_longest_time_of_their_kind() -> None:
 def test_a_quarter_of_an_hour_has_faults_of_every_kind() -> None:
     for seed in range(20):
         assert {fault.kind for fault in make_plan(seed, 900.0)} == set(FaultKind)
+
+
+def test_outages_take_every_service_away_and_never_two_at_once() -> None:
+    plan = make_outages(90.0)
+    assert {fault.target for fault in plan if fault.kind is FaultKind.AWAY} == {
+        *SERVICES,
+        "runner",
+        POSTGRES,
+        S3,
+    }
+    assert {fault.target for fault in plan if fault.kind is FaultKind.PAUSE} >= {*SERVICES, POSTGRES}
+    assert all(later.start_seconds > earlier.end_seconds for earlier, later in pairwise(plan))
