@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runtime.health import LIVE, open_health
+from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
 
 
@@ -54,7 +55,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
     (port,) = free_ports(1)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     async with (
-        open_health("hook", f"127.0.0.1:{port}") as health,
+        open_health("hook", f"127.0.0.1:{port}", NO_METRICS.meter) as health,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check
@@ -71,7 +72,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
 
 
 async def test_health_port_that_cannot_be_had_ends_the_process_with_one_line() -> None:
-    async with open_health("hook", "127.0.0.1:0"):
+    async with open_health("hook", "127.0.0.1:0", NO_METRICS.meter):
         with pytest.raises(SystemExit, match=r"^hook: cannot answer health checks on 192\.0\.2\.1:1: "):
-            async with open_health("hook", "192.0.2.1:1"):
+            async with open_health("hook", "192.0.2.1:1", NO_METRICS.meter):
                 pass
