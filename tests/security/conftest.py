@@ -19,7 +19,5 @@ async def attacked(keys: Path) -> AsyncIterator[Attacked]:
 @pytest.fixture
 async def channel(attacked: Attacked) -> AsyncIterator[grpc.aio.Channel]:
     """Connect without the client of the mesh."""
-    async with grpc.aio.insecure_channel(
-        attacked.target, options=[("grpc.enable_http_proxy", 0)]
-    ) as opened:
+    async with grpc.aio.insecure_channel(attacked.target, options=[("grpc.enable_http_proxy", 0)]) as opened:
         yield opened

@@ -49,7 +49,9 @@ def claims(keys: Path, **changed: object) -> dict[str, object]:
     return {name: value for name, value in {**read, **changed}.items() if value is not None}
 
 
-def signed(keys: Path, issuer: str = "client", headers: dict[str, object] | None = None, **changed: object) -> str:
+def signed(
+    keys: Path, issuer: str = "client", headers: dict[str, object] | None = None, **changed: object
+) -> str:
     key = load_pem_private_key((keys / f"{issuer}.pem").read_bytes(), None)
     kid = {"kid": jwt.get_unverified_header(client_token(keys))["kid"]}
     return jwt.encode(claims(keys, **changed), key, algorithm="EdDSA", headers={**kid, **(headers or {})})  # type: ignore[arg-type]
@@ -82,7 +84,10 @@ TOKENS: dict[str, tuple[Callable[[Path], str], Reason]] = {
     "claims changed after signing": (with_other_claims, Reason.TOKEN_INVALID),
     "key of another issuer": (lambda keys: signed(keys, "hook"), Reason.TOKEN_INVALID),
     "key in the header": (lambda keys: signed(keys, "hook", {"jwk": {"kty": "OKP"}}), Reason.TOKEN_INVALID),
-    "key id that is a path": (lambda keys: signed(keys, headers={"kid": "../client.pem"}), Reason.TOKEN_INVALID),
+    "key id that is a path": (
+        lambda keys: signed(keys, headers={"kid": "../client.pem"}),
+        Reason.TOKEN_INVALID,
+    ),
     "issuer that is not the key's": (lambda keys: signed(keys, iss="session"), Reason.TOKEN_INVALID),
     "no issuer": (lambda keys: signed(keys, iss=None), Reason.TOKEN_INVALID),
     "no expiry": (lambda keys: signed(keys, exp=None), Reason.TOKEN_INVALID),
@@ -94,7 +99,10 @@ TOKENS: dict[str, tuple[Callable[[Path], str], Reason]] = {
     "tenant that is a pattern": (lambda keys: signed(keys, tenant="%"), Reason.TOKEN_INVALID),
     "several tenants": (lambda keys: signed(keys, tenant=[TENANT, "other"]), Reason.TOKEN_INVALID),
     "unknown kind": (lambda keys: signed(keys, kind="root"), Reason.TOKEN_INVALID),
-    "kind that its issuer may not give": (lambda keys: signed(keys, kind="service", sub="hook"), Reason.TOKEN_INVALID),
+    "kind that its issuer may not give": (
+        lambda keys: signed(keys, kind="service", sub="hook"),
+        Reason.TOKEN_INVALID,
+    ),
     "longer than any token": (lambda keys: client_token(keys) + "A" * 10_000, Reason.TOKEN_INVALID),
 }
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -26,6 +25,8 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
+
+from tests.support.captured_logs import captured_events
 
 
 @dataclass
@@ -78,9 +79,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         tracing.get_tracer("attacked"),
         Metrics(metering.get_meter(SCOPE)),
     )
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))
-    with structlog.testing.capture_logs() as events:
+    with captured_events() as events:
         server = build_server(process)
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
@@ -92,7 +91,6 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
             yield attacked
         finally:
             await server.stop(None)
-            structlog.configure(wrapper_class=before)
             metering.shutdown()
 
 

@@ -27,7 +27,7 @@ def authenticated_calls(inner: Step, verifier: TokenVerifier) -> Step:
         try:
             call.caller = await verifier.authenticate(_bearer(call))
             set_caller(call.caller)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is raised later
             call.anonymity = error
         return await inner(call)
 
@@ -75,9 +75,7 @@ async def _until_token_expires(inner: Step, call: Call, caller: Caller) -> objec
 def _bearer(call: Call) -> str:
     headers = call.headers("authorization")
     if len(headers) > 1:  # Each reader of the call could believe another one.
-        raise MeshError(
-            Reason.TOKEN_INVALID, "the call carries more than one authorization header; send one"
-        )
+        raise MeshError(Reason.TOKEN_INVALID, "the call carries more than one authorization header; send one")
     scheme, _, token = (headers[0] if headers else "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise MeshError(Reason.TOKEN_MISSING, "the call carries no bearer token in its metadata")
