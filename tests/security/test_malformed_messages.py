@@ -1,5 +1,6 @@
 """Bytes that are no message are refused with a reason, logged and counted, and never reach a servicer."""
 
+import asyncio
 import random
 from collections import Counter
 
@@ -13,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from spawnmesh_core.reasons import Reason
 
 from tests.support.security.attacked import Attacked
-from tests.support.security.raw_calls import METHODS, Refused, allowed_token, bearer, refused
+from tests.support.security.raw_calls import METHODS, Refused, allowed_token, bearer, path_of, refused
 from tests.support.waiting import eventually
 
 GARBAGE = {
@@ -102,15 +103,27 @@ async def test_each_message_of_a_stream_is_decoded_and_refused_alike(
     assert attacked.reached == []
 
 
+async def test_message_that_is_too_large_is_not_logged_as_malformed(
+    attacked: Attacked, channel: grpc.aio.Channel
+) -> None:
+    method = METHODS["spawnmesh.session.v1.SessionService.GetSession"]
+    headers = (bearer(allowed_token(attacked.keys, method)),)
+    got = await refused(channel, method, bytes(17 * 1024 * 1024), headers=headers)
+    assert got.code == "RESOURCE_EXHAUSTED"
+    await attacked.settled()
+    assert [event["code"] for event in attacked.events] == ["CANCELLED"]
+
+
 async def test_call_that_ends_without_a_message_is_refused(
     attacked: Attacked, channel: grpc.aio.Channel
 ) -> None:
-    for method in METHODS.values():
-        if not method.client_streaming:
-            path = f"/{method.containing_service.full_name}/{method.name}"
-            token = allowed_token(attacked.keys, method)
-            call = channel.stream_stream(path)(iter(()), metadata=(bearer(token),), timeout=20)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.read()
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    async def code(method: MethodDescriptor) -> str:
+        token = allowed_token(attacked.keys, method)
+        call = channel.stream_stream(path_of(method))(iter(()), metadata=(bearer(token),), timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        return caught.value.code().name
+
+    unary = [method for method in METHODS.values() if not method.client_streaming]
+    assert set(await asyncio.gather(*map(code, unary))) == {"INVALID_ARGUMENT"}
     assert attacked.reached == []

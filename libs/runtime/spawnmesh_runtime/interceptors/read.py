@@ -1,5 +1,6 @@
 """Read and decode the messages of a request once the caller is authorized."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,6 +12,10 @@ from spawnmesh_runtime.call import END_OF_STREAM, Call, Step
 
 Decode = Callable[[bytes], Any]
 """Return the message with these bytes. Raises MeshError."""
+
+# grpc.aio reads nothing from a call that broke (its message is too large, or the caller is gone),
+# and cancels its task soon after. In this time a call without a message waits for its refusal.
+_CANCELLATION_SECONDS = 0.1
 
 
 def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
@@ -49,6 +54,7 @@ def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
 async def _only_message(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> Any:
     data = await context.read()
     if data is END_OF_STREAM:
+        await asyncio.sleep(_CANCELLATION_SECONDS)
         raise invalid("request", "is missing: the call must send one message")
     return decode(data)
 
