@@ -269,6 +269,7 @@ def _router(stack: Stack, name: str, port: int, config: Path) -> Member:
         **AS_DEPLOYED,
         "MODEL_ROUTER_DATABASE_URL": stack.databases["model_router"].app,
         "MODEL_ROUTER_CONFIG_FILE": str(config),
+        "MODEL_ROUTER_TRACE_PARENT_ISSUERS": '["client"]',  # The callers decide which calls are recorded.
         "BENCH_KEY": "any",
     }
     return Member(name, python_module("spawnmesh_model_router", "serve"), env, Readiness.GRPC, port)

@@ -89,6 +89,17 @@ def test_tokens_are_made_for_the_audience_that_they_are_taken_for(tmp_path: Path
     )
 
 
+def test_issuers_whose_traces_are_continued_are_those_of_the_values(tmp_path: Path) -> None:
+    over = tmp_path / "traces.yaml"
+    over.write_text("telemetry: {traceParentIssuers: [gateway]}\n")
+    for values, expected in (((), []), ((str(over),), ['["gateway"]'])):
+        (container,) = of_kind("Deployment", "minimal", *values)["session"]["spec"]["template"]["spec"][
+            "containers"
+        ]
+        issuers = [one["value"] for one in container["env"] if one["name"] == "SESSION_TRACE_PARENT_ISSUERS"]
+        assert issuers == expected
+
+
 CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]
 
 

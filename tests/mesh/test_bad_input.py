@@ -1,5 +1,6 @@
 """Every refusal has a reason, and a refused call creates nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -7,6 +8,7 @@ from uuid import uuid4
 
 import grpc.aio
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
@@ -22,8 +24,12 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
+from spawnmesh_devstack.span_file import Span, load_spans
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.support.security.raw_calls import METHODS, allowed_token, bearer, path_of, refused
+from tests.support.waiting import eventually
 
 
 async def a_tenant(stack: Stack) -> str:
@@ -91,6 +97,60 @@ async def test_call_without_a_token(stack: Stack) -> None:
             await stub.ListSessions(pb.ListSessionsRequest(), timeout=5)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "TOKEN_MISSING" in str(caught.value.trailing_metadata())
+
+
+async def test_every_process_checks_the_caller_first_and_refuses_garbage(stack: Stack) -> None:
+    """The RPCs are those that the processes themselves list."""
+    for service, target in stack.targets.items():
+        async with grpc.aio.insecure_channel(target) as channel:
+            served = [METHODS[name] for name in METHODS if name.rpartition(".")[0] in await names(channel)]
+            assert len(served) > 3, service
+            for method in served:
+                path = path_of(method)
+                call = channel.stream_stream(path)(never(), timeout=20)
+                with pytest.raises(grpc.aio.AioRpcError) as unread:
+                    await call.read()
+                assert unread.value.code() is grpc.StatusCode.UNAUTHENTICATED, path
+                token = allowed_token(stack.keys, method)
+                got = await refused(channel, method, b"\xff" * 16, headers=(bearer(token),))
+                assert (got.code, got.reason) == ("INVALID_ARGUMENT", Reason.INVALID_REQUEST), path
+                got = await refused(channel, method, bytes(1024), compression=grpc.Compression.Gzip)
+                assert got.code == "UNIMPLEMENTED", path
+
+
+async def never() -> AsyncIterator[bytes]:
+    """Send no message and do not end."""
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def names(channel: grpc.aio.Channel) -> set[str]:
+    """Return the names of the services behind the channel."""
+    listed = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+        iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    )
+    return {one.name async for answer in listed for one in answer.list_services_response.service}
+
+
+async def test_trace_of_a_client_is_a_link_of_the_trace_of_its_spawn(stack: Stack, tenant: str) -> None:
+    sent = f"00-{uuid4().hex}-{uuid4().hex[:16]}-00"
+    async with grpc.aio.insecure_channel(stack.targets["session"]) as channel:
+        answer = await SessionServiceStub(channel).SpawnSession(
+            pb.SpawnSessionRequest(request_id="traced", task="count"),
+            metadata=(bearer(stack.client_token(tenant)), ("traceparent", sent)),
+            timeout=30,
+        )
+    trace_id = answer.session.trace_id
+    assert trace_id not in ("", sent.split("-")[1])
+
+    def recorded() -> list[Span]:
+        spans = load_spans(stack.traces_file, trace_id)
+        return spans if {"session", "runner", "transcript"} <= {span.service for span in spans} else []
+
+    spans = await eventually(recorded)
+    [root] = [span for span in spans if not span.parent_span_id]
+    assert root.name.endswith("/SpawnSession")
+    assert [link["trace_id"] for link in root.links] == [sent.split("-")[1]]
 
 
 async def test_deadline_that_is_past_already(mesh: Mesh) -> None:

@@ -1,10 +1,12 @@
 """The RPC that is being served, as the interceptors pass it on."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from time import time_ns
 from typing import Any
 
 import grpc.aio
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runtime.caller import Caller
@@ -18,25 +20,33 @@ class ServedMethod:
     service: str
     name: str
     policy: CallPolicy
-    client_streaming: bool
 
 
 @dataclass(slots=True)
 class Call:
     """The request and the facts that interceptors learn about the call.
 
-    `request` is the iterator over requests for client streaming. `status` is the gRPC name of the
-    outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
-    received, `defect` the internal error that it did not receive.
+    `request` is set once the request is read: the message, or the iterator over the messages for
+    client streaming. `anonymity` is the reason why there is no caller. `status` is the gRPC name of
+    the outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
+    received, `defect` the internal error that it did not receive. The call started at
+    `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock.
     """
 
-    request: Any
     context: "grpc.aio.ServicerContext[Any, Any]"
-    metadata: Mapping[str, str | bytes] = field(default_factory=dict)
+    metadata: Sequence[tuple[str, str | bytes]] = ()
+    request: Any = None
     caller: Caller | None = None
+    anonymity: BaseException | None = None
     status: str = "OK"
     refusal: MeshError | None = None
     defect: BaseException | None = None
+    start_time_ns: int = field(default_factory=time_ns)
+    start_seconds: float = field(default_factory=monotonic_seconds)
+
+    def headers(self, name: str) -> list[str]:
+        """Return the values of a header, which a caller may send more than once."""
+        return [str(value) for key, value in self.metadata if key == name]
 
 
 Step = Callable[[Call], Awaitable[Any]]

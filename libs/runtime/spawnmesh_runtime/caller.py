@@ -22,7 +22,8 @@ class Caller:
 
     `tenant_id` is empty only for ADMIN and RUNNER. Session, run and epoch are set for RUN,
     `service` is set for SERVICE. `permissions` extend what a CLIENT may do; the contracts name the
-    permissions that RPCs require. The token expires at `expire_timestamp`, in seconds since 1970.
+    permissions that RPCs require. The token expires at `expire_timestamp`, in seconds since 1970;
+    `issuer` signed it.
     """
 
     kind: CallerKind
@@ -34,6 +35,7 @@ class Caller:
     service: str = ""
     permissions: frozenset[str] = frozenset()
     expire_timestamp: float = field(default=inf, compare=False)
+    issuer: str = field(default="", compare=False)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None)

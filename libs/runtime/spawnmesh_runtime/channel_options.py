@@ -19,12 +19,18 @@ _PING_TIMEOUT_MS = 5_000
 # A refusal is sent in headers. The default limit is too small for one with many field violations.
 _MAX_HEADER_BYTES = 64 * 1024
 
+OPEN_SERVER_OPTIONS: Options = [
+    ("grpc.so_reuseport", 0),  # Two processes on one port are a mistake that must be visible.
+    # Only uncompressed requests: gRPC inflates a message before a handler can refuse the caller.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+]
+
 
 def server_options(settings: ProcessSettings) -> Options:
     """Return the options for `grpc.aio.server`."""
     return [
         *_both_ends(settings),
-        ("grpc.so_reuseport", 0),  # Two processes on one port are a mistake that must be visible.
+        *OPEN_SERVER_OPTIONS,
         # Unread data stays with the sender, except for 64 KiB: dynamic windows would buffer
         # megabytes for each call.
         ("grpc.http2.bdp_probe", 0),

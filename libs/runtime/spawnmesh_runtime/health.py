@@ -10,6 +10,11 @@ from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from opentelemetry.metrics import Meter
+
+from spawnmesh_runtime.channel_options import OPEN_SERVER_OPTIONS
+from spawnmesh_runtime.interceptors.log import call_durations
+from spawnmesh_runtime.open_services import OpenServices
 
 LIVE = "live"
 """This health service is SERVING while the event loop runs.
@@ -72,10 +77,11 @@ class Health:
 
 
 @asynccontextmanager
-async def open_health(service: str, address: str | None) -> AsyncIterator[Health]:
+async def open_health(service: str, address: str | None, meter: Meter) -> AsyncIterator[Health]:
     """Answer health checks on `host:port` during the block. Without an address nothing is served.
 
-    Raises SystemExit with one line if the address cannot be bound.
+    Refused checks are logged and measured. Raises SystemExit with one line if the address cannot be
+    bound.
     """
     state = Health()
     await state.servicer.set(LIVE, _STATUS.SERVING)
@@ -83,8 +89,10 @@ async def open_health(service: str, address: str | None) -> AsyncIterator[Health
     if not address:
         yield state
         return
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    health_pb2_grpc.add_HealthServicer_to_server(state.servicer, server)
+    server = grpc.aio.server(options=OPEN_SERVER_OPTIONS)
+    health_pb2_grpc.add_HealthServicer_to_server(
+        state.servicer, OpenServices(server, service, call_durations(meter))
+    )
     try:
         server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:

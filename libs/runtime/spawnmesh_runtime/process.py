@@ -83,7 +83,7 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
     use_tracer(tracer)
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
-        async with open_health(service, settings.health_listen) as health:
+        async with open_health(service, settings.health_listen, metrics.meter) as health:
             process = Process(service, settings, minter, verifier, tracer, metrics, health)
             report_dependencies(process.dependencies, health, metrics.meter)
             if process.tls is not None:

@@ -4,28 +4,30 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
 import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from spawnmesh_core.cancellation import shield_until_done
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.call import ServedMethod, Step
 from spawnmesh_runtime.channel_options import server_options
 from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.handlers import servicer_step, wire_handler
 from spawnmesh_runtime.interceptors.admission import Admit, admitted_calls
-from spawnmesh_runtime.interceptors.auth import authenticated_calls
+from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_calls
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
+from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
-from spawnmesh_runtime.interceptors.validate import validated_calls
+from spawnmesh_runtime.interceptors.validate import decode_valid
 from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_descriptor
+from spawnmesh_runtime.open_services import OpenServices
 from spawnmesh_runtime.process import Process, stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
@@ -43,7 +45,7 @@ class MeshServer(grpc.aio.Server):
     """A grpc.aio server that adds the interceptors to each method of a service.
 
     Adding a service raises PolicyMissing if one of its methods has no policy. Health and reflection
-    need no token and are not logged.
+    need no token, and only their refused calls are logged.
     """
 
     def __init__(self, process: Process, verifier: TokenVerifier, translate: Sequence[Translate]) -> None:
@@ -56,7 +58,8 @@ class MeshServer(grpc.aio.Server):
         self._services: list[str] = []
         self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.drain = Drain()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inner)
+        self._open = OpenServices(self._inner, process.service, self._durations)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._open)
         process.health.report_dependencies_to(self._health)
 
     def admit_before_read(self, methods: Iterable[str], admit: Admit) -> None:
@@ -81,23 +84,23 @@ class MeshServer(grpc.aio.Server):
         described = service_descriptor(service_name).methods_by_name
         wrapped = {}
         for name, handler in method_handlers.items():
-            method = ServedMethod(service_name, name, policy_of(described[name]), handler.request_streaming)
-            admit = self._admissions.get(f"{service_name}/{name}")
-            wrapped[name] = _handler(
-                handler, self._intercepted(method, handler, admit), reads_late=admit is not None
-            )
+            method = ServedMethod(service_name, name, policy_of(described[name]))
+            wrapped[name] = wire_handler(handler, self._intercepted(method, handler))
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
         self._services.append(service_name)
 
-    def _intercepted(self, method: ServedMethod, handler: Any, admit: Admit | None) -> Step:
-        service = self._process.service
-        step = validated_calls(_servicer(handler), method)
+    def _intercepted(self, method: ServedMethod, handler: Any) -> Step:
+        process, path = self._process, f"{method.service}/{method.name}"
+        decode = decode_valid(decode_with(handler.request_deserializer))
+        step = read_calls(servicer_step(handler), decode, client_streaming=handler.request_streaming)
+        admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        step = authenticated_calls(step, method, self._verifier)
-        step = typed_errors(bounded_calls(step), service, self._translate)
-        step = logged_calls(step, method, service, self._durations)
-        return self.drain.counted_calls(traced_calls(step, method, self._process.tracer))
+        step = bounded_calls(authorized_calls(step, method))
+        step = typed_errors(step, process.service, self._translate)
+        step = logged_calls(step, path, process.service, self._durations)
+        step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
+        return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:
         return self._inner.add_insecure_port(address)
@@ -121,7 +124,9 @@ class MeshServer(grpc.aio.Server):
 
     async def _start(self, *rest: "grpc.GenericRpcHandler[Any, Any]") -> None:
         names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._inner)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(names), self._open
+        )
         self._inner.add_generic_rpc_handlers(rest)
         await self._inner.start()
 
@@ -245,54 +250,8 @@ class _NotReadyHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Handle every RPC that no service of the server has."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
-        return grpc.unary_unary_rpc_method_handler(_refuse)
+        return grpc.stream_unary_rpc_method_handler(_refuse)  # The request is not read.
 
 
-async def _refuse(_request: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+async def _refuse(_messages: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
     await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica is not ready yet")
-
-
-def _servicer(handler: Any) -> Step:
-    behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-
-    async def unary(call: Call) -> Any:
-        return await behavior(call.request, call.context)
-
-    async def streaming(call: Call) -> None:
-        # Written here, not by grpc.aio: the generator runs and closes within the interceptors, in
-        # one task.
-        has_begun = False
-        async with aclosing(behavior(call.request, call.context)) as messages:
-            async for message in messages:
-                if not has_begun:
-                    # grpc.aio sends it with the first message, and again with a refusal that
-                    # interrupts that message: then neither arrives, and the caller waits forever.
-                    await shield_until_done(call.context.send_initial_metadata(()))
-                    has_begun = True
-                await call.context.write(message)
-
-    return streaming if handler.response_streaming else unary
-
-
-def _handler(handler: Any, step: Step, *, reads_late: bool) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler for grpc.
-
-    With `reads_late`, the request of a unary call is handled as a stream of one message. The wire
-    format is the same, and grpc reads the message only when the step reads it.
-    """
-
-    async def serve(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        return await step(Call(request, context, dict(context.invocation_metadata() or ())))
-
-    make: Any = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[handler.request_streaming or reads_late, handler.response_streaming]
-    wrapped: grpc.RpcMethodHandler[Any, Any] = make(
-        serve,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
-    )
-    return wrapped

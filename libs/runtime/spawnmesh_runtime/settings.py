@@ -39,6 +39,11 @@ class ProcessSettings(BaseSettings):
     """
     client_issuers: list[str] = ["client"]
     """Issuers that may issue tokens for clients and operators."""
+    trace_parent_issuers: list[str] = []
+    """Client issuers whose callers may decide the trace and the sampling of their calls.
+
+    The calls of others start a trace that is linked to theirs.
+    """
     otlp_endpoint: str | None = None
     """`http://host:port` of an OTLP/gRPC collector; without it the process sends no
     traces or metrics.

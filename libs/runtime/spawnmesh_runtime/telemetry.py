@@ -14,6 +14,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     NoOpTracer,
     Span,
@@ -99,16 +100,27 @@ def parent_context(traceparent: str) -> Context:
 
     The context is empty if the `traceparent` is malformed.
     """
+    remote = _remote_span(traceparent)
+    return trace.set_span_in_context(NonRecordingSpan(remote), Context()) if remote else Context()
+
+
+def links_to(traceparent: str) -> tuple[Link, ...]:
+    """Return a link to the remote span; none if the `traceparent` is malformed."""
+    remote = _remote_span(traceparent)
+    return (Link(remote),) if remote else ()
+
+
+def _remote_span(traceparent: str) -> SpanContext | None:
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None or match.group(1) == "ff":
-        return Context()
+        return None
     remote = SpanContext(
         trace_id=int(match.group(2), 16),
         span_id=int(match.group(3), 16),
         is_remote=True,
         trace_flags=TraceFlags(int(match.group(4), 16)),
     )
-    return trace.set_span_in_context(NonRecordingSpan(remote), Context()) if remote.is_valid else Context()
+    return remote if remote.is_valid else None
 
 
 @contextmanager

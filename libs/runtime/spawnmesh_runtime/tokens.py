@@ -219,7 +219,7 @@ class TokenVerifier:
             raise _expired()
         if max(_time(claims, "nbf"), _time(claims, "iat")) > now + _CLOCK_SKEW_SECONDS:
             raise _invalid("it is not valid yet")
-        caller = replace(_caller_of(claims), expire_timestamp=expiry)
+        caller = replace(_caller_of(claims), expire_timestamp=expiry, issuer=issuer)
         if not self._may_issue(issuer, caller):
             raise _invalid("its issuer may not issue tokens for this kind of caller")
         return caller, expiry

@@ -35,7 +35,7 @@ async def test_call_past_its_deadline_does_no_work() -> None:
 
     with pytest.raises(MeshError) as caught:
         # as much as is looked at
-        await bounded_calls(work)(Call(None, Context(0.0)))  # type: ignore[arg-type]
+        await bounded_calls(work)(Call(Context(0.0)))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert not worked
 
@@ -48,7 +48,7 @@ async def test_work_does_not_wait_beyond_the_deadline_even_if_the_transport_says
     async with asyncio.timeout(5):
         with pytest.raises(TimeoutError):
             # as much as is looked at
-            await bounded_calls(work)(Call(None, Context(0.01)))  # type: ignore[arg-type]
+            await bounded_calls(work)(Call(Context(0.01)))  # type: ignore[arg-type]
     assert monotonic_seconds() - began < 4
 
 
@@ -108,6 +108,6 @@ async def test_no_call_is_made_when_no_time_is_left(serve: Any, peer_of: Any, re
 
         with impersonate("acme"), pytest.raises(MeshError) as caught:
             # as much as is looked at
-            await bounded_calls(work)(Call(None, Context(0.015)))  # type: ignore[arg-type]
+            await bounded_calls(work)(Call(Context(0.015)))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert served.plugin.seen == []

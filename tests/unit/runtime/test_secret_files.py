@@ -7,9 +7,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import SecretStr
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runtime.health import LIVE, open_health
+from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
+from spawnmesh_runtime.wire_errors import error_from
+
+from tests.support.captured_logs import captured_events
+from tests.support.waiting import eventually
 
 
 class HookSettings(ProcessSettings):
@@ -54,7 +60,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
     (port,) = free_ports(1)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     async with (
-        open_health("hook", f"127.0.0.1:{port}") as health,
+        open_health("hook", f"127.0.0.1:{port}", NO_METRICS.meter) as health,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check
@@ -70,8 +76,22 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
         assert (await status(LIVE), await status("")) == (serving, not_serving)
 
 
+async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() -> None:
+    (port,) = free_ports(1)
+    with captured_events() as events:
+        async with (
+            open_health("hook", f"127.0.0.1:{port}", NO_METRICS.meter),
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.unary_unary("/grpc.health.v1.Health/Check")(b"\xff", timeout=5)
+            assert error_from("hook", caught.value).reason is Reason.INVALID_REQUEST
+            await eventually(lambda: events)
+    assert [(event["code"], event["reason"]) for event in events] == [("INVALID_ARGUMENT", "INVALID_REQUEST")]
+
+
 async def test_health_port_that_cannot_be_had_ends_the_process_with_one_line() -> None:
-    async with open_health("hook", "127.0.0.1:0"):
+    async with open_health("hook", "127.0.0.1:0", NO_METRICS.meter):
         with pytest.raises(SystemExit, match=r"^hook: cannot answer health checks on 192\.0\.2\.1:1: "):
-            async with open_health("hook", "192.0.2.1:1"):
+            async with open_health("hook", "192.0.2.1:1", NO_METRICS.meter):
                 pass

@@ -1,5 +1,5 @@
-"""The interceptors of every RPC, outermost first: drain, trace, log, errors, deadline,
-auth, validate.
+"""The interceptors of every RPC, outermost first: drain, authentication, trace, log, errors,
+deadline, authorization, admission, read.
 
 `server.py` composes them.
 """

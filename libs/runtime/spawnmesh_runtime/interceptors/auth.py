@@ -1,7 +1,8 @@
-"""Authenticate the caller and check that the contract allows it to call the RPC."""
+"""Authenticate the caller by the headers, before any message is read, and check that the contract
+allows it to call the RPC.
+"""
 
 import asyncio
-from collections.abc import Mapping
 
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
@@ -15,14 +16,33 @@ from spawnmesh_runtime.tokens import TokenVerifier
 _LONGEST_SECONDS = 365 * 86_400.0
 
 
-def authenticated_calls(inner: Step, method: ServedMethod, verifier: TokenVerifier) -> Step:
-    """Authenticate each call and set `current_caller()` for the rest of it."""
+def authenticated_calls(inner: Step, verifier: TokenVerifier) -> Step:
+    """Authenticate each call and set `current_caller()` for the rest of it.
+
+    The span depends on the caller, so this is outside of the trace interceptor. A call without a
+    valid token goes on, for its span and its log event, until `authorized_calls` refuses it.
+    """
+
+    async def step(call: Call) -> object:
+        try:
+            call.caller = await verifier.authenticate(_bearer(call))
+            set_caller(call.caller)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is raised later
+            call.anonymity = error
+        return await inner(call)
+
+    return step
+
+
+def authorized_calls(inner: Step, method: ServedMethod) -> Step:
+    """Refuse callers that are not authenticated, or that the contract does not allow."""
     policy = method.policy
 
     async def step(call: Call) -> object:
-        caller = await verifier.authenticate(_bearer(call.metadata))
-        call.caller = caller
-        set_caller(caller)
+        caller = call.caller
+        if caller is None:
+            error, call.anonymity = call.anonymity, None
+            raise error or MeshError(Reason.TOKEN_MISSING, "the call is not authenticated")
         if caller.kind not in policy.callers or (
             caller.kind is CallerKind.SERVICE and caller.service not in policy.services
         ):
@@ -52,8 +72,11 @@ async def _until_token_expires(inner: Step, call: Call, caller: Caller) -> objec
         ) from None
 
 
-def _bearer(metadata: Mapping[str, str | bytes]) -> str:
-    scheme, _, token = str(metadata.get("authorization", "")).partition(" ")
+def _bearer(call: Call) -> str:
+    headers = call.headers("authorization")
+    if len(headers) > 1:  # Each reader of the call could believe another one.
+        raise MeshError(Reason.TOKEN_INVALID, "the call carries more than one authorization header; send one")
+    scheme, _, token = (headers[0] if headers else "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise MeshError(Reason.TOKEN_MISSING, "the call carries no bearer token in its metadata")
     return token.strip()

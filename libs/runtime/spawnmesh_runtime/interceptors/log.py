@@ -3,13 +3,14 @@
 They never contain a payload or the text of an error.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import structlog
 from opentelemetry.metrics import Histogram, Meter
 from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.defer import defer
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -25,19 +26,37 @@ def call_durations(meter: Meter) -> Histogram:
     )
 
 
-def logged_calls(inner: Step, method: ServedMethod, service: str, durations: Histogram) -> Step:
-    """Log each call after its answer is sent: an internal error with its traceback,
-    others as info.
+def logged_calls(inner: Step, path: str, service: str, durations: Histogram) -> Step:
+    """Log each call of `<service>/<method>` after its answer is sent: an internal error with its
+    traceback, others as info.
     """
-    path = f"{method.service}/{method.name}"
-    log = structlog.get_logger().bind()  # Bound once for each method, not for each call.
+    report = _reporter(path, service, durations)
 
     async def step(call: Call) -> object:
-        start = monotonic_seconds()
         try:
             return await inner(call)
         finally:
-            defer(partial(report, call, monotonic_seconds() - start))
+            defer(partial(report, call, monotonic_seconds() - call.start_seconds))
+
+    return step
+
+
+def logged_refusals(inner: Step, path: str, service: str, durations: Histogram) -> Step:
+    """Log calls as `logged_calls` does, but only those that are refused."""
+    report = _reporter(path, service, durations)
+
+    async def step(call: Call) -> object:
+        try:
+            return await inner(call)
+        finally:
+            if call.refusal is not None:
+                defer(partial(report, call, monotonic_seconds() - call.start_seconds))
+
+    return step
+
+
+def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, float], None]:
+    log = structlog.get_logger().bind()  # Bound once for each method, not for each call.
 
     def report(call: Call, seconds: float) -> None:
         measured: dict[str, str] = {
@@ -61,4 +80,4 @@ def logged_calls(inner: Step, method: ServedMethod, service: str, durations: His
         else:
             log.info("rpc", **event)
 
-    return step
+    return report

@@ -1,35 +1,61 @@
-"""Create one server span for each RPC, a child of the span of the caller."""
+"""Create one server span for each RPC, a child of the span of the caller if it is trusted.
 
+Anyone can send the id of a foreign trace, or a flag that says "do not record". The span of another
+caller starts a trace that is linked to the trace of the caller.
+"""
+
+from collections.abc import Collection
 from functools import partial
 from time import time_ns
 
 import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.defer import defer
-from spawnmesh_runtime.telemetry import AttributeValue, parent_context, use_tracer
+from spawnmesh_runtime.telemetry import AttributeValue, links_to, parent_context, use_tracer
 
 _SERVER_FAULTS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
+_OF_THE_MESH = frozenset({CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER})
+"""The kinds of caller whose tokens the mesh itself signs."""
+
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
-def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
+def traced_calls(
+    inner: Step, method: ServedMethod, tracer: Tracer, trusted_issuers: Collection[str] = ()
+) -> Step:
     """Open the span before the other steps.
 
-    It ends with the call, also for streams, and is exported after the answer is sent.
+    It ends with the call, also for streams, and is exported after the answer is sent. Callers with
+    tokens of the mesh and of `trusted_issuers` are trusted.
     """
     name = f"{method.service}/{method.name}"
     attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
+    trusted = frozenset(trusted_issuers)
 
     async def step(call: Call) -> object:
         use_tracer(tracer)
-        parent = parent_context(str(call.metadata.get("traceparent", "")))
-        span = tracer.start_span(name, context=parent, kind=SpanKind.SERVER, attributes=attributes)
+        sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
+        caller = call.caller
+        if caller is not None and (caller.kind in _OF_THE_MESH or caller.issuer in trusted):
+            parent, links = parent_context(sent), ()
+        else:
+            parent, links = Context(), links_to(sent)
+        span = tracer.start_span(
+            name,
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+            links=links,
+            start_time=call.start_time_ns,
+        )
         token = otel_context.attach(trace.set_span_in_context(span, parent))
         try:
             return await inner(call)

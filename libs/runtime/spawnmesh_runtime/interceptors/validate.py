@@ -1,41 +1,24 @@
 """Check requests against the rules of their contract."""
 
-from collections.abc import AsyncIterator
-from typing import Any
-
-import grpc.aio
 import protovalidate
 from google.protobuf.message import Message
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.call import END_OF_STREAM, Call, ServedMethod, Step
+from spawnmesh_runtime.interceptors.read import Decode
 
 _SHOWN = 20
 
 
-def validated_calls(inner: Step, method: ServedMethod) -> Step:
-    """Check every message of the request before the servicer receives it."""
+def decode_valid(decode: Decode) -> Decode:
+    """Return a decoder that also checks each message."""
 
-    async def step(call: Call) -> object:
-        if method.client_streaming:
-            call.request = _validated(call.context)
-        else:
-            require_valid(call.request)
-        return await inner(call)
-
-    return step
-
-
-async def _validated(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[Message]:
-    """Yield the messages of a stream once they are valid.
-
-    It calls `read()`: the iterator of grpc.aio is part of a reference cycle that keeps the last
-    message in memory until a garbage collection.
-    """
-    while (message := await context.read()) is not END_OF_STREAM:
+    def decode_and_check(data: bytes) -> Message:
+        message: Message = decode(data)
         require_valid(message)
-        yield message
+        return message
+
+    return decode_and_check
 
 
 def require_valid(message: Message) -> None:

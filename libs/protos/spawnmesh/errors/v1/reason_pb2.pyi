@@ -25,14 +25,14 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_UNSPECIFIED: _Reason.ValueType  # 0
     """Never returned."""
     REASON_INVALID_REQUEST: _Reason.ValueType  # 1
-    """INVALID_ARGUMENT. A field is malformed or out of bounds. `BadRequest.field_violations` names
-    each one.
+    """INVALID_ARGUMENT. A field is malformed or out of bounds, or the bytes are not a message of the
+    RPC. `BadRequest.field_violations` names each field; `request` is the whole message.
     """
     REASON_TOKEN_MISSING: _Reason.ValueType  # 2
     """UNAUTHENTICATED. The call has no bearer token."""
     REASON_TOKEN_INVALID: _Reason.ValueType  # 3
     """UNAUTHENTICATED. The token is malformed, signed by an unknown key, or made for another
-    audience.
+    audience, or the call has more than one `authorization` header.
     """
     REASON_TOKEN_EXPIRED: _Reason.ValueType  # 4
     """UNAUTHENTICATED. The token has expired. Get a new one."""
@@ -210,14 +210,14 @@ class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 """Never returned."""
 REASON_INVALID_REQUEST: Reason.ValueType  # 1
-"""INVALID_ARGUMENT. A field is malformed or out of bounds. `BadRequest.field_violations` names
-each one.
+"""INVALID_ARGUMENT. A field is malformed or out of bounds, or the bytes are not a message of the
+RPC. `BadRequest.field_violations` names each field; `request` is the whole message.
 """
 REASON_TOKEN_MISSING: Reason.ValueType  # 2
 """UNAUTHENTICATED. The call has no bearer token."""
 REASON_TOKEN_INVALID: Reason.ValueType  # 3
 """UNAUTHENTICATED. The token is malformed, signed by an unknown key, or made for another
-audience.
+audience, or the call has more than one `authorization` header.
 """
 REASON_TOKEN_EXPIRED: Reason.ValueType  # 4
 """UNAUTHENTICATED. The token has expired. Get a new one."""

@@ -319,7 +319,10 @@ class Session(_message.Message):
     task_hash: _builtins.str
     """SHA-256 of the task, in lower-case hex."""
     trace_id: _builtins.str
-    """The trace of the spawn, its runs and their ends."""
+    """The trace of the spawn, its runs and their ends. It starts in the mesh; a `traceparent` that the
+    client sent is a link of its first span, unless the operator trusts the client's issuer with
+    traces.
+    """
     failure_reason: _builtins.str
     """For SPAWN_FAILED: the reason."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType

@@ -1,0 +1,66 @@
+"""Read and decode the messages of a request once the caller is authorized."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+from spawnmesh_core.errors import invalid
+
+from spawnmesh_runtime.call import END_OF_STREAM, Call, Step
+
+Decode = Callable[[bytes], Any]
+"""Return the message with these bytes. Raises MeshError."""
+
+# grpc.aio reads nothing from a call that broke (its message is too large, or the caller is gone),
+# and cancels its task soon after. In this time a call without a message waits for its refusal.
+_CANCELLATION_SECONDS = 0.1
+
+
+def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
+    """Read the request of each call: one message, or each message when the servicer asks for it.
+
+    A call whose bytes are no message is refused with INVALID_REQUEST.
+    """
+
+    async def unary(call: Call) -> object:
+        call.request = await _only_message(call.context, decode)
+        return await inner(call)
+
+    async def streaming(call: Call) -> object:
+        call.request = _messages(call.context, decode)
+        return await inner(call)
+
+    return streaming if client_streaming else unary
+
+
+def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
+    """Return a decoder that refuses bytes that `deserialize` cannot read."""
+
+    def decode(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            raise invalid("request", "its bytes are not a message of this RPC") from None
+
+    return decode
+
+
+# Both call `read()`: the iterator of grpc.aio is part of a reference cycle that keeps the last
+# message in memory until a garbage collection. No frame keeps the bytes while the call is served.
+
+
+async def _only_message(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> Any:
+    data = await context.read()
+    if data is END_OF_STREAM:
+        await asyncio.sleep(_CANCELLATION_SECONDS)
+        raise invalid("request", "is missing: the call must send one message")
+    return decode(data)
+
+
+async def _messages(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> AsyncIterator[Any]:
+    while (data := await context.read()) is not END_OF_STREAM:
+        message = decode(data)
+        del data
+        yield message
