@@ -118,7 +118,9 @@ async def test_health_and_clear__show_a_rest_and_end_it(
     code, out, err = await command("health")
     assert (code, err) == (0, "")
     rest = row(out, world.scripted)
-    assert rest.startswith(f"{world.scripted} 1 of 1 readable model {world.ref('one')} 20")
+    assert rest.startswith(
+        f"{world.scripted} 1 of 1 readable model {world.ref('one')} tenant {router.tenant} 20"
+    )
     assert rest.endswith("rate_limit 1")
     assert row(out, world.anthropic) == f"{world.anthropic} 1 of 1 readable nothing"
     assert CANARY not in out

@@ -104,6 +104,34 @@ def test_issuer_vouches_for_its_own_kinds_alone(setup: Setup, issuer: str, kind:
         assert setup.refused(token).reason is Reason.TOKEN_INVALID
 
 
+@pytest.mark.parametrize("issuer", ["runner", "client"])
+def test_token_of_a_runner_limits_its_tenants_and_agents(setup: Setup, issuer: str) -> None:
+    made = setup.minter(issuer).runner_token("harness", 60, tenants=["globex", "acme"], agents=["a_1"])
+    assert setup.verifier.verify(made) == Caller(
+        CallerKind.RUNNER, "harness", tenants=frozenset({"acme", "globex"}), agents=frozenset({"a_1"})
+    )
+
+
+@pytest.mark.parametrize("claims", [{}, {"agents": ["reviewer"]}])
+def test_issuer_of_clients_makes_no_runner_of_all_tenants(setup: Setup, claims: dict[str, Any]) -> None:
+    assert setup.refused(setup.signed("client", kind="runner", **claims)).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("issuer", ["session", "hook", "stranger"])
+def test_services_make_no_token_of_a_runner(setup: Setup, issuer: str) -> None:
+    token = setup.signed(issuer, kind="runner", tenants=["acme"])
+    assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("claim", ["tenants", "agents"])
+@pytest.mark.parametrize(
+    "limits", [[], "acme", {"acme": 1}, ["acme", ""], ["acme", 7], ["*"], ["a b"], ["acme"] * 65, True, 0]
+)
+def test_malformed_limit_of_a_runner_is_not_taken_for_none(setup: Setup, claim: str, limits: Any) -> None:
+    claims = {"tenants": ["acme"], claim: limits}
+    assert setup.refused(setup.signed("runner", kind="runner", **claims)).reason is Reason.TOKEN_INVALID
+
+
 def test_service_cannot_speak_as_another(setup: Setup) -> None:
     assert setup.refused(setup.signed("hook", sub="session")).reason is Reason.TOKEN_INVALID
 
