@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from psycopg.rows import dict_row
 from spawnmesh_core.reasons import Reason
-from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope, extend
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, CooldownTarget, Scope, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import cooldowns as store
 from spawnmesh_model_router.store.cooldowns import CooldownRecord
@@ -193,7 +193,9 @@ async def test_extend_cooldown__a_failure_that_does_not_lengthen_the_rest_is_cou
     now = datetime.now(UTC)
     target, until = CooldownTarget(Scope.MODEL, world.ref("one")), now + timedelta(hours=1)
     first = Cooldown(Scope.MODEL, until, 1, FailoverReason.RATE_LIMIT, now)
-    probed = extend(first, FailoverReason.RATE_LIMIT, now + timedelta(minutes=58))
+    probed = extend(
+        first, FailoverReason.RATE_LIMIT, now + timedelta(minutes=58), audience=Audience.ALL_TENANTS
+    )
     assert probed is not None
     assert (probed.until, probed.failures) == (until, 2)
     async with (

@@ -90,15 +90,22 @@ def explain(
         print_table(columns, map(_candidate_row, explained.candidates))
 
 
-def health(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show every provider, its readable credentials, and its cooldowns."""
+def health(
+    context: typer.Context,
+    all_tenants: Annotated[
+        bool,
+        typer.Option("--all-tenants", help="With the cooldowns of each tenant. Needs an operator's token."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every provider, its readable credentials, and its cooldowns for this tenant and for all."""
 
     async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         return await router.unary(stub.ListProviderHealth, pb.ListProviderHealthRequest())
 
-    listed = with_mesh(context, body, as_json=as_json).providers
+    listed = with_mesh(context, body, as_json=as_json, admin=all_tenants).providers
     if as_json:
         print_json({"providers": [value_of(provider) for provider in listed]})
     else:

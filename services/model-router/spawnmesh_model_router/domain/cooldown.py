@@ -152,8 +152,8 @@ def extend(
     now: datetime,
     retry_after: timedelta | None = None,
     *,
+    audience: Audience,
     scope: Scope | None = None,
-    audience: Audience = Audience.ALL_TENANTS,
 ) -> Cooldown | None:
     """Return the cooldown of a target after one more failure; `existing` if `reason` causes none.
 
