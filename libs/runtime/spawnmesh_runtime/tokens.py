@@ -33,7 +33,7 @@ _RENEW_SECONDS = 60
 _CLOCK_SKEW_SECONDS = 30
 _CACHED_TOKENS = 4096
 _MAX_TOKEN_CHARS = 8192
-MAX_LIMITS = 64
+MAX_LIMITS = 32
 """The largest number of tenants, and of agents, that the token of a runner names."""
 
 

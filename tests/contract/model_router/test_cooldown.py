@@ -283,6 +283,39 @@ async def test_cooldowns__a_tenant_has_rows_of_its_own(world: World) -> None:
             assert (await connection.execute("delete from unconfirmed_failures")).rowcount == 0
 
 
+async def test_extend_cooldown__deletes_what_is_forgotten_of_the_tenant(world: World) -> None:
+    now = datetime.now(UTC)
+    recent, forgotten = now - timedelta(hours=23), now - timedelta(hours=25)
+    acme, globex = (f"{world.scripted}-{name}" for name in ("acme", "globex"))
+
+    def target(model: str, tenant_id: str) -> CooldownTarget:
+        return CooldownTarget(Scope.MODEL, world.ref(model), tenant_id)
+
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        async with database.transaction(ALL_TENANTS) as connection:
+            for tenant_id, model, until in (
+                (globex, "one", forgotten),
+                (acme, "one", forgotten),
+                (acme, "two", recent),
+                (acme, "blind", now),
+            ):
+                cooldown = Cooldown(Scope.MODEL, until, 1, FailoverReason.TIMEOUT, until)
+                await store.extend_cooldown(
+                    connection, target(model, tenant_id), CooldownRecord(cooldown, until)
+                )
+        async with database.transaction(ALL_TENANTS) as connection:
+            listed = await store.list_cooldowns(connection)
+            stored = {
+                one: await store.get_cooldown(connection, one)
+                for one in (target("one", acme), target("two", acme), target("one", globex))
+            }
+    assert {one for one in listed if one.tenant_id in (acme, globex)} == {
+        target("two", acme),
+        target("blind", acme),
+    }
+    assert [one for one, record in stored.items() if record is None] == [target("one", acme)]
+
+
 async def test_Generate__a_second_credential_is_tried_at_once(world: World) -> None:
     world.provider.on("one", BAD_KEY, sse(*chat("with the other key")))
     config = world.config()

@@ -60,19 +60,19 @@ async def get_cooldown(connection: Connection, target: CooldownTarget) -> Cooldo
 async def extend_cooldown(connection: Connection, target: CooldownTarget, record: CooldownRecord) -> None:
     """Save the cooldown. A stored deadline that is later stays. Saves nothing for a purged tenant.
 
-    Changes the scope of the transaction to that of the target, as the other statements that write
+    Deletes what is forgotten of the tenant, or of all tenants. Changes the scope of the transaction to that of the target, as the other statements that write
     do.
     """
     await _enter_scope(connection, target)
+    key = _key(target)
     if target.tenant_id:
         await join_writers(connection, target.tenant_id)
-        await connection.execute(
-            _SQL["delete_forgotten"], {"tenant_id": target.tenant_id, "forget_after": FORGET_AFTER}
-        )
+    forgotten = {"tenant_id": key["tenant_id"], "forget_after": FORGET_AFTER}
+    await connection.execute(_SQL["delete_forgotten"], forgotten)
     await connection.execute(
         _SQL["extend_cooldown"],
         {
-            **_key(target),
+            **key,
             "until_time": record.cooldown.until,
             "failure_count": record.cooldown.failures,
             "reason": record.cooldown.reason.value,

@@ -49,10 +49,14 @@ where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
 delete from cooldowns where tenant_id = %(tenant_id)s;
 
 -- name: delete_forgotten
--- Locks the rows that it deletes. Index: cooldowns_pkey. The failure counts of these rows no longer
--- matter.
+-- Deletes rows whose failure counts no longer matter. Locks them, and skips those that another
+-- replica holds, so that two replicas cannot deadlock. Index: cooldowns_pkey.
 delete from cooldowns
-where tenant_id = %(tenant_id)s and until_time <= now() - %(forget_after)s::interval;
+where (tenant_id, scope, target) in (
+    select tenant_id, scope, target from cooldowns
+    where tenant_id = %(tenant_id)s and until_time <= now() - %(forget_after)s::interval
+    for update skip locked
+);
 
 -- name: notify_cooldowns
 -- Notifies every replica once the transaction has committed.
