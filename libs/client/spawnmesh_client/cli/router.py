@@ -98,7 +98,7 @@ def health(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every provider, its readable credentials, and its cooldowns for this tenant and for all."""
+    """Show every provider with its credentials, and its cooldowns for this tenant and for all."""
 
     async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
         router = mesh.service("model-router")

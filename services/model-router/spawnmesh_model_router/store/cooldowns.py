@@ -60,8 +60,8 @@ async def get_cooldown(connection: Connection, target: CooldownTarget) -> Cooldo
 async def extend_cooldown(connection: Connection, target: CooldownTarget, record: CooldownRecord) -> None:
     """Save the cooldown. A stored deadline that is later stays. Saves nothing for a purged tenant.
 
-    Deletes what is forgotten of the tenant, or of all tenants. Changes the scope of the transaction to that of the target, as the other statements that write
-    do.
+    Deletes what is forgotten of the tenant, or of all tenants. Changes the scope of the transaction
+    to that of the target, as the other statements that write do.
     """
     await _enter_scope(connection, target)
     key = _key(target)
