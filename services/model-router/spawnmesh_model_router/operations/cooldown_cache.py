@@ -69,22 +69,23 @@ class CooldownCache:
     async def clear(self, target: CooldownTarget) -> bool:
         """Delete the cooldown of the target in the database and here. Return whether there was one.
 
-        A target of all tenants includes the cooldowns of each of them. Raises the error of the
-        database if it is unavailable.
+        A target of all tenants includes the cooldowns of each of them, and the evidence. Raises the
+        error of the database if it is unavailable.
         """
         async with self._sync_lock:
             async with self._database.transaction(ALL_TENANTS) as connection:
                 await unconfirmed_failures.lock(connection)
                 stored = await store.list_cooldowns(connection)
                 cleared = {one for one in (*stored, *self._records) if target.includes(one)}
-                await unconfirmed_failures.delete_failure(connection, target.of_all_tenants)
+                if not target.tenant_id:
+                    await unconfirmed_failures.delete_failure(connection, target)
                 for one in sorted(cleared):
                     await store.delete_cooldown(connection, one)
                 await store.notify_cooldowns(connection)
             for one in cleared:
                 self._unsaved.pop(one, None)
                 self._records.pop(one, None)
-            self._evidence.forget(target.of_all_tenants)
+            self._evidence.forget(target)
             return bool(cleared)
 
     def record_failure(

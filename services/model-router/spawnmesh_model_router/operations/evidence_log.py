@@ -52,7 +52,7 @@ class EvidenceLog:
         self._unsaved[target] = EvidenceChange(until)
 
     def forget(self, target: CooldownTarget) -> None:
-        """Forget a target whose evidence was deleted in the database."""
+        """Forget the evidence of a target, which was deleted in the database."""
         self._failures.pop(target, None)
         self._unsaved.pop(target, None)
 
