@@ -13,7 +13,7 @@ import pytest
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain import call_failures
-from spawnmesh_model_router.domain.cooldown import Scope
+from spawnmesh_model_router.domain.cooldown import Audience, Scope
 from spawnmesh_runtime.methods import mesh_services, policy_of
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
 from spawnmesh_session.store.work_queue import BACKLOG_KINDS as CLEANUP_KINDS
@@ -38,6 +38,9 @@ VALUES = {
     - {"seen_object"},
     ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_scope"): {
         scope.lower() for scope in Scope
+    },
+    ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_audience"): {
+        audience.lower() for audience in Audience
     },
     ("spawnmesh.hook.delivery.duration", "spawnmesh_hook_decision"): {
         failure.decision

@@ -17,6 +17,9 @@ _BODY = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 """The form of a tenant id, as the contract states it. The operator of the mesh chooses the id."""
 
+AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""The form of an agent id, as the contract states it."""
+
 
 class IdKind(StrEnum):
     """The kinds of resource that an id names; the value is the prefix of the id."""

@@ -22,8 +22,9 @@ class Caller:
 
     `tenant_id` is empty only for ADMIN and RUNNER. Session, run and epoch are set for RUN,
     `service` is set for SERVICE. `permissions` extend what a CLIENT may do; the contracts name the
-    permissions that RPCs require. The token expires at `expire_timestamp`, in seconds since 1970;
-    `issuer` signed it.
+    permissions that RPCs require. A RUNNER gets only runs of these `tenants` and `agents`; if none
+    are named, runs of all tenants, and of all agents. The token expires at `expire_timestamp`, in
+    seconds since 1970; `issuer` signed it.
     """
 
     kind: CallerKind
@@ -34,6 +35,8 @@ class Caller:
     epoch: int = 0
     service: str = ""
     permissions: frozenset[str] = frozenset()
+    tenants: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)
 

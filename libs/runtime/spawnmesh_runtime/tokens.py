@@ -1,9 +1,11 @@
 """Bearer tokens: JWTs with EdDSA or RS256 that name the caller, its tenant and the expiry.
 
 Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the kind, `tenant`,
-`session`, `run` and `epoch`. The token of a client may have `permissions`, a list of names.
+`session`, `run` and `epoch`. The token of a client may have `permissions`, a list of names. That
+of a runner may have `tenants` and `agents`, lists that limit the runs it gets.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import replace
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.ids import TENANT_ID
+from spawnmesh_core.ids import AGENT_ID, TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.caller import Caller, CallerKind
@@ -31,6 +33,8 @@ _RENEW_SECONDS = 60
 _CLOCK_SKEW_SECONDS = 30
 _CACHED_TOKENS = 4096
 _MAX_TOKEN_CHARS = 8192
+MAX_LIMITS = 32
+"""The largest number of tenants, and of agents, that the token of a runner names."""
 
 
 def _invalid(what: str) -> MeshError:
@@ -98,9 +102,22 @@ class TokenMinter:
             CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, session=session_id, run=run_id, epoch=epoch
         )
 
-    def runner_token(self) -> str:
-        """Return a token that only allows claiming runs."""
-        return self._sign(CallerKind.RUNNER, self.issuer, SERVICE_TOKEN_SECONDS)
+    def runner_token(
+        self,
+        subject: str = "",
+        ttl_seconds: float = SERVICE_TOKEN_SECONDS,
+        *,
+        tenants: Collection[str] = (),
+        agents: Collection[str] = (),
+    ) -> str:
+        """Return a token that only allows claiming runs: those of the tenants and the agents, or of
+        all if none are named.
+
+        The subject is the issuer if none is named.
+        """
+        named = {"tenants": sorted(set(tenants)), "agents": sorted(set(agents))}
+        limits = {claim: names for claim, names in named.items() if names}
+        return self._sign(CallerKind.RUNNER, subject or self.issuer, ttl_seconds, **limits)
 
     def client_token(
         self, tenant_id: str, subject: str, ttl_seconds: float, *, permissions: Collection[str] = ()
@@ -269,7 +286,7 @@ class TokenVerifier:
             case CallerKind.SERVICE:
                 return issuer in SERVICES and caller.subject == issuer
             case CallerKind.RUNNER:
-                return issuer == "runner"
+                return issuer == "runner" or (issuer in self._client_issuers and bool(caller.tenants))
 
 
 def _time(claims: dict[str, Any], name: str) -> float:
@@ -291,6 +308,21 @@ def _tenant(claims: dict[str, Any]) -> str:
     if TENANT_ID.fullmatch(value) is None:
         raise _invalid("the claim tenant is not a tenant id: 2 to 39 lower-case letters, digits and hyphens")
     return value
+
+
+def _limits(claims: dict[str, Any], name: str, form: re.Pattern[str]) -> frozenset[str]:
+    """Return the names that limit a runner; none if the token has no such claim.
+
+    An empty list is refused: it would be no limit.
+    """
+    if name not in claims:
+        return frozenset()
+    value = claims[name]
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_LIMITS:
+        raise _invalid(f"the claim {name} is not a list of 1 to {MAX_LIMITS} ids")
+    if not all(isinstance(one, str) and form.fullmatch(one) for one in value):
+        raise _invalid(f"the claim {name} has an entry that is not an id")
+    return frozenset(value)
 
 
 def _permissions(claims: dict[str, Any]) -> frozenset[str]:
@@ -317,5 +349,8 @@ def _caller_of(claims: dict[str, Any]) -> Caller:
             return Caller(
                 kind, subject, _tenant(claims), _text(claims, "session"), _text(claims, "run"), epoch=epoch
             )
-        case CallerKind.ADMIN | CallerKind.RUNNER:
+        case CallerKind.RUNNER:
+            tenants, agents = _limits(claims, "tenants", TENANT_ID), _limits(claims, "agents", AGENT_ID)
+            return Caller(kind, subject, tenants=tenants, agents=agents)
+        case CallerKind.ADMIN:
             return Caller(kind, subject)

@@ -5,7 +5,7 @@ Providers have the names of the operator's configuration. Models and tenants are
 
 from opentelemetry.metrics import Meter
 
-from spawnmesh_model_router.domain.cooldown import Scope
+from spawnmesh_model_router.domain.cooldown import CooldownTarget
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
 _PROVIDER = "spawnmesh.model_router.provider"
@@ -46,11 +46,12 @@ class RouterMetrics:
         }
         self._failovers.add(1, attributes)
 
-    def cooldown_started(self, provider: str, scope: Scope, reason: FailoverReason) -> None:
-        """Count a cooldown of the provider, or of its model or credential."""
+    def cooldown_started(self, target: CooldownTarget, reason: FailoverReason) -> None:
+        """Count a cooldown of the target, for one tenant or for all."""
         attributes = {
-            _PROVIDER: provider,
-            "spawnmesh.model_router.cooldown.scope": scope.value.lower(),
+            _PROVIDER: target.provider,
+            "spawnmesh.model_router.cooldown.scope": target.scope.value.lower(),
+            "spawnmesh.model_router.cooldown.audience": target.audience.value.lower(),
             _REASON: reason.value,
         }
         self._cooldowns.add(1, attributes)

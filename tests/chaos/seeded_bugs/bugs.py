@@ -153,8 +153,8 @@ SEEDED_BUGS = (
         (
             Change(
                 f"{_ROUTER}/domain/cooldown.py",
-                "if existing is not None and existing.active(now) and existing.until >= now + duration:",
-                "if existing is not None and existing.active(now) and duration <= timedelta():",
+                "if existing is not None and existing.active(now) and existing.until >= until:",
+                "if existing is not None and existing.active(now) and until <= now:",
             ),
             Change(
                 f"{_ROUTER}/store/cooldowns.sql",

@@ -119,7 +119,8 @@ async def test_cooldowns_of_many_replicas_that_fail_at_once_only_move_later(worl
     world.provider.on(
         "one", RATE_LIMITED, openai_error(429, "slow down", "requests", None, retry_after="3600"), BROKEN
     )
-    replicas = [await world.router() for _ in range(3)]
+    first = await world.router()
+    replicas = [first, *[await world.router(tenant=first.tenant) for _ in range(2)]]
     latest = 0.0
     for _ in range(3):
         await asyncio.gather(*(replica.generate(world.ref("one"), strict=True) for replica in replicas))

@@ -93,6 +93,8 @@ async def test_explain__shows_who_would_be_asked_and_who_not(
         f"{world.ref('blind')} incapable routed_around cannot take images and tools"
     )
     assert row(out, world.ref("one")).startswith(f"{world.ref('one')} cooling rate_limit 20")
+    assert " tenant " in row(out, world.ref("one"))
+    assert row(out, world.ref("one")).endswith("after failures of this tenant's calls")
     assert len(world.provider.bodies) == asked
     _, out, _ = await command(*arguments, "--strict", "--json")
     assert [one["verdict"] for one in json.loads(out)["candidates"]] == ["VERDICT_READY"] + [
@@ -118,7 +120,9 @@ async def test_health_and_clear__show_a_rest_and_end_it(
     code, out, err = await command("health")
     assert (code, err) == (0, "")
     rest = row(out, world.scripted)
-    assert rest.startswith(f"{world.scripted} 1 of 1 readable model {world.ref('one')} 20")
+    assert rest.startswith(
+        f"{world.scripted} 1 of 1 readable model {world.ref('one')} tenant {router.tenant} 20"
+    )
     assert rest.endswith("rate_limit 1")
     assert row(out, world.anthropic) == f"{world.anthropic} 1 of 1 readable nothing"
     assert CANARY not in out
@@ -133,6 +137,23 @@ async def test_health_and_clear__show_a_rest_and_end_it(
     )
     assert (await command("clear", "model", world.ref("one")))[1] == f"{world.ref('one')} had no cooldown\n"
     assert await router.explain(world.ref("one"), strict=True) == [("one", "READY")]
+
+
+async def test_health_and_clear__show_an_operator_the_tenants_and_end_the_rest_of_one(
+    command: RouterCommand, router: Router, world: World
+) -> None:
+    other = await router.for_tenant(f"{router.tenant}-too")
+    for caller in (router, other):
+        await caller.generate(world.ref("one"), strict=True)
+    _, out, _ = await command("health")
+    assert "all tenants" in out
+    assert other.tenant not in out
+    _, out, _ = await command("health", "--all-tenants")
+    assert f"tenant {other.tenant}" in out
+    clear = ("clear", "model", world.ref("one"), "--tenant")
+    assert (await command(*clear, other.tenant))[1] == f"{world.ref('one')} may be called again\n"
+    assert (await command(*clear, other.tenant))[1] == f"{world.ref('one')} had no cooldown\n"
+    assert f"tenant {router.tenant}" in (await command("health", "--all-tenants"))[1]
 
 
 async def test_clear__of_what_is_not_there(command: RouterCommand) -> None:

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 from psycopg.rows import dict_row
 from spawnmesh_core.reasons import Reason
-from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope, extend
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, CooldownTarget, Scope, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import cooldowns as store
 from spawnmesh_model_router.store.cooldowns import CooldownRecord
-from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.database import ALL_TENANTS, open_database
 
 from tests.support.model_router.fixtures import World
 from tests.support.model_router.provider import RATE_LIMITED, chat, openai_error, sse
@@ -31,9 +31,12 @@ async def world(world: World) -> World:
 
 
 async def saved(world: World) -> dict[str, dict[str, object]]:
-    """Return the rows of this test's providers, as the role of the service sees them."""
+    """Return the rows of this test's providers, as the role of the service sees them.
+
+    Each target has one tenant's row.
+    """
     async with await psycopg.AsyncConnection.connect(world.dsn.app, row_factory=dict_row) as connection:
-        await connection.execute("set local spawnmesh.tenant = 'mesh'")
+        await connection.execute("set local spawnmesh.tenant = '*'")
         cursor = await connection.execute("select * from cooldowns")
         return {
             row["target"]: row for row in await cursor.fetchall() if row["target"].startswith(world.scripted)
@@ -67,7 +70,8 @@ async def test_Generate__when_all_are_cooling_nobody_is_called(world: World) -> 
 
 async def test_Generate__another_replica_knows_within_200_ms(world: World) -> None:
     world.provider.on("one", RATE_LIMITED)
-    first, second = await world.router(), await world.router()
+    first = await world.router()
+    second = await world.router(tenant=first.tenant)
     await second.generate(world.ref("two"))  # Its connection is up.
     await first.generate(world.ref("one"), world.ref("two"))
 
@@ -85,13 +89,14 @@ async def test_Generate__another_replica_knows_within_200_ms(world: World) -> No
 
 async def test_Generate__a_restarted_replica_still_knows(world: World) -> None:
     world.provider.on("one", RATE_LIMITED)
-    await (await world.router()).generate(world.ref("one"), world.ref("two"))
+    first = await world.router()
+    await first.generate(world.ref("one"), world.ref("two"))
 
     async def is_saved() -> bool:
         return world.ref("one") in await saved(world)
 
     await eventually(is_saved)
-    answered = await (await world.router()).generate(world.ref("one"), world.ref("two"))
+    answered = await (await world.router(tenant=first.tenant)).generate(world.ref("one"), world.ref("two"))
     assert answered.verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
 
 
@@ -102,7 +107,7 @@ async def test_Generate__an_answer_ends_the_count_of_failures(world: World) -> N
     rest = CooldownRecord(Cooldown(Scope.MODEL, past, 7, FailoverReason.RATE_LIMIT, past), past)
     async with (
         open_database(world.dsn.app, name="test", max_connections=1) as database,
-        database.transaction(store.MESH_TENANT) as connection,
+        database.transaction(ALL_TENANTS) as connection,
     ):
         await store.extend_cooldown(connection, target, rest)
     assert (await (await world.router()).generate(world.ref("one"))).text == "works"
@@ -141,7 +146,7 @@ async def test_Generate__the_primary_is_probed_before_its_rest_is_over_and_nobod
         for model in ("one", "two"):  # They failed a minute ago and have a minute to go.
             failed = now - timedelta(seconds=60)
             rest = Cooldown(Scope.MODEL, now + timedelta(seconds=60), 2, FailoverReason.RATE_LIMIT, failed)
-            async with database.transaction(store.MESH_TENANT) as connection:
+            async with database.transaction(ALL_TENANTS) as connection:
                 await store.extend_cooldown(
                     connection, CooldownTarget(Scope.MODEL, world.ref(model)), CooldownRecord(rest, failed)
                 )
@@ -173,7 +178,7 @@ async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
             rest(30, 1, FailoverReason.SERVER_ERROR),
             rest(90, 3, FailoverReason.RATE_LIMIT),
         ):
-            async with database.transaction(store.MESH_TENANT) as connection:
+            async with database.transaction(ALL_TENANTS) as connection:
                 await store.extend_cooldown(connection, target, written)
                 kept = (await store.list_cooldowns(connection))[target].cooldown
             assert kept.until >= now + timedelta(seconds=60)
@@ -188,12 +193,14 @@ async def test_extend_cooldown__a_failure_that_does_not_lengthen_the_rest_is_cou
     now = datetime.now(UTC)
     target, until = CooldownTarget(Scope.MODEL, world.ref("one")), now + timedelta(hours=1)
     first = Cooldown(Scope.MODEL, until, 1, FailoverReason.RATE_LIMIT, now)
-    probed = extend(first, FailoverReason.RATE_LIMIT, now + timedelta(minutes=58))
+    probed = extend(
+        first, FailoverReason.RATE_LIMIT, now + timedelta(minutes=58), audience=Audience.ALL_TENANTS
+    )
     assert probed is not None
     assert (probed.until, probed.failures) == (until, 2)
     async with (
         open_database(world.dsn.app, name="test", max_connections=2) as database,
-        database.transaction(store.MESH_TENANT) as connection,
+        database.transaction(ALL_TENANTS) as connection,
     ):
         for cooldown in (
             first,
@@ -247,7 +254,7 @@ async def test_end_cooldown__not_by_a_call_that_began_before_the_failure(world: 
     )
     async with (
         open_database(world.dsn.app, name="test", max_connections=1) as database,
-        database.transaction(store.MESH_TENANT) as connection,
+        database.transaction(ALL_TENANTS) as connection,
     ):
         await store.extend_cooldown(connection, target, rest)
         await store.end_cooldown(connection, target, now - timedelta(seconds=1))
@@ -256,15 +263,57 @@ async def test_end_cooldown__not_by_a_call_that_began_before_the_failure(world: 
         assert target not in await store.list_cooldowns(connection)
 
 
-async def test_cooldowns__are_closed_to_every_other_tenant(world: World) -> None:
+async def test_cooldowns__a_tenant_has_rows_of_its_own(world: World) -> None:
     now = datetime.now(UTC)
     rest = CooldownRecord(Cooldown(Scope.MODEL, now, 1, FailoverReason.RATE_LIMIT, now), now)
+    target = CooldownTarget(Scope.MODEL, world.ref("one"))
+    rows = (target, target.of_tenant("acme"), target.of_tenant("globex"))
     async with open_database(world.dsn.app, name="test", max_connections=1) as database:
-        async with database.transaction(store.MESH_TENANT) as connection:
-            await store.extend_cooldown(connection, CooldownTarget(Scope.MODEL, world.ref("one")), rest)
+        async with database.transaction(ALL_TENANTS) as connection:
+            for row in rows:
+                await store.extend_cooldown(connection, row, rest)
+        for scope, seen in {ALL_TENANTS: rows, "acme": rows[1:2], "initech": ()}.items():
+            async with database.transaction(scope) as connection:
+                listed = await store.list_cooldowns(connection)
+            assert {one for one in listed if one.name == target.name} == set(seen)
         async with database.transaction("acme") as connection:
-            cursor = await connection.execute("select count(*) as seen from cooldowns")
-            assert (await cursor.fetchone() or {})["seen"] == 0
+            for foreign in ("globex", ALL_TENANTS):
+                deleted = await connection.execute("delete from cooldowns where tenant_id = %s", (foreign,))
+                assert deleted.rowcount == 0
+            assert (await connection.execute("delete from unconfirmed_failures")).rowcount == 0
+
+
+async def test_extend_cooldown__deletes_what_is_forgotten_of_the_tenant(world: World) -> None:
+    now = datetime.now(UTC)
+    recent, forgotten = now - timedelta(hours=23), now - timedelta(hours=25)
+    acme, globex = (f"{world.scripted}-{name}" for name in ("acme", "globex"))
+
+    def target(model: str, tenant_id: str) -> CooldownTarget:
+        return CooldownTarget(Scope.MODEL, world.ref(model), tenant_id)
+
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        async with database.transaction(ALL_TENANTS) as connection:
+            for tenant_id, model, until in (
+                (globex, "one", forgotten),
+                (acme, "one", forgotten),
+                (acme, "two", recent),
+                (acme, "blind", now),
+            ):
+                cooldown = Cooldown(Scope.MODEL, until, 1, FailoverReason.TIMEOUT, until)
+                await store.extend_cooldown(
+                    connection, target(model, tenant_id), CooldownRecord(cooldown, until)
+                )
+        async with database.transaction(ALL_TENANTS) as connection:
+            listed = await store.list_cooldowns(connection)
+            stored = {
+                one: await store.get_cooldown(connection, one)
+                for one in (target("one", acme), target("two", acme), target("one", globex))
+            }
+    assert {one for one in listed if one.tenant_id in (acme, globex)} == {
+        target("two", acme),
+        target("blind", acme),
+    }
+    assert [one for one, record in stored.items() if record is None] == [target("one", acme)]
 
 
 async def test_Generate__a_second_credential_is_tried_at_once(world: World) -> None:

@@ -45,7 +45,7 @@ async def router(world: World, watchdog: Watchdog) -> AsyncIterator[RouterProces
 async def saved(world: World) -> list[str]:
     """Return the cooldowns of this test's providers in the database."""
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
-        await connection.execute("set local spawnmesh.tenant = 'mesh'")
+        await connection.execute("set local spawnmesh.tenant = '*'")
         cursor = await connection.execute(
             "select target from cooldowns where target like %s", (f"{world.scripted}%",)
         )

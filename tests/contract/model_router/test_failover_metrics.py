@@ -60,6 +60,7 @@ async def test_Generate__failovers_attempts_and_cooldowns_are_counted_and_name_n
     }
     cooldowns = (
         'spawnmesh_model_router_cooldowns_total{spawnmesh_failover_reason="%s",'
+        'spawnmesh_model_router_cooldown_audience="tenant",'
         'spawnmesh_model_router_cooldown_scope="model",spawnmesh_model_router_provider="%s"}'
     )
     assert samples[cooldowns % ("RATE_LIMIT", world.scripted)] == 1

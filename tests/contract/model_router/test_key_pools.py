@@ -11,7 +11,7 @@ from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Sco
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import cooldowns as store
 from spawnmesh_model_router.store.cooldowns import CooldownRecord
-from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.database import ALL_TENANTS, open_database
 
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import RATE_LIMITED, chat, openai_error, sse
@@ -106,7 +106,7 @@ async def test_Generate__waits_for_a_cooldown_that_ends_before_the_deadline(
     rest = CooldownRecord(Cooldown(Scope.MODEL, until, 1, reason, failed), failed)
     async with (
         open_database(world.dsn.app, name="test", max_connections=1) as database,
-        database.transaction(store.MESH_TENANT) as connection,
+        database.transaction(ALL_TENANTS) as connection,
     ):
         await store.extend_cooldown(connection, CooldownTarget(Scope.MODEL, world.ref("one")), rest)
     config = world.config(primary=world.ref("two"))  # A primary would be probed at once.

@@ -99,7 +99,8 @@ async def test_ListProviderHealth__names_credentials_by_place_and_shows_no_key(w
 
 async def test_ClearCooldown__ends_the_rest_here_and_at_the_other_replica(world: World) -> None:
     world.provider.on("one", RATE_LIMITED, sse(*chat("again")))
-    first, second = await world.router(), await world.router()
+    first = await world.router()
+    second = await world.router(tenant=first.tenant)
     await first.generate(world.ref("one"), strict=True)
 
     async def is_cooling() -> bool:

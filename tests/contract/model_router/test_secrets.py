@@ -41,7 +41,7 @@ async def test_Generate__a_provider_that_repeats_the_key_is_not_quoted(
     told += [span.to_json() for span in router.spans.get_finished_spans()]
     await world.stack.aclose()  # It saves cooldowns at its end.
     with psycopg.connect(world.dsn.owner) as connection:
-        connection.execute("set local spawnmesh.tenant = 'mesh'")
+        connection.execute("set local spawnmesh.tenant = '*'")
         told += [str(row) for row in connection.execute("select * from cooldowns").fetchall()]
     captured = capfd.readouterr()
     told += [captured.out, captured.err, caplog.text]

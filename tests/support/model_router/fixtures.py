@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,13 @@ class Router:
         )
         answer: pb.PrepareTenantResponse = await self.call("PrepareTenant", request, token)
         return answer.settings_version
+
+    async def for_tenant(self, tenant: str) -> "Router":
+        """Return this router as another tenant calls it, prepared without limits."""
+        token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)
+        router = replace(self, tenant=tenant, token=token)
+        await router.send_policy(1)
+        return router
 
     async def explain(self, model: str = "", *fallbacks: str, **fields: Any) -> list[tuple[str, str]]:
         """Return (model without provider, verdict) of each candidate."""

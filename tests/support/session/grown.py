@@ -111,9 +111,9 @@ _LIVE = (
     select %(tenant)s, %(ids)s[1], 'k' || n, '' from generate_series(1, cardinality(%(ids)s::text[])) n
     """,
     """
-    insert into session.work_queue (tenant_id, kind, subject_id, runtime, due_time, expire_time)
+    insert into session.work_queue (tenant_id, kind, subject_id, runtime, agent_id, due_time, expire_time)
     select %(tenant)s, kind, kind || substr(session_id, 4),
-        case when is_external then 'EXTERNAL' else 'SUBAGENT' end,
+        case when is_external then 'EXTERNAL' else 'SUBAGENT' end, case when kind = 'RUN' then 'default' else '' end,
         now() - case when is_external then (1 + random()) * interval '1 hour' else interval '1 minute' end,
         now() + interval '1 hour'
     from unnest(%(ids)s::text[]) with ordinality given (session_id, n),

@@ -299,6 +299,45 @@ async def test_an_operators_token_names_no_tenant(mesh):
     assert claims["exp"] - claims["iat"] == 12 * 3600
 
 
+async def test_token_of_a_harness_names_its_tenants_and_agents(mesh):
+    limits = ("--tenant", "acme", "--tenant", "globex", "--agent", "reviewer")
+    made = await mesh.run("token", "--runner", *limits, "--subject", "harness", "--hours", "1", "--json")
+
+    answer = json.loads(made.stdout)
+    claims = jwt.decode(answer["token"], options={"verify_signature": False})
+    assert (claims["kind"], claims["sub"]) == ("runner", "harness")
+    assert (claims["tenants"], claims["agents"]) == (["acme", "globex"], ["reviewer"])
+    assert "tenant" not in claims
+    assert claims["exp"] - claims["iat"] == 3600
+    assert (answer["tenants"], answer["agents"]) == (["acme", "globex"], ["reviewer"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--runner",),
+        ("--runner", "--agent", "reviewer"),
+        ("--runner", "--admin", "--tenant", "acme"),
+        ("--tenant", "acme"),
+        ("--agent", "reviewer"),
+        ("--runner", "--tenant", "*"),
+        ("--runner", "--tenant", "acme", "--agent", "*"),
+        ("--runner", *(f"--tenant=t-{number}" for number in range(33))),
+    ],
+)
+async def test_token_that_the_mesh_would_refuse_is_not_made(mesh, arguments):
+    made = await mesh.run("token", *arguments)
+
+    assert (made.exit_code, made.stdout) == (2, "")
+
+
+async def test_session_for_a_harness_is_external(mesh):
+    await mesh.run("spawn", "Work.", "--external")
+
+    (request,) = mesh.sessions.requests
+    assert request.runtime == session_pb2.RUNTIME_EXTERNAL
+
+
 @pytest.mark.parametrize("command", [("sessions",), ("doctor",), ("token",), ("tenant", "list")])
 def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
     result = invoke("--data", str(tmp_path), *command)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_model_router.domain.cooldown import Cooldown, Scope, extend, scope_of, should_probe
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, Scope, extend, scope_of, should_probe
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
 R = FailoverReason
@@ -22,13 +22,13 @@ RESTLESS = {
 }
 
 
-def rests(reason: FailoverReason, failures: int) -> list[float]:
+def rests(reason: FailoverReason, failures: int, audience: Audience = Audience.TENANT) -> list[float]:
     """Return the seconds of each cooldown if the target fails again right after each of them."""
     found: list[float] = []
     cooldown: Cooldown | None = None
     now = NOW
     for _ in range(failures):
-        cooldown = extend(cooldown, reason, now)
+        cooldown = extend(cooldown, reason, now, audience=audience)
         assert cooldown is not None
         found.append((cooldown.until - now).total_seconds())
         now = cooldown.until
@@ -38,7 +38,7 @@ def rests(reason: FailoverReason, failures: int) -> list[float]:
 def rested(
     existing: Cooldown | None, reason: FailoverReason, now: datetime, after: timedelta | None = None
 ) -> Cooldown:
-    cooldown = extend(existing, reason, now, after)
+    cooldown = extend(existing, reason, now, after, audience=Audience.TENANT)
     assert cooldown is not None
     return cooldown
 
@@ -51,6 +51,11 @@ def test_rate_limit_doubles_up_to_a_day() -> None:
     found = rests(R.RATE_LIMIT, 14)
     assert found[:4] == [30, 60, 120, 240]
     assert found[-2:] == [86400, 86400]
+
+
+def test_cooldown_of_all_tenants_is_an_hour_at_most() -> None:
+    assert rests(R.RATE_LIMIT, 9, Audience.ALL_TENANTS)[-3:] == [1920, 3600, 3600]
+    assert rests(R.BILLING, 5, Audience.ALL_TENANTS) == [600, 1200, 2400, 3600, 3600]
 
 
 def test_billing_and_dead_keys_rest_longer() -> None:
@@ -71,23 +76,32 @@ def test_failures_of_calls_under_way_at_once_count_once() -> None:
     assert (cooldown.failures, cooldown.until) == (1, NOW + 49 * SECOND)
 
 
-def test_retry_after_is_a_floor_and_capped() -> None:
-    assert rested(None, R.RATE_LIMIT, NOW, 10 * SECOND).until == NOW + 30 * SECOND
-    assert rested(None, R.RATE_LIMIT, NOW, timedelta(hours=6)).until == NOW + timedelta(hours=6)
-    assert rested(None, R.RATE_LIMIT, NOW, timedelta(days=9)).until == NOW + timedelta(days=1)
-    assert rested(None, R.TIMEOUT, NOW, timedelta(days=9)).until == NOW + timedelta(minutes=5)
+@pytest.mark.parametrize(
+    ("audience", "longest"),
+    [(Audience.TENANT, timedelta(hours=1)), (Audience.ALL_TENANTS, timedelta(minutes=5))],
+)
+def test_retry_after_is_a_floor_and_capped(audience: Audience, longest: timedelta) -> None:
+    def until(reason: FailoverReason, after: timedelta) -> datetime:
+        cooldown = extend(None, reason, NOW, after, audience=audience)
+        assert cooldown is not None
+        return cooldown.until
+
+    assert until(R.RATE_LIMIT, 10 * SECOND) == NOW + 30 * SECOND
+    assert until(R.RATE_LIMIT, timedelta(minutes=4)) == NOW + timedelta(minutes=4)
+    assert until(R.RATE_LIMIT, timedelta(days=9)) == NOW + longest
+    assert until(R.TIMEOUT, timedelta(days=9)) == NOW + timedelta(minutes=5)
 
 
 def test_lesser_failure_does_not_replace_a_longer_rest() -> None:
     dead = rested(None, R.BILLING, NOW)
-    assert extend(dead, R.AUTH, NOW + 40 * SECOND) is dead
+    assert extend(dead, R.AUTH, NOW + 40 * SECOND, audience=Audience.TENANT) is dead
 
 
 @pytest.mark.parametrize("reason", sorted(RESTLESS))
 def test_reason_about_the_request_makes_no_cooldown(reason: FailoverReason) -> None:
     resting = rested(None, R.TIMEOUT, NOW)
-    assert extend(None, reason, NOW) is None
-    assert extend(resting, reason, NOW + SECOND) is resting
+    assert extend(None, reason, NOW, audience=Audience.TENANT) is None
+    assert extend(resting, reason, NOW + SECOND, audience=Audience.TENANT) is resting
 
 
 def test_scope_is_what_the_reason_is_about() -> None:
@@ -124,9 +138,9 @@ FAILURES = st.tuples(
 )
 
 
-@given(st.lists(FAILURES, max_size=30), st.sampled_from(Scope))
+@given(st.lists(FAILURES, max_size=30), st.sampled_from(Scope), st.sampled_from(Audience))
 def test_deadline_only_moves_later_while_active(
-    failures: list[tuple[FailoverReason, int, int | None]], scope: Scope
+    failures: list[tuple[FailoverReason, int, int | None]], scope: Scope, audience: Audience
 ) -> None:
     cooldown: Cooldown | None = None
     now = NOW
@@ -135,7 +149,7 @@ def test_deadline_only_moves_later_while_active(
             continue
         now += timedelta(milliseconds=passed)
         after = None if retry_after is None else timedelta(seconds=retry_after)
-        extended = extend(cooldown, reason, now, after)
+        extended = extend(cooldown, reason, now, after, audience=audience)
         if cooldown is not None:
             assert extended is not None
             assert extended.until >= cooldown.until or not cooldown.active(now)

@@ -13,6 +13,7 @@ from spawnmesh_model_router.domain.candidates import (
     UnknownModel,
     Verdict,
 )
+from spawnmesh_model_router.domain.cooldown import Audience
 from spawnmesh_model_router.domain.outcome import Outcome, outcome_of
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
@@ -26,7 +27,17 @@ UNTIL = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
         (Tried(FailoverReason.TIMEOUT), Outcome("FAILED", FailoverReason.TIMEOUT, detail="why")),
         (
             Cooling(UNTIL, FailoverReason.RATE_LIMIT),
-            Outcome("COOLING", FailoverReason.RATE_LIMIT, UNTIL),
+            Outcome("COOLING", FailoverReason.RATE_LIMIT, UNTIL, audience=Audience.ALL_TENANTS),
+        ),
+        (
+            Cooling(UNTIL, FailoverReason.RATE_LIMIT, Audience.TENANT),
+            Outcome(
+                "COOLING",
+                FailoverReason.RATE_LIMIT,
+                UNTIL,
+                "after failures of this tenant's calls",
+                audience=Audience.TENANT,
+            ),
         ),
         (
             Incapable((Capability.IMAGES, Capability.TOOLS)),

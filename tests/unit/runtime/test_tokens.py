@@ -16,7 +16,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+from spawnmesh_runtime.tokens import MAX_LIMITS, TokenMinter, TokenVerifier
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -102,6 +102,41 @@ def test_issuer_vouches_for_its_own_kinds_alone(setup: Setup, issuer: str, kind:
         assert setup.verifier.verify(token).kind is kind
     else:
         assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("issuer", ["runner", "client"])
+def test_token_of_a_runner_limits_its_tenants_and_agents(setup: Setup, issuer: str) -> None:
+    made = setup.minter(issuer).runner_token("harness", 60, tenants=["globex", "acme"], agents=["a_1"])
+    assert setup.verifier.verify(made) == Caller(
+        CallerKind.RUNNER, "harness", tenants=frozenset({"acme", "globex"}), agents=frozenset({"a_1"})
+    )
+
+
+def test_token_of_a_runner_with_the_longest_limits_is_not_too_long(setup: Setup) -> None:
+    tenants = [f"{number:02}{'t' * 37}" for number in range(MAX_LIMITS)]
+    agents = [f"{number:02}{'a' * 61}" for number in range(MAX_LIMITS)]
+    made = setup.minter("client").runner_token("harness", 60, tenants=tenants, agents=agents)
+    assert setup.verifier.verify(made).agents == frozenset(agents)
+
+
+@pytest.mark.parametrize("claims", [{}, {"agents": ["reviewer"]}])
+def test_issuer_of_clients_makes_no_runner_of_all_tenants(setup: Setup, claims: dict[str, Any]) -> None:
+    assert setup.refused(setup.signed("client", kind="runner", **claims)).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("issuer", ["session", "hook", "stranger"])
+def test_services_make_no_token_of_a_runner(setup: Setup, issuer: str) -> None:
+    token = setup.signed(issuer, kind="runner", tenants=["acme"])
+    assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("claim", ["tenants", "agents"])
+@pytest.mark.parametrize(
+    "limits", [[], "acme", {"acme": 1}, ["acme", ""], ["acme", 7], ["*"], ["a b"], ["acme"] * 33, True, 0]
+)
+def test_malformed_limit_of_a_runner_is_not_taken_for_none(setup: Setup, claim: str, limits: Any) -> None:
+    claims = {"tenants": ["acme"], claim: limits}
+    assert setup.refused(setup.signed("runner", kind="runner", **claims)).reason is Reason.TOKEN_INVALID
 
 
 def test_service_cannot_speak_as_another(setup: Setup) -> None:

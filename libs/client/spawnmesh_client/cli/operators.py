@@ -1,5 +1,6 @@
 """Commands for operators of a mesh: tenants, tokens, keys and checks."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 from rich.text import Text
+from spawnmesh_core.ids import AGENT_ID, TENANT_ID
 from spawnmesh_runtime.key_files import KeyUnusable, make_keys
+from spawnmesh_runtime.tokens import MAX_LIMITS
 
 from spawnmesh_client.cli import tenant_removal as tenant_ends
 from spawnmesh_client.cli.refusals import print_error
@@ -64,27 +67,70 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> None:
 def token(
     context: typer.Context,
     admin: Annotated[bool, typer.Option("--admin", help="An operator's token, for no tenant.")] = False,
+    runner: Annotated[
+        bool,
+        typer.Option("--runner", help="A token of a harness, which claims runs of each --tenant."),
+    ] = False,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENANT", help="With --runner: a tenant to serve; may be repeated."),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AGENT", help="With --runner: an agent to serve, else all; may be repeated."),
+    ] = None,
     subject: Annotated[str, typer.Option(help="The token's subject.")] = "client",
     hours: Annotated[float, typer.Option(min=0.01, max=8760, help="The token's lifetime in hours.")] = 12.0,
     as_json: AsJson = False,
 ) -> None:
-    """Mint a token with this mesh's signing key, for the tenant of --tenant.
+    """Mint a token with this mesh's signing key, for the tenant of --tenant before the command.
 
-    Its holder can use the mesh until it expires.
+    Its holder can use the mesh until it expires. The holder of a runner's token can only claim runs
+    of the tenants and agents that it names.
     """
+    _check_options(admin=admin, runner=runner, tenants=tenant or (), agents=agent or ())
     with reported(as_json=as_json):
         settings = settings_of(context)
         minter = token_minter(find_endpoints(settings))
     seconds = hours * 3600
-    made = (
-        minter.admin_token(subject, seconds)
-        if admin
-        else minter.client_token(settings.tenant, subject, seconds)
-    )
+    named: dict[str, object] = {"tenant_id": "" if admin or runner else settings.tenant}
+    if runner:
+        made = minter.runner_token(subject, seconds, tenants=tenant or (), agents=agent or ())
+        named |= {"tenants": tenant, "agents": agent or []}
+    elif admin:
+        made = minter.admin_token(subject, seconds)
+    else:
+        made = minter.client_token(settings.tenant, subject, seconds)
     if as_json:
-        print_json({"token": made, "tenant_id": "" if admin else settings.tenant, "ttl_seconds": seconds})
+        print_json({"token": made, **named, "ttl_seconds": seconds})
     else:
         print(made)
+
+
+def _check_options(*, admin: bool, runner: bool, tenants: Sequence[str], agents: Sequence[str]) -> None:
+    """Raise BadParameter for options that make no token which the mesh accepts."""
+    if not runner:
+        if tenants or agents:
+            raise typer.BadParameter(
+                "--tenant and --agent here need --runner; others: spawnmesh --tenant T token"
+            )
+        return
+    if admin:
+        raise typer.BadParameter("--admin and --runner exclude each other")
+    if not tenants:
+        raise typer.BadParameter("--runner needs at least one --tenant")
+    if max(len(tenants), len(agents)) > MAX_LIMITS:
+        raise typer.BadParameter(f"a token names at most {MAX_LIMITS} tenants and {MAX_LIMITS} agents")
+    for one in tenants:
+        if TENANT_ID.fullmatch(one) is None:
+            raise typer.BadParameter(
+                f"{one!r} is not a tenant id: 2 to 39 lower-case letters, digits and `-`"
+            )
+    for one in agents:
+        if AGENT_ID.fullmatch(one) is None:
+            raise typer.BadParameter(
+                f"{one!r} is not an agent id: 1 to 63 lower-case letters, digits, `_` and `-`"
+            )
 
 
 def keys(

@@ -86,23 +86,30 @@ def explain(
     if as_json:
         print_json(value_of(explained))
     else:
-        columns = ("model", "verdict", "reason", "until", "images", "thinking", "detail")
+        columns = ("model", "verdict", "reason", "until", "for", "images", "thinking", "detail")
         print_table(columns, map(_candidate_row, explained.candidates))
 
 
-def health(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show every provider, its readable credentials, and its cooldowns."""
+def health(
+    context: typer.Context,
+    all_tenants: Annotated[
+        bool,
+        typer.Option("--all-tenants", help="With the cooldowns of each tenant. Needs an operator's token."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every provider with its credentials, and its cooldowns for this tenant and for all."""
 
     async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         return await router.unary(stub.ListProviderHealth, pb.ListProviderHealthRequest())
 
-    listed = with_mesh(context, body, as_json=as_json).providers
+    listed = with_mesh(context, body, as_json=as_json, admin=all_tenants).providers
     if as_json:
         print_json({"providers": [value_of(provider) for provider in listed]})
     else:
-        columns = ("provider", "credentials", "rest", "until", "reason", "failures")
+        columns = ("provider", "credentials", "rest", "for", "until", "reason", "failures")
         print_table(columns, (row for provider in listed for row in _health_rows(provider)))
 
 
@@ -117,12 +124,15 @@ def clear(
             " credential at one model, `provider`.",
         ),
     ],
+    tenant: Annotated[
+        str, typer.Option(metavar="TENANT", help="Only the cooldown of this tenant; else all of them.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Clear a cooldown. Needs an operator's token."""
     if scope.lower() not in _SCOPES:
         raise typer.BadParameter(f"unknown scope; known are {', '.join(_SCOPES)}")
-    request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target)
+    request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target, tenant_id=tenant)
 
     async def body(mesh: Mesh) -> pb.ClearCooldownResponse:
         router = mesh.service("model-router")
@@ -154,6 +164,7 @@ def _candidate_row(candidate: generation_pb2.CandidateVerdict) -> Sequence[str]:
         _short(generation_pb2.Verdict, candidate.verdict),
         _short(generation_pb2.FailoverReason, candidate.reason),
         when(candidate.cooling_until_time),
+        _audience(candidate.cooling_audience),
         _short(generation_pb2.ImageOutcome, candidate.images),
         level_name(candidate.thinking),
         candidate.detail,
@@ -164,19 +175,24 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
     """Return a row for each cooldown or counted failure; one row if there is none."""
     credentials = f"{provider.readable_credential_count} of {provider.credential_count} readable"
     if not provider.cooldowns:
-        return [(provider.provider, credentials, "nothing", "", "", "")]
+        return [(provider.provider, credentials, "nothing", "", "", "", "")]
     now = utc_now()
     return [
         (
             provider.provider,
             credentials,
             f"{_short(routing_pb2.CooldownScope, rest.scope)} {rest.target}",
+            f"{_audience(rest.audience)} {rest.tenant_id}".rstrip(),
             when(rest.until_time) if rest.until_time.ToDatetime(tzinfo=UTC) > now else "over",
             _short(generation_pb2.FailoverReason, rest.reason),
             str(rest.failure_count),
         )
         for rest in provider.cooldowns
     ]
+
+
+def _audience(audience: generation_pb2.CooldownAudience.ValueType) -> str:
+    return _short(generation_pb2.CooldownAudience, audience).replace("_", " ")
 
 
 def _short(enum: Any, value: int) -> str:

@@ -65,6 +65,9 @@ def spawn(
             "--keep", help="Keep its files when it has ended, if the tenant's settings retain them."
         ),
     ] = False,
+    external: Annotated[
+        bool, typer.Option("--external", help="For a harness of your own, not for the mesh's runners.")
+    ] = False,
     wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until its run has ended.")] = False,
     timeout: Timeout = 3600.0,
     as_json: AsJson = False,
@@ -84,6 +87,7 @@ def spawn(
                 request_id=request_id or None,
                 mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
                 cleanup=session_pb2.CLEANUP_KEEP if keep else session_pb2.CLEANUP_UNSPECIFIED,
+                runtime=session_pb2.RUNTIME_EXTERNAL if external else session_pb2.RUNTIME_SUBAGENT,
                 on_progress=on_progress,
             )
         if not wait_for_it:

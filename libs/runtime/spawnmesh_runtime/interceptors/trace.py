@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.defer import defer
 from spawnmesh_runtime.telemetry import AttributeValue, links_to, parent_context, use_tracer
 
@@ -26,6 +26,11 @@ _OF_THE_MESH = frozenset({CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER}
 """The kinds of caller whose tokens the mesh itself signs."""
 
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
+
+
+def _is_of_the_mesh(caller: Caller) -> bool:
+    """Return whether the caller is a part of the mesh. The runner of some tenants is not."""
+    return caller.kind in _OF_THE_MESH and not (caller.tenants or caller.agents)
 
 
 def traced_calls(
@@ -44,7 +49,7 @@ def traced_calls(
         use_tracer(tracer)
         sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
         caller = call.caller
-        if caller is not None and (caller.kind in _OF_THE_MESH or caller.issuer in trusted):
+        if caller is not None and (_is_of_the_mesh(caller) or caller.issuer in trusted):
             parent, links = parent_context(sent), ()
         else:
             parent, links = Context(), links_to(sent)

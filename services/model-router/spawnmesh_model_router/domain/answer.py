@@ -134,7 +134,8 @@ class ProviderFailed(Exception):
 
     `detail` is for people. It never contains the provider's own text, which may repeat a key or a
     prompt. With `is_about_request` no cooldown begins, whatever the reason: other requests may
-    succeed. With `is_silent` the call took as long as an attempt may take.
+    succeed. With `is_silent` the call took as long as an attempt may take. With `is_conclusive` no
+    request can have caused the failure.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class ProviderFailed(Exception):
         retry_after_seconds: float | None = None,
         is_about_request: bool = False,
         is_silent: bool = False,
+        is_conclusive: bool = False,
     ) -> None:
         super().__init__(detail)
         self.reason = reason
@@ -154,6 +156,7 @@ class ProviderFailed(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.is_about_request = is_about_request
         self.is_silent = is_silent
+        self.is_conclusive = is_conclusive
 
 
 def written_bytes_of(piece: Piece) -> int:

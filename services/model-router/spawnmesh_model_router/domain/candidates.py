@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from spawnmesh_model_router.domain.cooldown import Cooldown, should_probe
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, should_probe
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
 # An alias may name an alias. More steps than this are a cycle or a mistake.
@@ -79,6 +79,7 @@ class Cooling:
 
     until: datetime
     reason: FailoverReason
+    audience: Audience = Audience.ALL_TENANTS
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def assess(
         return Ready(probe=False)
     if should_probe(cooldown, now, candidate.is_primary, last_probe):
         return Ready(probe=True)
-    return Cooling(cooldown.until, cooldown.reason)
+    return Cooling(cooldown.until, cooldown.reason, cooldown.audience)
 
 
 def skip_after(failed: ModelRef, reason: FailoverReason, other: ModelRef) -> Skipped | None:

@@ -26,15 +26,42 @@ class Scope(StrEnum):
     PROVIDER = "PROVIDER"
 
 
+class Audience(StrEnum):
+    """The tenants that a cooldown concerns: the one whose calls failed, or all."""
+
+    TENANT = "TENANT"
+    ALL_TENANTS = "ALL_TENANTS"
+
+
 class CooldownTarget(NamedTuple):
     """The target of a cooldown.
 
     The name is `provider/model`, `provider/<fingerprint of a credential>` or `provider`, by scope.
-    The name of a credential whose cooldown concerns one model has `/model` behind it.
+    The name of a credential whose cooldown concerns one model has `/model` behind it. The cooldown
+    is the tenant's own, or, with an empty tenant, that of all tenants.
     """
 
     scope: Scope
     name: str
+    tenant_id: str = ""
+
+    @property
+    def audience(self) -> Audience:
+        """Return the tenants that a cooldown of the target concerns."""
+        return Audience.TENANT if self.tenant_id else Audience.ALL_TENANTS
+
+    @property
+    def of_all_tenants(self) -> "CooldownTarget":
+        """Return the same target for all tenants."""
+        return CooldownTarget(self.scope, self.name)
+
+    def of_tenant(self, tenant_id: str) -> "CooldownTarget":
+        """Return the same target for one tenant."""
+        return CooldownTarget(self.scope, self.name, tenant_id)
+
+    def includes(self, other: "CooldownTarget") -> bool:
+        """Return whether `other` is this target, or this target for one of all tenants."""
+        return self in (other, other.of_all_tenants)
 
     @property
     def provider(self) -> str:
@@ -42,11 +69,10 @@ class CooldownTarget(NamedTuple):
         return self.name.partition("/")[0]
 
 
-# A reason that is missing here causes no cooldown. FORMAT, CONTEXT_OVERFLOW and NO_FAILOVER are
-# about the request, and SESSION_EXPIRED is about one conversation: the next request to the model
-# may succeed. The same holds for EMPTY_RESPONSE: any caller can make a model say nothing, and a
-# cooldown affects every tenant. UNCLASSIFIED is no evidence against the model: its cause is not
-# known.
+# A reason that is missing here causes no cooldown, not even of the tenant. FORMAT, CONTEXT_OVERFLOW
+# and NO_FAILOVER are about the request, and SESSION_EXPIRED is about one conversation: the next
+# request to the model may succeed. The same holds for EMPTY_RESPONSE: any caller can make a model
+# say nothing. UNCLASSIFIED is no evidence against the model: its cause is not known.
 SCOPES: Final[dict[R, Scope]] = {
     R.RATE_LIMIT: Scope.MODEL,
     R.OVERLOADED: Scope.MODEL,
@@ -90,6 +116,16 @@ SCHEDULES: Final[dict[R, BackoffSchedule]] = {
 }
 
 
+# A cooldown of all tenants is no longer than this, whatever the schedule of its reason. Two tenants
+# can be one attacker.
+LONGEST_OF_ALL: Final = timedelta(hours=1)
+# A request can cause the failure that asks for the wait.
+LONGEST_RETRY_AFTER: Final[dict[Audience, timedelta]] = {
+    Audience.TENANT: timedelta(hours=1),
+    Audience.ALL_TENANTS: timedelta(minutes=5),
+}
+
+
 @dataclass(frozen=True)
 class Cooldown:
     """The cooldown of one target of `scope`. `failed_at` is the last failure that was counted."""
@@ -99,6 +135,7 @@ class Cooldown:
     failures: int
     reason: R
     failed_at: datetime
+    audience: Audience = Audience.ALL_TENANTS
 
     def active(self, now: datetime) -> bool:
         return now < self.until
@@ -114,25 +151,35 @@ def extend(
     reason: R,
     now: datetime,
     retry_after: timedelta | None = None,
+    *,
+    audience: Audience,
     scope: Scope | None = None,
 ) -> Cooldown | None:
     """Return the cooldown of a target after one more failure; `existing` if `reason` causes none.
 
     The deadline of an active cooldown never moves earlier. `retry_after` is a minimum, up to the
-    longest cooldown of the schedule. `existing` belongs to the same target. `scope` is that of the
-    target, by default `scope_of(reason)`.
+    longest that the audience allows and up to the longest cooldown. `existing` belongs to the same
+    target. `scope` is that of the target, by default `scope_of(reason)`.
     """
     scope = scope or scope_of(reason)
     if scope is None or not causes_cooldown(reason, scope):
         return existing
     schedule = schedule_of(reason)
     failures, failed_at = _count(existing, schedule, now)
-    duration = max(schedule.duration(failures), min(retry_after or timedelta(0), schedule.longest))
-    if existing is not None and existing.active(now) and existing.until >= now + duration:
+    until = now + _duration(schedule, failures, retry_after, audience)
+    if existing is not None and existing.active(now) and existing.until >= until:
         if schedule_of(existing.reason) != schedule:
             return existing
-        return Cooldown(scope, existing.until, failures, reason, failed_at)
-    return Cooldown(scope, now + duration, failures, reason, failed_at)
+        until = existing.until
+    return Cooldown(scope, until, failures, reason, failed_at, audience)
+
+
+def _duration(
+    schedule: BackoffSchedule, failures: int, retry_after: timedelta | None, audience: Audience
+) -> timedelta:
+    asked = min(retry_after or timedelta(0), LONGEST_RETRY_AFTER[audience], schedule.longest)
+    duration = max(schedule.duration(failures), asked)
+    return duration if audience is Audience.TENANT else min(duration, LONGEST_OF_ALL)
 
 
 def _count(existing: Cooldown | None, schedule: BackoffSchedule, now: datetime) -> tuple[int, datetime]:

@@ -11,6 +11,7 @@ from spawnmesh_model_router.domain.candidates import (
     Tried,
     Verdict,
 )
+from spawnmesh_model_router.domain.cooldown import Audience
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
@@ -31,7 +32,7 @@ class Outcome:
     """The outcome of a candidate.
 
     `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED. If no provider is called, it may
-    be READY or PROBE. `detail` is for people.
+    be READY or PROBE. `detail` is for people. `audience` is that of a cooldown.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Outcome:
     detail: str = ""
     images: ImageOutcome = ImageOutcome.NO_IMAGES
     thinking: ThinkingLevel | None = None
+    audience: Audience | None = None
 
     def __str__(self) -> str:
         return " ".join(
@@ -55,7 +57,9 @@ def outcome_of(verdict: Verdict, detail: str = "") -> Outcome:
     if isinstance(verdict, Tried):
         return Outcome("FAILED" if verdict.reason else "ANSWERED", verdict.reason, detail=detail)
     if isinstance(verdict, Cooling):
-        return Outcome("COOLING", verdict.reason, verdict.until)
+        own = verdict.audience is Audience.TENANT
+        detail = "after failures of this tenant's calls" if own else ""
+        return Outcome("COOLING", verdict.reason, verdict.until, detail, audience=verdict.audience)
     if isinstance(verdict, Incapable):
         return _incapable(verdict.missing)
     why = getattr(verdict, "why", None)

@@ -26,6 +26,13 @@ class FailoverReason(StrEnum):
     NO_FAILOVER = "NO_FAILOVER"
 
 
+def parse_reason(name: str) -> FailoverReason:
+    """Return the stored reason; UNKNOWN for one that only a newer replica knows, during a rolling
+    upgrade.
+    """
+    return FailoverReason(name) if name in FailoverReason.__members__ else FailoverReason.UNKNOWN
+
+
 # After these no other candidate is called: the request itself has to change, or the failure is our
 # own. Only a candidate with a larger context window is called after CONTEXT_OVERFLOW.
 CHAIN_STOPPING = frozenset({FailoverReason.NO_FAILOVER, FailoverReason.CONTEXT_OVERFLOW})

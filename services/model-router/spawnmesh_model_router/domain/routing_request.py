@@ -34,6 +34,7 @@ class RoutingRequest:
     of the conversation; empty if that is unknown.
     """
 
+    tenant_id: str
     model: str
     fallback_models: tuple[str, ...]
     only_named: bool

@@ -4,15 +4,17 @@
 -- the tenant in the setting `spawnmesh.tenant`.
 
 -- Cooldowns of models, credentials and providers.
---  A cooldown concerns the operator's own credentials, so it applies to every tenant. All rows
--- belong to the tenant `mesh`; no request of a caller runs in a transaction of that tenant.
+--  A row of a tenant is a cooldown for this tenant alone: the failures of its calls do not take a
+-- model from others. A row of `*`, which is no tenant id, is a cooldown for all tenants. The policy
+-- `every_tenant` lets a replica read all rows into memory. They have no content of requests.
 --  target: MODEL `provider/model`, CREDENTIAL `provider/<digest of the key>`, or
 -- `provider/<digest of the key>/model` if the cooldown concerns one model, PROVIDER `provider`.
 -- until_time only moves later. The row is deleted when a call that began after the last failure
--- succeeds, or when an operator clears the cooldown. counted_time is the last failure that raised
+-- succeeds, when an operator clears the cooldown, or a day after its end. counted_time is the last failure that raised
 -- failure_count. last_failure_time is the last failure.
 --
--- Primary key: list_cooldowns reads all rows of the tenant; the other statements find one target.
+-- Primary key: the statements find one target, or all of a tenant. Index cooldowns_until_idx:
+-- list_cooldowns.
 create table cooldowns (
     tenant_id         text        not null,
     scope             text        not null check (scope in ('MODEL', 'CREDENTIAL', 'PROVIDER')),
@@ -25,9 +27,33 @@ create table cooldowns (
     primary key (tenant_id, scope, target)
 );
 
+create index cooldowns_until_idx on cooldowns (until_time);
+
 alter table cooldowns enable row level security;
 alter table cooldowns force row level security;
 create policy tenant on cooldowns
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on cooldowns for select using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- The last failure of each target that a request may have caused and no other tenant has confirmed.
+--
+-- All rows are of `*`: they say that a call of failed_tenant_id failed, and when. The failure of
+-- another tenant within a few minutes deletes the row and starts a cooldown for all tenants. A call
+-- that began after the failure and succeeds deletes the row, too.
+create table unconfirmed_failures (
+    tenant_id        text        not null check (tenant_id = '*'),
+    scope            text        not null check (scope in ('MODEL', 'CREDENTIAL', 'PROVIDER')),
+    target           text        not null,
+    failed_tenant_id text        not null,
+    reason           text        not null,
+    failure_time     timestamptz not null,
+    primary key (tenant_id, scope, target)
+);
+
+alter table unconfirmed_failures enable row level security;
+alter table unconfirmed_failures force row level security;
+create policy tenant on unconfirmed_failures
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 

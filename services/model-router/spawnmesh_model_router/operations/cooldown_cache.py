@@ -1,6 +1,7 @@
 """Cooldowns in memory, for the request path. A job keeps them equal to the database."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -8,22 +9,17 @@ from functools import partial
 import psycopg
 import structlog
 from psycopg_pool import PoolClosed, PoolTimeout
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.listener import Subscription
 from spawnmesh_runtime.defer import defer
 
-from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, causes_cooldown, extend
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.audience import TenantFailure, audience_of
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, CooldownTarget, causes_cooldown
 from spawnmesh_model_router.metrics import RouterMetrics
-from spawnmesh_model_router.store.cooldowns import (
-    MESH_TENANT,
-    CooldownRecord,
-    delete_cooldown,
-    end_cooldown,
-    extend_cooldown,
-    list_cooldowns,
-    notify_cooldowns,
-)
+from spawnmesh_model_router.operations.evidence_log import EvidenceChange, EvidenceLog
+from spawnmesh_model_router.store import cooldowns as store
+from spawnmesh_model_router.store import unconfirmed_failures
+from spawnmesh_model_router.store.cooldowns import CooldownRecord, extend_record
 
 _UNAVAILABLE = (psycopg.Error, PoolTimeout, PoolClosed)
 
@@ -38,7 +34,7 @@ class _Success:
 
 
 class CooldownCache:
-    """The cooldowns of all replicas.
+    """The cooldowns of all replicas, of each tenant and of all tenants.
 
     A change is visible here at once and is saved shortly after: the cache wakes `changes`, and the
     job `sync_cooldowns` calls `sync`. While the database is unavailable, a change holds in this
@@ -51,12 +47,20 @@ class CooldownCache:
         self._metrics = metrics
         self._records: dict[CooldownTarget, CooldownRecord] = {}
         self._unsaved: dict[CooldownTarget, CooldownRecord | _Success] = {}
+        self._evidence = EvidenceLog()
         self._sync_lock = asyncio.Lock()  # A sync must not restore what `clear` deletes meanwhile.
 
-    def get(self, target: CooldownTarget) -> Cooldown | None:
-        """Return the latest cooldown of the target. It may have expired."""
-        record = self._records.get(target)
-        return record.cooldown if record is not None else None
+    def get(self, target: CooldownTarget, tenant_id: str) -> Cooldown | None:
+        """Return the latest cooldown of the target for the tenant. It may have expired.
+
+        That is its own or that of all tenants, whichever ends later.
+        """
+        found = [
+            record.cooldown
+            for one in (target, target.of_tenant(tenant_id))
+            if (record := self._records.get(one)) is not None
+        ]
+        return max(found, key=lambda one: one.until, default=None)
 
     def all(self) -> dict[CooldownTarget, Cooldown]:
         """Return the latest cooldown of each target that failed and has not succeeded since."""
@@ -65,40 +69,83 @@ class CooldownCache:
     async def clear(self, target: CooldownTarget) -> bool:
         """Delete the cooldown of the target in the database and here. Return whether there was one.
 
-        Raises the error of the database if it is unavailable.
+        A target of all tenants includes the cooldowns of each of them, and the evidence. Raises the
+        error of the database if it is unavailable.
         """
         async with self._sync_lock:
-            async with self._database.transaction(MESH_TENANT) as connection:
-                was_saved = await delete_cooldown(connection, target)
-                await notify_cooldowns(connection)
-            self._unsaved.pop(target, None)
-            return self._records.pop(target, None) is not None or was_saved
+            async with self._database.transaction(ALL_TENANTS) as connection:
+                await unconfirmed_failures.lock(connection)
+                stored = await store.list_cooldowns(connection)
+                cleared = {one for one in (*stored, *self._records) if target.includes(one)}
+                if not target.tenant_id:
+                    await unconfirmed_failures.delete_failure(connection, target)
+                for one in sorted(cleared):
+                    await store.delete_cooldown(connection, one)
+                await store.notify_cooldowns(connection)
+            for one in cleared:
+                self._unsaved.pop(one, None)
+                self._records.pop(one, None)
+            self._evidence.forget(target)
+            return bool(cleared)
 
     def record_failure(
-        self, target: CooldownTarget, reason: FailoverReason, now: datetime, retry_after: timedelta | None
+        self, target: CooldownTarget, failure: TenantFailure, retry_after: timedelta | None
     ) -> None:
-        """Start or extend the cooldown of the target.
+        """Start or extend the cooldown of the target, which names no tenant.
 
-        Does nothing if the reason causes no cooldown in the target's scope.
+        The evidence decides whether it concerns the tenant alone. Does nothing if the reason causes
+        no cooldown in the target's scope.
         """
-        before = self.get(target)
-        cooldown = extend(before, reason, now, retry_after, target.scope)
-        if cooldown is not None and causes_cooldown(reason, target.scope):
-            if before is None or not before.active(now):
-                defer(partial(self._metrics.cooldown_started, target.provider, target.scope, reason))
-            self._records[target] = CooldownRecord(cooldown, now)
-            self._save(target, self._records[target])
-
-    def record_success(self, target: CooldownTarget, begin_time: datetime) -> None:
-        """Delete the failures of the target that happened before the successful call began."""
-        record = self._records.get(target)
-        if record is not None and record.last_failure_time < begin_time:
-            del self._records[target]
-            self._save(target, _Success(begin_time))
-
-    def _save(self, target: CooldownTarget, change: CooldownRecord | _Success) -> None:
-        self._unsaved[target] = change
+        if not causes_cooldown(failure.reason, target.scope):
+            return
+        if not failure.is_conclusive:
+            self._extend(target.of_tenant(failure.tenant_id), failure, retry_after)
+        unconfirmed = self._evidence.unconfirmed(target)
+        if audience_of(failure, unconfirmed) is Audience.ALL_TENANTS:
+            last = failure.time if unconfirmed is None else max(failure.time, unconfirmed.time)
+            self._evidence.void(target, last)
+            self._extend(target, failure, retry_after)
+        else:
+            self._evidence.add(target, failure, retry_after)
         self._changes.wake()
+
+    def record_success(self, target: CooldownTarget, tenant_id: str, begin_time: datetime) -> None:
+        """Delete the failures of the target that happened before the tenant's successful call
+        began: the tenant's own, and those that count for all tenants.
+        """
+        for one in (target, target.of_tenant(tenant_id)):
+            record = self._records.get(one)
+            if record is not None and record.last_failure_time < begin_time:
+                del self._records[one]
+                self._unsaved[one] = _Success(begin_time)
+                self._changes.wake()
+        unconfirmed = self._evidence.unconfirmed(target)
+        if unconfirmed is not None and unconfirmed.time < begin_time:
+            self._evidence.void(target, begin_time)
+            self._changes.wake()
+
+    def evict(self, tenant_id: str) -> None:
+        """Forget the tenant's own cooldowns, which its purge has deleted."""
+        for changes in (self._records, self._unsaved):
+            for target in [one for one in changes if one.tenant_id == tenant_id]:
+                del changes[target]
+        self._changes.wake()
+
+    def _extend(self, target: CooldownTarget, failure: TenantFailure, retry_after: timedelta | None) -> None:
+        record = self._extended(self._records.get(target), target, failure, retry_after)
+        self._records[target] = self._unsaved[target] = record
+
+    def _extended(
+        self,
+        before: CooldownRecord | None,
+        target: CooldownTarget,
+        failure: TenantFailure,
+        retry_after: timedelta | None,
+    ) -> CooldownRecord:
+        """Return the record after a failure. Count a cooldown that starts."""
+        if before is None or not before.cooldown.active(failure.time):
+            defer(partial(self._metrics.cooldown_started, target, failure.reason))
+        return extend_record(before, target, failure.reason, failure.time, retry_after)
 
     async def sync(self) -> bool:
         """Save the unsaved changes, then read the cooldowns of all replicas.
@@ -108,8 +155,9 @@ class CooldownCache:
         async with self._sync_lock:
             try:
                 await self._save_all()
-                async with self._database.pipelined(MESH_TENANT) as connection:
-                    records = await list_cooldowns(connection)
+                async with self._database.pipelined(ALL_TENANTS) as connection:
+                    records = await store.list_cooldowns(connection)
+                    failures = await unconfirmed_failures.list_failures(connection)
             except _UNAVAILABLE as error:
                 log.warning("cooldowns_not_synced", error=type(error).__name__, unsaved=len(self._unsaved))
                 return False
@@ -119,20 +167,46 @@ class CooldownCache:
                 elif target not in records or records[target].cooldown.until < change.cooldown.until:
                     records[target] = change
             self._records = records
+            self._evidence.replace(failures)
             return True
 
     async def _save_all(self) -> None:
-        changes = dict(self._unsaved)
-        if not changes:
+        changes, evidence = dict(self._unsaved), self._evidence.unsaved()
+        if not changes and not evidence:
             return
-        async with self._database.pipelined(MESH_TENANT) as connection:
+        async with self._database.pipelined(ALL_TENANTS) as connection:
+            if evidence:
+                await self._save_evidence(connection, evidence)
             # The same order in every replica, so that two replicas cannot deadlock.
-            for target, change in sorted(changes.items(), key=lambda item: (item[0].scope, item[0].name)):
+            for target, change in sorted(changes.items()):
                 if isinstance(change, CooldownRecord):
-                    await extend_cooldown(connection, target, change)
+                    await store.extend_cooldown(connection, target, change)
                 else:
-                    await end_cooldown(connection, target, change.begin_time)
-            await notify_cooldowns(connection)
+                    await store.end_cooldown(connection, target, change.begin_time)
+            await store.notify_cooldowns(connection)
         for target, change in changes.items():
             if self._unsaved.get(target) is change:
                 del self._unsaved[target]
+        self._evidence.saved(evidence)
+
+    async def _save_evidence(
+        self, connection: Connection, evidence: Mapping[CooldownTarget, EvidenceChange]
+    ) -> None:
+        """Save the unconfirmed failures of this replica.
+
+        One that confirms the failure that another replica has saved starts the cooldown of all
+        tenants. The replicas do this one after the other.
+        """
+        await unconfirmed_failures.lock(connection)
+        stored = await unconfirmed_failures.list_failures(connection)
+        for target, change in evidence.items():
+            earlier, failure = change.remaining(stored.get(target)), change.failure
+            if failure is not None and audience_of(failure, earlier) is Audience.ALL_TENANTS:
+                before = await store.get_cooldown(connection, target)
+                record = self._extended(before, target, failure, change.retry_after)
+                await store.extend_cooldown(connection, target, record)
+                await unconfirmed_failures.delete_failure(connection, target)
+            elif failure is not None:
+                await unconfirmed_failures.put_failure(connection, target, failure)
+            elif earlier is None:
+                await unconfirmed_failures.delete_failure(connection, target)

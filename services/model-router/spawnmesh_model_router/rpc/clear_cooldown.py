@@ -16,13 +16,14 @@ async def clear_cooldown(
 ) -> pb.ClearCooldownResponse:
     """Delete the cooldown, durably.
 
-    That of a model includes the cooldowns of its credentials at this model. Raises MeshError
-    NOT_FOUND for a target that is not configured.
+    That of a model includes the cooldowns of its credentials at this model. Without a tenant, the
+    cooldowns of each tenant are included. Raises MeshError NOT_FOUND for a target that is not
+    configured.
     """
     targets = _parse_targets(deps.chain, request.scope, request.target.strip())
     if not targets:
         raise not_found("model, credential or provider", request.target.strip())
-    cleared = [await deps.cooldowns.clear(target) for target in targets]
+    cleared = [await deps.cooldowns.clear(target.of_tenant(request.tenant_id)) for target in targets]
     return pb.ClearCooldownResponse(was_cooling=any(cleared))
 
 

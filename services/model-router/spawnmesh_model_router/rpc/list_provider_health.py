@@ -2,21 +2,29 @@
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
-from spawnmesh_runtime.caller import Caller
+from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.rpc.messages import render_reason
+from spawnmesh_model_router.rpc.messages import render_audience, render_reason
+
+_MAX_COOLDOWNS = 1000  # Of a provider. Each tenant can have its own.
 
 
 async def list_provider_health(
-    _request: pb.ListProviderHealthRequest, _caller: Caller, deps: Dependencies
+    _request: pb.ListProviderHealthRequest, caller: Caller, deps: Dependencies
 ) -> pb.ListProviderHealthResponse:
-    """Return every configured provider, by name, with its active and expired cooldowns."""
-    cooldowns = deps.cooldowns.all()
-    providers = sorted(deps.chain.config.providers)
+    """Return every configured provider, by name, with its active and expired cooldowns.
+
+    A client sees those of all tenants and of its own.
+    """
+    is_operator = caller.kind is CallerKind.ADMIN
+    cooldowns: dict[str, dict[CooldownTarget, Cooldown]] = {name: {} for name in deps.chain.config.providers}
+    for target, cooldown in deps.cooldowns.all().items():
+        if target.provider in cooldowns and (is_operator or target.tenant_id in ("", caller.tenant_id)):
+            cooldowns[target.provider][target] = cooldown
     return pb.ListProviderHealthResponse(
-        providers=[_render_health(deps, provider, cooldowns) for provider in providers]
+        providers=[_render_health(deps, *provider) for provider in sorted(cooldowns.items())]
     )
 
 
@@ -31,10 +39,14 @@ def _render_health(
         readable_credential_count=len(numbers),
         cooldowns=[
             _render_cooldown(target, cooldown, numbers)
-            for target, cooldown in sorted(cooldowns.items(), key=lambda item: (item[0].scope, item[0].name))
-            if target.provider == provider
+            for target, cooldown in sorted(cooldowns.items(), key=_order)[:_MAX_COOLDOWNS]
         ],
     )
+
+
+def _order(item: tuple[CooldownTarget, Cooldown]) -> tuple[bool, CooldownTarget]:
+    """Sort the cooldowns of all tenants before those of a tenant."""
+    return bool(item[0].tenant_id), item[0]
 
 
 def _render_cooldown(
@@ -53,6 +65,8 @@ def _render_cooldown(
         target=name,
         reason=render_reason(cooldown.reason),
         failure_count=cooldown.failures,
+        audience=render_audience(cooldown.audience),
+        tenant_id=target.tenant_id,
     )
     rendered.until_time.FromDatetime(cooldown.until)
     return rendered

@@ -16,6 +16,7 @@ from spawnmesh_model_router.clients.providers.provider_request import (
     ToolDefinition,
 )
 from spawnmesh_model_router.domain.candidates import parse_ref
+from spawnmesh_model_router.domain.cooldown import Audience
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.partial import (
@@ -68,6 +69,7 @@ def parse_generate_request(
         named_images=tuple(NamedImage(named.name, named.image) for named in request.named_images),
     )
     routing = RoutingRequest(
+        tenant_id=caller.tenant_id,
         model=request.model.strip(),
         fallback_models=tuple(request.fallbacks.models if only_named else request.fallback_models),
         only_named=only_named,
@@ -172,7 +174,13 @@ def render_verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerd
     )
     if outcome.until is not None:
         verdict.cooling_until_time.FromDatetime(outcome.until)
+    if outcome.audience is not None:
+        verdict.cooling_audience = render_audience(outcome.audience)
     return verdict
+
+
+def render_audience(audience: Audience) -> generation_pb2.CooldownAudience.ValueType:
+    return generation_pb2.CooldownAudience.Value(f"COOLDOWN_AUDIENCE_{audience.value}")
 
 
 def render_thinking(level: ThinkingLevel | None) -> thinking_pb2.ThinkingLevel.ValueType:

@@ -1,11 +1,11 @@
-"""PurgeTenant: delete the policy and the usage of a tenant."""
+"""PurgeTenant: delete the policy, the usage and the cooldowns of a tenant."""
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_postgres import tenant_purges
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.store import budgets, policies
+from spawnmesh_model_router.store import budgets, cooldowns, policies
 
 
 async def purge_tenant(
@@ -24,6 +24,9 @@ async def purge_tenant(
         if await tenant_purges.begin_purge(connection, tenant_id, version, current):
             deleted += await policies.delete_policy(connection, tenant_id)
             deleted += await budgets.delete_periods(connection, tenant_id)
+            deleted += await cooldowns.delete_cooldowns(connection, tenant_id)
+            await cooldowns.notify_cooldowns(connection)
             await tenant_purges.finish_purge(connection, tenant_id)
     deps.policies.evict(tenant_id)
+    deps.cooldowns.evict(tenant_id)
     return pb.PurgeTenantResponse(done=True, deleted_row_count=deleted)

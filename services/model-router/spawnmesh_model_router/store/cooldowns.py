@@ -1,18 +1,18 @@
 """Cooldowns in the database."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, switch_tenant
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_purges import join_writers
 
-from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.cooldown import FORGET_AFTER, Cooldown, CooldownTarget, Scope, extend
+from spawnmesh_model_router.domain.reasons import FailoverReason, parse_reason
 
 _SQL = load_statements(__name__)
-
-MESH_TENANT = "mesh"
-"""The tenant of all rows of the table: a cooldown concerns every tenant."""
 
 COOLDOWNS_CHANNEL = "model_router_cooldowns"
 
@@ -25,31 +25,54 @@ class CooldownRecord:
     last_failure_time: datetime
 
 
+def extend_record(
+    before: CooldownRecord | None,
+    target: CooldownTarget,
+    reason: FailoverReason,
+    now: datetime,
+    retry_after: timedelta | None,
+) -> CooldownRecord:
+    """Return the record after one more failure, which causes a cooldown of the target."""
+    existing = before.cooldown if before is not None else None
+    cooldown = extend(existing, reason, now, retry_after, scope=target.scope, audience=target.audience)
+    if cooldown is None:
+        raise ValueError(f"{reason} causes no cooldown of a {target.scope}")
+    return CooldownRecord(cooldown, now)
+
+
 async def list_cooldowns(connection: Connection) -> dict[CooldownTarget, CooldownRecord]:
-    """Return all cooldowns, also expired ones whose failure count still matters."""
-    cursor = await connection.execute(_SQL["list_cooldowns"], {"tenant_id": MESH_TENANT})
-    records = {}
-    for row in await cursor.fetchall():
-        scope = Scope(row["scope"])
-        cooldown = Cooldown(
-            scope=scope,
-            until=row["until_time"],
-            failures=row["failure_count"],
-            reason=_reason(row["reason"]),
-            failed_at=row["counted_time"],
-        )
-        records[CooldownTarget(scope, row["target"])] = CooldownRecord(cooldown, row["last_failure_time"])
-    return records
+    """Return the cooldowns that the scope of the transaction sees: with ALL_TENANTS those of all
+    tenants and of each tenant.
+
+    Also returns expired ones whose failure count still matters.
+    """
+    cursor = await connection.execute(_SQL["list_cooldowns"], {"forget_after": FORGET_AFTER})
+    return dict(map(_parse, await cursor.fetchall()))
+
+
+async def get_cooldown(connection: Connection, target: CooldownTarget) -> CooldownRecord | None:
+    """Return the cooldown of the target."""
+    cursor = await connection.execute(_SQL["get_cooldown"], _key(target))
+    row = await cursor.fetchone()
+    return _parse(row)[1] if row is not None else None
 
 
 async def extend_cooldown(connection: Connection, target: CooldownTarget, record: CooldownRecord) -> None:
-    """Save the cooldown. A stored deadline that is later stays."""
+    """Save the cooldown. A stored deadline that is later stays. Saves nothing for a purged tenant.
+
+    Deletes what is forgotten of the tenant, or of all tenants. Changes the scope of the transaction
+    to that of the target, as the other statements that write do.
+    """
+    await _enter_scope(connection, target)
+    key = _key(target)
+    if target.tenant_id:
+        await join_writers(connection, target.tenant_id)
+    forgotten = {"tenant_id": key["tenant_id"], "forget_after": FORGET_AFTER}
+    await connection.execute(_SQL["delete_forgotten"], forgotten)
     await connection.execute(
         _SQL["extend_cooldown"],
         {
-            "tenant_id": MESH_TENANT,
-            "scope": target.scope.value,
-            "target": target.name,
+            **key,
             "until_time": record.cooldown.until,
             "failure_count": record.cooldown.failures,
             "reason": record.cooldown.reason.value,
@@ -61,20 +84,19 @@ async def extend_cooldown(connection: Connection, target: CooldownTarget, record
 
 async def end_cooldown(connection: Connection, target: CooldownTarget, begin_time: datetime) -> None:
     """Delete the cooldown, unless its target failed at or after `begin_time`."""
-    parameters = {
-        "tenant_id": MESH_TENANT,
-        "scope": target.scope.value,
-        "target": target.name,
-        "begin_time": begin_time,
-    }
-    await connection.execute(_SQL["end_cooldown"], parameters)
+    await _enter_scope(connection, target)
+    await connection.execute(_SQL["end_cooldown"], {**_key(target), "begin_time": begin_time})
 
 
-async def delete_cooldown(connection: Connection, target: CooldownTarget) -> bool:
-    """Delete the cooldown, whenever its target failed. Return whether there was one."""
-    parameters = {"tenant_id": MESH_TENANT, "scope": target.scope.value, "target": target.name}
-    cursor = await connection.execute(_SQL["delete_cooldown"], parameters)
-    return cursor.rowcount > 0
+async def delete_cooldown(connection: Connection, target: CooldownTarget) -> None:
+    """Delete the cooldown, whenever its target failed."""
+    await _enter_scope(connection, target)
+    await connection.execute(_SQL["delete_cooldown"], _key(target))
+
+
+async def delete_cooldowns(connection: Connection, tenant_id: str) -> int:
+    """Delete the tenant's own cooldowns. Return the number of deleted rows."""
+    return (await connection.execute(_SQL["delete_cooldowns"], {"tenant_id": tenant_id})).rowcount
 
 
 async def notify_cooldowns(connection: Connection) -> None:
@@ -82,8 +104,28 @@ async def notify_cooldowns(connection: Connection) -> None:
     await connection.execute(_SQL["notify_cooldowns"])
 
 
-def _reason(name: str) -> FailoverReason:
-    """Return the reason; UNKNOWN for one that only a newer replica knows, during a rolling
-    upgrade.
-    """
-    return FailoverReason(name) if name in FailoverReason.__members__ else FailoverReason.UNKNOWN
+async def _enter_scope(connection: Connection, target: CooldownTarget) -> None:
+    """Enter the scope that may write the row: a tenant's cooldown is a row of the tenant."""
+    await switch_tenant(connection, target.tenant_id or ALL_TENANTS)
+
+
+def _key(target: CooldownTarget) -> dict[str, str]:
+    return {
+        "tenant_id": target.tenant_id or ALL_TENANTS,
+        "scope": target.scope.value,
+        "target": target.name,
+    }
+
+
+def _parse(row: Mapping[str, Any]) -> tuple[CooldownTarget, CooldownRecord]:
+    tenant_id = "" if row["tenant_id"] == ALL_TENANTS else row["tenant_id"]
+    target = CooldownTarget(Scope(row["scope"]), row["target"], tenant_id)
+    cooldown = Cooldown(
+        scope=target.scope,
+        until=row["until_time"],
+        failures=row["failure_count"],
+        reason=parse_reason(row["reason"]),
+        failed_at=row["counted_time"],
+        audience=target.audience,
+    )
+    return target, CooldownRecord(cooldown, row["last_failure_time"])

@@ -1,18 +1,24 @@
 -- name: list_cooldowns
--- Takes no lock. Index: cooldowns_pkey. The table has few rows.
-select scope, target, until_time, failure_count, reason, counted_time, last_failure_time
+-- Takes no lock. Index: cooldowns_until_idx. Row-level security selects the tenants.
+select tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time
 from cooldowns
-where tenant_id = %(tenant_id)s;
+where until_time > now() - %(forget_after)s::interval;
+
+-- name: get_cooldown
+-- Takes no lock. Index: cooldowns_pkey.
+select tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time
+from cooldowns
+where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
 
 -- name: extend_cooldown
 -- Locks the row. Index: cooldowns_pkey. The later deadline wins, with its reason and count, so
 -- replicas that fail at the same time cannot shorten a cooldown. A failure during a cooldown that
--- it does not lengthen still counts.
+-- it does not lengthen still counts. Writes nothing for a purged tenant.
 insert into cooldowns as c
     (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
-values
-    (%(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,
-     %(counted_time)s, %(last_failure_time)s)
+select %(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,
+    %(counted_time)s, %(last_failure_time)s
+where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, scope, target) do update
 set until_time = greatest(c.until_time, excluded.until_time),
     failure_count = case when excluded.until_time > c.until_time then excluded.failure_count
@@ -37,6 +43,20 @@ where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s
 -- Locks the row. Index: cooldowns_pkey.
 delete from cooldowns
 where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
+
+-- name: delete_cooldowns
+-- Locks the rows that it deletes. Index: cooldowns_pkey.
+delete from cooldowns where tenant_id = %(tenant_id)s;
+
+-- name: delete_forgotten
+-- Deletes rows whose failure counts no longer matter. Locks them, and skips those that another
+-- replica holds, so that two replicas cannot deadlock. Index: cooldowns_pkey.
+delete from cooldowns
+where (tenant_id, scope, target) in (
+    select tenant_id, scope, target from cooldowns
+    where tenant_id = %(tenant_id)s and until_time <= now() - %(forget_after)s::interval
+    for update skip locked
+);
 
 -- name: notify_cooldowns
 -- Notifies every replica once the transaction has committed.

@@ -1,9 +1,9 @@
 """Agents: what runs a session, and what it may do."""
 
-import re
 from dataclasses import dataclass
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import AGENT_ID
 from spawnmesh_core.reasons import Reason
 
 DEFAULT_AGENT_ID = "default"
@@ -20,8 +20,6 @@ BUILT_IN_TOOLS = (
     "transcript_search",
     "transcript_describe",
 )
-
-_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ DEFAULT_AGENT = AgentProfile(
 
 def is_agent_id(text: str) -> bool:
     """Return whether the text is a well-formed agent id."""
-    return _AGENT_ID.fullmatch(text) is not None
+    return AGENT_ID.fullmatch(text) is not None
 
 
 def check_agent_count(agent_count: int) -> None:

@@ -176,12 +176,14 @@ create table work_queue (
     attempts_left integer     not null default 1,          -- RUN: claims. EVENT: tries left.
     leased        boolean     not null default false,
     runtime       text        not null default 'SUBAGENT', -- RUN: the runtime of its session.
+    agent_id      text        not null default '',         -- RUN: the agent of its session.
     details       jsonb,                                   -- EVENT: ids, the outcome and the trace.
     primary key (tenant_id, kind, subject_id),
     check (kind in ('RUN', 'SPAWN', 'DELETE', 'PURGE', 'SETTINGS', 'EVENT'))
 );
 alter table work_queue alter column tenant_id set (n_distinct = 100);
 alter table work_queue alter column runtime set (n_distinct = 2);
+alter table work_queue alter column agent_id set (n_distinct = 100);
 -- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
 create index work_queue_tenant_due_idx on work_queue (tenant_id, kind, due_time)
     where due_time >= '-infinity';
@@ -190,6 +192,10 @@ create index work_queue_kind_overdue_idx on work_queue (kind, due_time)
     where kind <> 'RUN' and due_time >= '-infinity';
 -- take_claimable_runs (the runs that may be claimed).
 create index work_queue_runtime_due_idx on work_queue (tenant_id, runtime, due_time)
+    where kind = 'RUN' and runtime >= '';
+-- take_claimable_runs (for a runner that serves certain agents). Created after
+-- work_queue_runtime_due_idx: if the costs are equal, the planner takes the newer index.
+create index work_queue_agent_due_idx on work_queue (tenant_id, runtime, agent_id, due_time)
     where kind = 'RUN' and runtime >= '';
 -- take_overdue. Created after work_queue_kind_overdue_idx: if the costs are equal, the planner
 -- takes the newer index.

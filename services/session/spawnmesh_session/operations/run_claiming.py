@@ -1,7 +1,7 @@
 """The claim of runs: take due runs from the queue, and give each to the caller with a lease."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.run_release import release_run
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import agents, runs, work_queue
-from spawnmesh_session.store.work_queue import TakenRun
+from spawnmesh_session.store.work_queue import ServedRuns, TakenRun
 
 _POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
 _CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
@@ -42,14 +42,14 @@ class RunAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A claim of at most `limit` runs of the runtimes.
+    """A claim of at most `limit` runs of those that the runner serves.
 
     The runs are at most `max_bytes` together by `size_of`, but the first may have any size.
     """
 
     runner_id: str
     limit: int
-    runtimes: Sequence[str]
+    served: ServedRuns
     max_bytes: int
     size_of: Callable[[RunAssignment], int]
 
@@ -94,7 +94,7 @@ class RunClaimer:
 
     async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
         taken = await work_queue.take_claimable_runs(
-            self.database, request.limit, self.lease_ttl, request.runtimes
+            self.database, request.limit, self.lease_ttl, request.served
         )
         return await self._claim_taken(request, taken.runs), taken.others_took
 

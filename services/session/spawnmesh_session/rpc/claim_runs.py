@@ -17,6 +17,7 @@ from spawnmesh_session.rpc.messages import (
     render_thinking,
     render_time,
 )
+from spawnmesh_session.store.work_queue import ServedRuns
 
 # A response must be smaller than the 4 MiB of gRPC's default.
 _MAX_RESPONSE_BYTES = 3 * 1024 * 1024
@@ -26,14 +27,21 @@ _FIXED_BYTES = 4096  # The token and the small fields.
 async def claim_runs(
     request: pb.ClaimRunsRequest, caller: Caller, deps: Dependencies
 ) -> pb.ClaimRunsResponse:
-    """Claim up to `max_run_count` runs of the runtimes, waiting at most `wait` for the first."""
+    """Claim up to `max_run_count` runs of the runtimes, waiting at most `wait` for the first.
+
+    The runner's token can limit the tenants and the agents.
+    """
     command = ClaimRequest(
         runner_id=parse_text("runner_id", request.runner_id),
         limit=request.max_run_count,
-        runtimes=[
-            parse_enum(session_pb2.Runtime, runtime, "RUNTIME_")
-            for runtime in request.runtimes or [session_pb2.RUNTIME_SUBAGENT]
-        ],
+        served=ServedRuns(
+            [
+                parse_enum(session_pb2.Runtime, runtime, "RUNTIME_")
+                for runtime in request.runtimes or [session_pb2.RUNTIME_SUBAGENT]
+            ],
+            caller.tenants,
+            caller.agents,
+        ),
         max_bytes=_MAX_RESPONSE_BYTES,
         size_of=_size_bytes,
     )

@@ -1,12 +1,12 @@
 -- name: queue_run
--- Inserts a QUEUED run with its entry in the queue, which has the runtime of its session, and its
--- event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE. Fails on
+-- Inserts a QUEUED run with its entry in the queue, which has the runtime and the agent of its
+-- session, and its event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE. Fails on
 -- runs_one_live_idx if the session has a live run. The run's times are those of the statement,
 -- because the transaction may have waited for the lock. Index: sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
-    returning tenant_id, session_id, last_cursor, runtime
+    returning tenant_id, session_id, last_cursor, runtime, agent_id
 ), queued as (
     insert into runs (tenant_id, run_id, session_id, position, state, queue_time, deadline_time)
     select n.tenant_id, %(run_id)s, n.session_id, n.last_cursor, 'QUEUED', statement_timestamp(),
@@ -14,8 +14,9 @@ with next as (
     from next n
     returning *
 ), placed as (
-    insert into work_queue (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
-    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime
+    insert into work_queue
+        (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime, agent_id)
+    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime, n.agent_id
     from queued q cross join next n
 ), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)

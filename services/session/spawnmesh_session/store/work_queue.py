@@ -7,7 +7,7 @@
   and `store.pending_events` those of events. `insert_entry` inserts the others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -119,14 +119,29 @@ class TakenRuns:
     others_took: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ServedRuns:
+    """The runs that a runner serves. No tenants means all tenants, no agents all agents."""
+
+    runtimes: Collection[str]
+    tenants: Collection[str] = ()
+    agents: Collection[str] = ()
+
+
 async def take_claimable_runs(
-    database: Database, limit: int, lease_ttl: timedelta, runtimes: Sequence[str]
+    database: Database, limit: int, lease_ttl: timedelta, served: ServedRuns
 ) -> TakenRuns:
-    """Take claimable runs of these runtimes, in the scope of every tenant and one round trip.
+    """Take claimable runs that are served, in the scope of every tenant and one round trip.
 
     Each is leased, and one attempt is used.
     """
-    values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
+    values = {
+        "limit": limit,
+        "lease_ttl": lease_ttl,
+        "runtimes": list(served.runtimes),
+        "tenants": list(served.tenants) or None,
+        "agents": list(served.agents) or None,
+    }
     async with database.pipelined(ALL_TENANTS) as connection:
         taken = await connection.execute(_SQL["take_claimable_runs"], values)
     rows = await taken.fetchall()

@@ -27,7 +27,8 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subj
 
 -- name: take_claimable_runs
 -- Takes at most %(limit)s claimable runs of sessions with one of the distinct %(runtimes)s, in the
--- scope of every tenant. Returns the runs and how long each has been claimable. Returns at least
+-- scope of every tenant. Takes runs of the distinct %(tenants)s and %(agents)s only; null means all
+-- of them. Returns the runs and how long each has been claimable. Returns at least
 -- one row, which is without a run if none was taken.
 --   - Locks the rows taken and skips the rows that another claim holds.
 --   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
@@ -37,24 +38,41 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subj
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
 --     sees the runs that other claims took since the statement began.
 --   - others_took is true if another claim had such a lock, or was faster: look again soon.
---   - Reads the queue tenant by tenant and runtime by runtime, however many runs wait.
--- Index: work_queue_runtime_due_idx, work_queue_tenant_due_idx, work_queue_pkey.
-with due as materialized (
+--   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs wait.
+-- Index: work_queue_runtime_due_idx or work_queue_agent_due_idx, work_queue_tenant_due_idx,
+-- work_queue_pkey, tenants_pkey.
+with served as (
+    select tenant_id, max_running_run_count from tenants where %(tenants)s::text[] is null
+    union all
+    select tenant_id, max_running_run_count from tenants where tenant_id = any (%(tenants)s::text[])
+), due as materialized (
     select t.tenant_id, t.max_running_run_count as cap,
            t.max_running_run_count < (select count(*) from (
                select from work_queue d
                where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
                limit t.max_running_run_count::bigint + 1
            ) counted) as is_crowded
-    from tenants t
+    from served t
     where (select true
            from unnest(%(runtimes)s::text[]) as wanted (runtime)
            cross join lateral (
-               select from work_queue d
-               where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
-                 and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
-                 and d.attempts_left > 0
-               order by d.due_time limit 1
+               (select true from work_queue d
+                where %(agents)s::text[] is null
+                  and d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
+                  and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                  and d.attempts_left > 0
+                order by d.due_time limit 1)
+               union all
+               select true
+               from unnest(%(agents)s::text[]) as agent (agent_id)
+               cross join lateral (
+                   select from work_queue d
+                   where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
+                     and d.agent_id = agent.agent_id
+                     and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                     and d.attempts_left > 0
+                   order by d.due_time limit 1
+               ) of_agent
            ) found
            limit 1)
 ), reserved as materialized (
@@ -71,10 +89,21 @@ with due as materialized (
     from waiting w
     cross join unnest(%(runtimes)s::text[]) as wanted (runtime)
     cross join lateral (
-        select subject_id, due_time from work_queue
-        where tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime and runtime >= ''
-          and due_time <= now() and expire_time > now() and attempts_left > 0
-        order by due_time limit %(limit)s * 2
+        (select subject_id, due_time from work_queue
+         where %(agents)s::text[] is null
+           and tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime and runtime >= ''
+           and due_time <= now() and expire_time > now() and attempts_left > 0
+         order by due_time limit %(limit)s * 2)
+        union all
+        select of_agent.subject_id, of_agent.due_time
+        from unnest(%(agents)s::text[]) as agent (agent_id)
+        cross join lateral (
+            select subject_id, due_time from work_queue
+            where tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime
+              and agent_id = agent.agent_id and runtime >= ''
+              and due_time <= now() and expire_time > now() and attempts_left > 0
+            order by due_time limit %(limit)s * 2
+        ) of_agent
     ) d
 ), chosen as (
     select d.tenant_id, d.subject_id, now() - d.due_time as wait

@@ -13,7 +13,7 @@ from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
 from tests.support.session.statements import SQL
 
 WAITING = 10_000
-TAKE = {"lease_ttl": "1 minute", "limit": 4}
+TAKE = {"lease_ttl": "1 minute", "limit": 4, "tenants": None, "agents": None}
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 
 
@@ -57,3 +57,17 @@ def test_later_runs_of_one_runtime_are_taken_before_earlier_ones_of_another(
         taken = link.execute(SQL["take_claimable_runs"], {**TAKE, "runtimes": ["SUBAGENT"]}).fetchall()
         link.rollback()
     assert sorted(run_id for _, _, run_id, _ in taken) == sorted(run_ids)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("agents", [None, ["default"], ["reviewer"], ["reviewer", "writer"]])
+@pytest.mark.parametrize("runtime", ["SUBAGENT", "EXTERNAL"])
+def test_limited_runner_reads_only_what_it_serves(
+    crowded: tuple[Grown, list[str]], runtime: str, agents: list[str] | None, mode: str
+) -> None:
+    grown, _ = crowded
+    values = {**TAKE, "runtimes": [runtime], "tenants": [TENANT], "agents": agents}
+    touched = blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", values, mode)
+    assert touched < (BLOCKS_TO_TAKE if agents in (None, ["default"]) else 40)
+    nobody = {**values, "tenants": ["no-such-tenant"]}
+    assert blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", nobody, mode) < 10

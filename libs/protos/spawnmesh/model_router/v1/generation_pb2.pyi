@@ -216,6 +216,30 @@ refused.
 """
 Global___ImageOutcome: _TypeAlias = ImageOutcome  # noqa: Y015
 
+class _CooldownAudience:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CooldownAudienceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CooldownAudience.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COOLDOWN_AUDIENCE_UNSPECIFIED: _CooldownAudience.ValueType  # 0
+    """The candidate is not in cooldown."""
+    COOLDOWN_AUDIENCE_TENANT: _CooldownAudience.ValueType  # 1
+    """The tenant whose calls failed. A request can have caused the failures."""
+    COOLDOWN_AUDIENCE_ALL_TENANTS: _CooldownAudience.ValueType  # 2
+    """All tenants: calls of two tenants failed, or no request can have caused the failure."""
+
+class CooldownAudience(_CooldownAudience, metaclass=_CooldownAudienceEnumTypeWrapper):
+    """The tenants that a cooldown concerns."""
+
+COOLDOWN_AUDIENCE_UNSPECIFIED: CooldownAudience.ValueType  # 0
+"""The candidate is not in cooldown."""
+COOLDOWN_AUDIENCE_TENANT: CooldownAudience.ValueType  # 1
+"""The tenant whose calls failed. A request can have caused the failures."""
+COOLDOWN_AUDIENCE_ALL_TENANTS: CooldownAudience.ValueType  # 2
+"""All tenants: calls of two tenants failed, or no request can have caused the failure."""
+Global___CooldownAudience: _TypeAlias = CooldownAudience  # noqa: Y015
+
 class _StopReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -269,6 +293,7 @@ class CandidateVerdict(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    COOLING_AUDIENCE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model, as `provider/model`."""
     verdict: Global___Verdict.ValueType
@@ -281,6 +306,8 @@ class CandidateVerdict(_message.Message):
     """What happened to the images of the request."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """Only in an explained route: the level of thinking that would be sent."""
+    cooling_audience: Global___CooldownAudience.ValueType
+    """For VERDICT_COOLING: the tenants that the cooldown concerns."""
     @_builtins.property
     def cooling_until_time(self) -> _timestamp_pb2.Timestamp:
         """For VERDICT_COOLING: the end of the cooldown."""
@@ -295,10 +322,11 @@ class CandidateVerdict(_message.Message):
         detail: _builtins.str = ...,
         images: Global___ImageOutcome.ValueType = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        cooling_audience: Global___CooldownAudience.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time", "detail", b"detail", "images", b"images", "model", b"model", "reason", b"reason", "thinking", b"thinking", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_audience", b"cooling_audience", "cooling_until_time", b"cooling_until_time", "detail", b"detail", "images", b"images", "model", b"model", "reason", b"reason", "thinking", b"thinking", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -608,6 +608,7 @@ class ClearCooldownRequest(_message.Message):
 
     SCOPE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
     scope: _routing_pb2.CooldownScope.ValueType
     """The scope of the cooldown."""
     target: _builtins.str
@@ -615,15 +616,18 @@ class ClearCooldownRequest(_message.Message):
     `provider/N/model` for its rate limit at one model, or `provider`. A model includes the rate
     limits of its credentials.
     """
+    tenant_id: _builtins.str
+    """The tenant whose own cooldown ends. Empty: the cooldown of all tenants ends, and that of each."""
     def __init__(
         self,
         *,
         scope: _routing_pb2.CooldownScope.ValueType = ...,
         target: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope", "target", b"target", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

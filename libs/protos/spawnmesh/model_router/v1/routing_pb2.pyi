@@ -153,6 +153,8 @@ class Cooldown(_message.Message):
     UNTIL_TIME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     FAILURE_COUNT_FIELD_NUMBER: _builtins.int
+    AUDIENCE_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
     scope: Global___CooldownScope.ValueType
     """The scope."""
     target: _builtins.str
@@ -164,6 +166,10 @@ class Cooldown(_message.Message):
     """The failure that started or extended the cooldown."""
     failure_count: _builtins.int
     """The number of consecutive failures of one kind."""
+    audience: _generation_pb2.CooldownAudience.ValueType
+    """The tenants that the cooldown concerns."""
+    tenant_id: _builtins.str
+    """The tenant of COOLDOWN_AUDIENCE_TENANT."""
     @_builtins.property
     def until_time(self) -> _timestamp_pb2.Timestamp:
         """The end of the cooldown. A time in the past is kept for the count of failures."""
@@ -176,10 +182,12 @@ class Cooldown(_message.Message):
         until_time: _timestamp_pb2.Timestamp | None = ...,
         reason: _generation_pb2.FailoverReason.ValueType = ...,
         failure_count: _builtins.int = ...,
+        audience: _generation_pb2.CooldownAudience.ValueType = ...,
+        tenant_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["until_time", b"until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_count", b"failure_count", "reason", b"reason", "scope", b"scope", "target", b"target", "until_time", b"until_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "failure_count", b"failure_count", "reason", b"reason", "scope", b"scope", "target", b"target", "tenant_id", b"tenant_id", "until_time", b"until_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,7 +211,10 @@ class ProviderHealth(_message.Message):
     """The number of credentials that can be read now."""
     @_builtins.property
     def cooldowns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cooldown]:
-        """Its cooldowns, including ended ones that count for the next one."""
+        """Its cooldowns, including ended ones that count for the next one. For a client, those of all
+        tenants and of its own. For an operator, those of all tenants first and then those of each, at
+        most 1,000.
+        """
 
     def __init__(
         self,

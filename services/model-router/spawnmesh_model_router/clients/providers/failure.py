@@ -13,6 +13,7 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_model_router.clients.providers.idle_timeout import StreamIdleTimeout
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.answer import ProviderFailed
+from spawnmesh_model_router.domain.audience import is_conclusive
 from spawnmesh_model_router.domain.classify import classify, is_about_request, reason_of_status
 from spawnmesh_model_router.domain.cooldown import has_same_cooldown, scope_of
 from spawnmesh_model_router.domain.evidence import MAX_CAUSES
@@ -48,7 +49,7 @@ def to_provider_failure(
     is_answer = status is not None or bool(getattr(error, "body", None))
     rests = scope_of(reason) is not None and not has_same_cooldown(reason, reason_of_status(status))
     if is_answer and (rests or reason is FailoverReason.NO_FAILOVER):
-        # A cooldown affects every tenant. Text that the provider only repeats must not cause one.
+        # Text that the provider only repeats must not cause a cooldown.
         # Its text is also never about our own machine.
         reason = classify(failure, PromptEchoFilter(request.texts, request.names))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
@@ -58,6 +59,7 @@ def to_provider_failure(
         http_status=status or 0,
         retry_after_seconds=_retry_after(error),
         is_about_request=is_about_request(failure, reason),
+        is_conclusive=is_conclusive(reason, status or 0, is_answer=is_answer),
     )
 
 

@@ -52,6 +52,10 @@ class CandidateCall:
     later: Sequence[ChainLink]
     failures: dict[str, FailureRecord] = field(default_factory=dict)
 
+    @property
+    def _tenant_id(self) -> str:
+        return self.progress.routing.tenant_id
+
     async def events(self) -> AsyncGenerator[Event | UsageReport, None]:
         """Yield the events of the candidate's attempts.
 
@@ -59,7 +63,7 @@ class CandidateCall:
         called. Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
         """
         deps, begin = self.deps, self.deps.monotonic()
-        credential = deps.availability.credential_for(self.model, deps.clock())
+        credential = deps.availability.credential_for(self.model, self._tenant_id, deps.clock())
         tries = 1
         while credential is not None:
             plan = self._plan()
@@ -77,7 +81,7 @@ class CandidateCall:
                 self.failures[credential.fingerprint] = failure
                 self._cool_credential(failure)
                 other = deps.availability.other_credential(
-                    self.model, failed.reason, self.failures.keys(), deps.clock()
+                    self.model, self._tenant_id, failed.reason, self.failures.keys(), deps.clock()
                 )
                 if other is not None:
                     credential = other
@@ -177,7 +181,7 @@ class CandidateCall:
             # The caller calls again at once. That call should reach another candidate if one is
             # ready, and this candidate otherwise.
             if self._is_other_ready():
-                self.deps.availability.record_failure(self.model, failure, self.deps.clock())
+                self.deps.availability.record_failure(self.model, self._tenant_id, failure, self.deps.clock())
             outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             first = self.progress.attempts[0]
             raise stream_broken(self.model, failed.reason, answer, first, outcomes) from None
@@ -243,16 +247,16 @@ class CandidateCall:
         A cooldown of the model is decided when the candidate is given up.
         """
         if self.deps.availability.rests_credential(self.model, failure):
-            self.deps.availability.record_failure(self.model, failure, self.deps.clock())
+            self.deps.availability.record_failure(self.model, self._tenant_id, failure, self.deps.clock())
 
     def _give_up(self, last: FailureRecord, image_note: str) -> None:
         if not self.deps.availability.rests_credential(self.model, last):
-            self.deps.availability.record_failure(self.model, last, self.deps.clock())
+            self.deps.availability.record_failure(self.model, self._tenant_id, last, self.deps.clock())
         self.progress.record_result(self.model, last.failed.reason, last.failed.detail, image_note)
 
     def _completed(self, answer: Answer, credential: Credential, plan: AttemptPlan) -> Completed:
         last = self.progress.attempts[-1]
-        self.deps.availability.record_success(self.model, credential, last.start_time)
+        self.deps.availability.record_success(self.model, self._tenant_id, credential, last.start_time)
         self.progress.record_result(self.model, None, plan.image_note)
         return Completed(
             self.model,

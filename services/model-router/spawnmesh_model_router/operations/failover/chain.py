@@ -62,7 +62,7 @@ async def _call_in_order(
                 progress.images[link.model] = ImageOutcome.ROUTED_AROUND
             continue
         if verdict.probe:
-            deps.availability.record_probe(link.model, now)
+            deps.availability.record_probe(link.model, progress.routing.tenant_id, now)
         if progress.attempts and (reason := progress.previous_reason) is not None:
             failed = progress.attempts[-1].model
             defer(partial(deps.metrics.failed_over, failed.provider, link.model.provider, reason))
@@ -92,7 +92,8 @@ def _wait_for_cooldown(deps: ChainDependencies, progress: ChainProgress) -> floa
 
 def _all_failed(deps: ChainDependencies, progress: ChainProgress) -> MeshError:
     now = deps.clock()
-    cooldowns = [deps.availability.cooldown_of(link.model, now) for link in progress.chain]
+    tenant_id = progress.routing.tenant_id
+    cooldowns = [deps.availability.cooldown_of(link.model, tenant_id, now) for link in progress.chain]
     seconds = min(
         ((cooldown.until - now).total_seconds() for cooldown in cooldowns if cooldown is not None),
         default=0.0,

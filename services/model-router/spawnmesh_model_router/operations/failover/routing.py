@@ -66,7 +66,7 @@ def assess_link(
     needs = progress.routing.needs
     if not _may_hold(progress, link):
         needs |= {Capability.CONTEXT_WINDOW}
-    return availability.assess(link.candidate, link.model, needs, now)
+    return availability.assess(link.candidate, link.model, needs, progress.routing.tenant_id, now)
 
 
 def has_larger_window(chain: Iterable[ChainLink], context_window: int) -> bool:

@@ -1,0 +1,191 @@
+"""The token of a runner can limit it to runs of certain tenants and agents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.session_pb2 import RUNTIME_EXTERNAL
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import use_token
+
+from tests.support.serving import caller_at, client_tokens, runner_tokens
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh
+
+SERVICES = {
+    **run_pb.DESCRIPTOR.services_by_name,
+    **pb.DESCRIPTOR.services_by_name,
+    **tenant_pb.DESCRIPTOR.services_by_name,
+}
+METHODS = [method for service in SERVICES.values() for method in service.methods]
+
+
+@pytest.fixture
+async def other(mesh: Mesh) -> Mesh:
+    """Another tenant of the same mesh."""
+    another = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await another.create_tenant()
+    return another
+
+
+async def claim_all(
+    mesh: Mesh, tenants: Sequence[str], agents: Sequence[str] = (), *, issuer: str = "client"
+) -> list[run_pb.ClaimedRun]:
+    """Claim every waiting run that a token with these limits gets."""
+    minter = client_tokens(mesh.keys) if issuer == "client" else runner_tokens(mesh.keys)
+    request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=64)
+    claimed: list[run_pb.ClaimedRun] = []
+    with use_token(minter.runner_token("harness", 600, tenants=tenants, agents=agents)):
+        while held := (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs:
+            claimed += held
+    return claimed
+
+
+def sessions_of(claimed: Sequence[run_pb.ClaimedRun]) -> set[str]:
+    return {held.session.session_id for held in claimed}
+
+
+@pytest.mark.parametrize("issuer", ["client", "runner"])
+async def test_ClaimRuns__gets_the_runs_of_the_named_tenants_alone(
+    mesh: Mesh, other: Mesh, issuer: str
+) -> None:
+    ours = {(await mesh.spawn()).session_id for _ in range(3)}
+    theirs = (await other.spawn()).session_id
+    assert sessions_of(await claim_all(mesh, [mesh.tenant], issuer=issuer)) == ours
+    assert sessions_of(await claim_all(mesh, ["no-such-tenant"], issuer=issuer)) == set()
+    # Nothing of another tenant was touched.
+    held = await other.claim(theirs)
+    assert (held.run.attempt_count, held.run.epoch) == (1, 1)
+
+
+async def test_ClaimRuns__gets_the_runs_of_several_named_tenants(mesh: Mesh, other: Mesh) -> None:
+    spawned = {(await one.spawn()).session_id for one in (mesh, other)}
+    assert sessions_of(await claim_all(mesh, [mesh.tenant, other.tenant])) == spawned
+
+
+async def test_ClaimRuns__gets_the_runs_of_the_named_agents_alone(mesh: Mesh, other: Mesh) -> None:
+    for one in (mesh, other):
+        for agent in ("reviewer", "writer"):
+            await one.put_agent(AgentProfile(agent_id=agent))
+    spawned = {
+        (one.tenant, agent): (await one.spawn(agent_id=agent)).session_id
+        for one in (mesh, other)
+        for agent in ("reviewer", "writer", "default")
+    }
+    reviews = await claim_all(mesh, [mesh.tenant], ["reviewer"])
+    assert sessions_of(reviews) == {spawned[mesh.tenant, "reviewer"]}
+    both = await claim_all(mesh, [mesh.tenant], ["reviewer", "writer"])
+    assert sessions_of(both) == {spawned[mesh.tenant, "writer"]}
+    assert sessions_of(await claim_all(mesh, [mesh.tenant])) == {spawned[mesh.tenant, "default"]}
+    assert len(await claim_all(mesh, [other.tenant])) == 3
+
+
+async def test_ClaimRuns__run_that_waits_for_a_message_keeps_its_agent(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
+    await mesh.put_agent(AgentProfile(agent_id="reviewer"))
+    spawned = await mesh.spawn(agent_id="reviewer", mode=session_pb2.SESSION_MODE_SESSION)
+    [held] = await claim_all(mesh, [mesh.tenant], ["reviewer"])
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "Fine."))
+    request = pb.SendMessageRequest(session_id=spawned.session_id, request_id="again", text="And now?")
+    await mesh.client(mesh.sessions.SendMessage, request)
+    assert await claim_all(mesh, [mesh.tenant], ["default"]) == []
+    assert sessions_of(await claim_all(mesh, [mesh.tenant], ["reviewer"])) == {spawned.session_id}
+
+
+def filled(method: MethodDescriptor, run_id: str, session_id: str) -> Message:
+    """Return a request that names the run and the session wherever the method takes an id."""
+    request: Any = GetMessageClass(method.input_type)()
+    for name, value in (("session_id", session_id), ("run_id", run_id), ("epoch", 1)):
+        if name in method.input_type.fields_by_name:
+            setattr(request, name, value)
+    return request  # type: ignore[no-any-return]
+
+
+def caller_of(mesh: Mesh, method: MethodDescriptor) -> Any:
+    call = mesh.peer.channel.unary_stream if method.server_streaming else mesh.peer.channel.unary_unary
+    return call(
+        f"/{method.containing_service.full_name}/{method.name}",
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=GetMessageClass(method.output_type).FromString,
+    )
+
+
+async def call_once(mesh: Mesh, method: MethodDescriptor, request: Message) -> None:
+    if not method.server_streaming:
+        await mesh.peer.unary(caller_of(mesh, method), request, timeout_seconds=20)
+        return
+    async for _ in mesh.peer.stream(caller_of(mesh, method), request, timeout_seconds=20):
+        return
+
+
+async def refusal_of(mesh: Mesh, method: MethodDescriptor, request: Message, token: str) -> Reason:
+    with use_token(token), pytest.raises(MeshError) as caught:
+        await call_once(mesh, method, request)
+    return caught.value.reason
+
+
+async def test_every_rpc_but_ClaimRuns_refuses_the_token_of_a_runner(mesh: Mesh, other: Mesh) -> None:
+    held = await other.claim((await other.spawn()).session_id)
+    token = client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])
+    refused = {
+        method.name: await refusal_of(
+            mesh, method, filled(method, held.run.run_id, held.session.session_id), token
+        )
+        for method in METHODS
+        if method.name != "ClaimRuns"
+    }
+    assert len(refused) > 15
+    assert {name: why for name, why in refused.items() if why is not Reason.CALLER_NOT_ALLOWED} == {}
+
+
+async def test_token_of_a_claimed_run_opens_no_session_of_another_agent_or_tenant(
+    mesh: Mesh, other: Mesh, peers: dict[str, str]
+) -> None:
+    await mesh.put_agent(AgentProfile(agent_id="reviewer"))
+    await mesh.spawn(agent_id="reviewer")
+    [own] = await claim_all(mesh, [mesh.tenant], ["reviewer"])
+    foreign = [await one.claim((await one.spawn()).session_id) for one in (mesh, other)]
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        stub: Any = TranscriptServiceStub(transcript.channel)
+        for held in foreign:
+            session_id = held.session.session_id
+            claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
+            for peer, call, request in (
+                (mesh.peer, mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id)),
+                (
+                    transcript,
+                    stub.AcquireWriter,
+                    transcript_pb.AcquireWriterRequest(session_id=session_id, claim=claim),
+                ),
+                (transcript, stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)),
+            ):
+                with use_token(own.run_token), pytest.raises(MeshError) as caught:
+                    await peer.unary(call, request, timeout_seconds=20)
+                assert caught.value.reason is Reason.NOT_FOUND
+    for held in foreign:  # Its runner still holds it, and nothing has changed.
+        beat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
+        assert (await mesh.run(held, mesh.runs.HeartbeatRun, beat)).HasField("lease_expire_time")
+
+
+async def test_ClaimRuns__limited_runner_waits_for_a_run_of_its_own(mesh: Mesh, other: Mesh) -> None:
+    """And gets the run that comes, although runs of others wait."""
+    await other.spawn(runtime=RUNTIME_EXTERNAL)
+    request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1, runtimes=[RUNTIME_EXTERNAL])
+    spawned = (await mesh.spawn(runtime=RUNTIME_EXTERNAL)).session_id
+    request.wait.FromSeconds(20)
+    with use_token(client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])):
+        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+    assert held.session.session_id == spawned
