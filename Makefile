@@ -73,8 +73,9 @@ lint: $(READY) ## Run the static checks
 style: $(READY)
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"
 
-protos: $(READY) ## Compile the contracts into libs/protos
+protos: $(READY) ## Compile the contracts into libs/protos, and write who may call which RPC into the docs
 	@python libs/protos/generate.py
+	@python libs/protos/call_matrix.py
 
 protos-check: $(READY)
 	@python libs/protos/generate.py --check
@@ -82,7 +83,7 @@ protos-check: $(READY)
 	@buf lint build/contracts.binpb --config protos/buf.yaml --exclude-path buf --exclude-path google && echo "buf lint: clean"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py libs/protos/reference.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py libs/protos/reference.py libs/protos/call_matrix.py
 
 imports: $(READY)
 	@lint-imports
@@ -94,6 +95,7 @@ docs: $(READY) ## Build the documentation site into build/site; a broken link fa
 	@NO_MKDOCS_2_WARNING=1 mkdocs build
 
 docs-check: $(READY)
+	@python libs/protos/call_matrix.py --check
 	@NO_MKDOCS_2_WARNING=1 mkdocs build 2>&1 | grep -vE '^INFO' ; test $${PIPESTATUS[0]} -eq 0 && echo "docs: no broken link"
 
 clean: ## Remove what the tasks made; data of `make up` stay

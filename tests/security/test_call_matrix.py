@@ -1,0 +1,162 @@
+"""The matrix in docs/architecture/security.md is what running interceptors do, for every RPC and
+identity.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from opentelemetry.trace import NoOpTracer
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.client_stream import call_client_stream
+from spawnmesh_runtime.jwks import JwksFile
+from spawnmesh_runtime.methods import mesh_services
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.server import build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import SERVICES, TokenMinter, TokenVerifier
+from spawnmesh_runtime.wire_errors import error_from
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture" / "security.md"
+METHODS = {method.full_name: method for service in mesh_services() for method in service.methods}
+PLUGIN_SERVICE, PLUGIN = "spawnmesh.hook.v1.HookHandlerService", "grpc://plugin:7000"
+TENANT, SECONDS = "acme", 60.0
+
+CELLS = {
+    ("NOT_FOUND", Reason.NOT_FOUND): "yes",  # The servicers of this file raise it.
+    ("INVALID_ARGUMENT", Reason.INVALID_REQUEST): "yes",  # Requests are validated for allowed callers only.
+    ("UNAUTHENTICATED", Reason.TOKEN_MISSING): "missing",
+    ("UNAUTHENTICATED", Reason.TOKEN_INVALID): "invalid",
+    ("PERMISSION_DENIED", Reason.CALLER_NOT_ALLOWED): "-",
+}
+
+
+def read_matrix() -> dict[str, dict[str, str]]:
+    """Return the cells of the page by RPC and identity."""
+    _, _, table = PAGE.read_text().partition("<!-- The call matrix begins.")
+    table, _, _ = table.partition("<!-- The call matrix ends.")
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    (_, *identities), _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    matrix: dict[str, dict[str, str]] = {}
+    service = ""
+    for name, *cells in rows:
+        if name.startswith("**"):
+            service = name.strip("*")
+        else:
+            matrix[f"spawnmesh.{service}.{name}"] = dict(zip(identities, cells, strict=True))
+    return matrix
+
+
+def token_of(keys: Path, identity: str) -> str:
+    """Return a valid token of the identity; none for `no token`."""
+
+    def minter(issuer: str) -> TokenMinter:
+        return TokenMinter(issuer, keys / f"{issuer}.pem")
+
+    match identity:
+        case "no token":
+            return ""
+        case "client":
+            return minter("client").client_token(TENANT, "mallory", SECONDS)
+        case "admin":
+            return minter("client").admin_token("mallory", SECONDS)
+        case "run":
+            return minter("session").run_token(TENANT, "ses_1", "run_1", 1, SECONDS)
+        case "runner":
+            return minter("runner").runner_token()
+        case "hook, for a plugin":
+            return minter("hook").service_token(TENANT, plugin=PLUGIN)
+        case service:
+            return minter(service).service_token(TENANT)
+
+
+def handler_of(method: MethodDescriptor) -> "grpc.RpcMethodHandler[Any, Any]":
+    """Return a handler as generated code makes it. Its servicer raises NOT_FOUND."""
+
+    async def unary(request: Any, context: Any) -> Any:
+        raise MeshError(Reason.NOT_FOUND, "the call reached its servicer")
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        await unary(request, context)
+        yield
+
+    make: Any = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+    }[method.client_streaming, method.server_streaming]
+    handler: grpc.RpcMethodHandler[Any, Any] = make(
+        stream if method.server_streaming else unary,
+        request_deserializer=message_factory.GetMessageClass(method.input_type).FromString,
+        response_serializer=message_factory.GetMessageClass(method.output_type).SerializeToString,
+    )
+    return handler
+
+
+@asynccontextmanager
+async def serving(keys: Path, plugin: str | None = None) -> AsyncIterator[grpc.aio.Channel]:
+    """Serve every RPC as a service of the mesh, or as the plugin at an endpoint."""
+    verifier = TokenVerifier(JwksFile(keys / "jwks.json"))
+    server = build_server(Process("session", ProcessSettings(), None, verifier, NoOpTracer()), plugin=plugin)
+    for service in mesh_services():
+        handlers = {method.name: handler_of(method) for method in service.methods}
+        server.add_registered_method_handlers(service.full_name, handlers)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    options = [("grpc.enable_http_proxy", 0)]
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            yield channel
+    finally:
+        await server.stop(None)
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    messages: tuple[bytes, ...] = ()
+    for message in messages:
+        yield message
+
+
+async def cell_of(channel: grpc.aio.Channel, method: MethodDescriptor, token: str) -> str:
+    """Call the RPC with the token and an empty request, and return the cell that says the outcome."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    headers = (("authorization", f"Bearer {token}"),) if token else ()
+    options: dict[str, Any] = {"metadata": headers, "timeout": 30}
+    try:
+        if method.client_streaming:
+            await call_client_stream(channel.stream_unary(path), nothing(), **options)
+        elif method.server_streaming:
+            await anext(aiter(channel.unary_stream(path)(b"", **options)))
+        else:
+            await channel.unary_unary(path)(b"", **options)
+    except grpc.aio.AioRpcError as error:
+        refused = error.code().name, error_from("session", error).reason
+        return CELLS.get(refused, " ".join(refused))
+    return "answered"
+
+
+async def test_every_rpc_answers_each_identity_as_the_matrix_says(keys: Path) -> None:
+    matrix = read_matrix()
+    assert matrix.keys() == METHODS.keys()
+    tokens = {identity: token_of(keys, identity) for identity in next(iter(matrix.values()))}
+    found: dict[str, dict[str, str]] = {}
+    async with serving(keys) as mesh, serving(keys, PLUGIN) as plugin:
+        for name, method in METHODS.items():
+            channel = plugin if method.containing_service.full_name == PLUGIN_SERVICE else mesh
+            cells = await asyncio.gather(*(cell_of(channel, method, token) for token in tokens.values()))
+            found[name] = dict(zip(tokens, cells, strict=True))
+    assert found == matrix
+
+
+def test_every_kind_of_token_is_in_the_matrix() -> None:
+    kinds = {kind.value for kind in CallerKind if kind is not CallerKind.SERVICE}
+    for cells in read_matrix().values():
+        assert cells.keys() == {"no token", *kinds, *SERVICES, "hook, for a plugin"}
