@@ -164,7 +164,10 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
         """Run the doctor as an operator does who has the key and a port of each service."""
         env = {f"SPAWNMESH_{name.upper().replace('-', '_')}_TARGET": f"127.0.0.1:{places[name].port}"
                for name in ("session", "transcript", "attachment-blob", "model-router", "hook")}  # fmt: skip
-        env |= {"SPAWNMESH_SIGNING_KEY_FILE": str(keys / "client.pem"), "SPAWNMESH_TENANT": "spawnmesh-doctor"}
+        env |= {
+            "SPAWNMESH_SIGNING_KEY_FILE": str(keys / "client.pem"),
+            "SPAWNMESH_TENANT": "spawnmesh-doctor",
+        }
         command = {"args": ["spawnmesh_client", "doctor", "--deep"]}
         async with started(command, {**env, "PATH": "/usr/bin:/bin"}) as process:
             printed, _ = await process.communicate()
@@ -175,7 +178,9 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
         """Run the pod of `helm test` with a token as the notes tell an operator to make it."""
         token = client_tokens(keys).client_token("spawnmesh-doctor", "test", 600.0)
         secrets = {"spawnmesh-test-token": {"token": token}}
-        return await run_container(*pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path / "in", secrets, targets)
+        return await run_container(
+            *pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path / "in", secrets, targets
+        )
 
     processes: dict[str, asyncio.subprocess.Process] = {}
     workers = [name for name in ALL if name.endswith("-worker")]

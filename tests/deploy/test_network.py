@@ -124,9 +124,7 @@ def test_migration_may_send_where_this_release_says_and_not_where_the_one_before
     values: str,
 ) -> None:
     hook, weight = "helm.sh/hook", "helm.sh/hook-weight"
-    policy = of_kind("NetworkPolicy", values)["migrate"]["metadata"].get(
-        "annotations", {}
-    )
+    policy = of_kind("NetworkPolicy", values)["migrate"]["metadata"].get("annotations", {})
     (job,) = (one["metadata"].get("annotations", {}) for one in of_kind("Job", values).values())
     assert policy.get(hook) == job.get(hook)
     if job:

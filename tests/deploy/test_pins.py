@@ -65,7 +65,8 @@ def test_every_installation_verifies_hashes_or_takes_our_own_code_alone() -> Non
     assert len(commands) == 4
     for command in commands:
         assert re.fullmatch(
-            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt|--no-deps --no-build-isolation \$\(EDITABLE\)", command
+            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt|--no-deps --no-build-isolation \$\(EDITABLE\)",
+            command,
         )
     assert "pip install" not in (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
 

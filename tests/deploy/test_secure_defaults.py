@@ -85,7 +85,9 @@ def test_authority_of_postgresql_is_mounted_where_it_is_looked_for() -> None:
             assert str(Path(variables(container)["PGSSLROOTCERT"]).parent) in mounted, name
 
 
-@pytest.mark.parametrize(("ssl_mode", "authorities"), [("verify-ca", True), ("require", False), ("disable", False)])
+@pytest.mark.parametrize(
+    ("ssl_mode", "authorities"), [("verify-ca", True), ("require", False), ("disable", False)]
+)
 def test_less_than_verified_is_named(tmp_path: Path, ssl_mode: str, authorities: bool) -> None:
     values = over(tmp_path, {"postgresql": {"sslMode": ssl_mode}})
     for name, container in database_containers("minimal", values):
