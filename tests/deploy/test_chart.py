@@ -199,6 +199,7 @@ def test_notes_tell_how_to_get_a_token_and_make_the_first_call(values: str) -> N
         "spawnmesh tenant create",
         "spawnmesh spawn",
         "helm test mesh",
+        "secret generic spawnmesh-test-token",
     ):
         assert said in notes
     assert ("NOT FOR PRODUCTION" in notes) is (values == "trial")
@@ -208,7 +209,7 @@ def test_notes_tell_how_to_get_a_token_and_make_the_first_call(values: str) -> N
         "SPAWNMESH_TLS_CA_FILE",
         "secret client-tls",
     ):
-        assert (said in notes) is (values == "production")
+        assert (said in notes) is (values != "trial")
 
 
 def test_trial_says_wherever_it_matters_that_it_is_not_for_production() -> None:

@@ -37,6 +37,7 @@ from spawnmesh_runtime.impersonation import use_token
 from tests.support.deploy.connections import SMALLEST, beside_pool_at_rest, connected, until_connected
 from tests.support.deploy.environment import (
     NOT_SERVING,
+    PLAIN_VALUES,
     SERVING,
     Place,
     container_of,
@@ -52,7 +53,7 @@ from tests.support.deploy.pod_here import Ended, pod_of, run_container
 from tests.support.deploy.rendering import ROOT, VALUE_SETS, of_kind
 from tests.support.serving import caller_at, client_tokens
 
-PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
+PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES", "PGSSLMODE", "PGSSLROOTCERT"}
 ALL = (
     "session",
     "session-worker",
@@ -159,9 +160,27 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
             if role != "session" or "session-worker" not in names:
                 await until_connected(postgres, "usename", role, count, beside=others[role])
 
-    async def doctor(folder: str) -> Ended:
-        secrets = {"spawnmesh-tokens": {file.name: file.read_text() for file in keys.iterdir()}}
-        return await run_container(*pod_of("doctor", "minimal"), tmp_path / folder, secrets, targets)
+    async def doctor_outside() -> Ended:
+        """Run the doctor as an operator does who has the key and a port of each service."""
+        env = {f"SPAWNMESH_{name.upper().replace('-', '_')}_TARGET": f"127.0.0.1:{places[name].port}"
+               for name in ("session", "transcript", "attachment-blob", "model-router", "hook")}  # fmt: skip
+        env |= {
+            "SPAWNMESH_SIGNING_KEY_FILE": str(keys / "client.pem"),
+            "SPAWNMESH_TENANT": "spawnmesh-doctor",
+        }
+        command = {"args": ["spawnmesh_client", "doctor", "--deep"]}
+        async with started(command, {**env, "PATH": "/usr/bin:/bin"}) as process:
+            printed, _ = await process.communicate()
+        assert process.returncode is not None
+        return Ended(process.returncode, printed.decode())
+
+    async def doctor_inside() -> Ended:
+        """Run the pod of `helm test` with a token as the notes tell an operator to make it."""
+        token = client_tokens(keys).client_token("spawnmesh-doctor", "test", 600.0)
+        secrets = {"spawnmesh-test-token": {"token": token}}
+        return await run_container(
+            *pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path / "in", secrets, targets
+        )
 
     processes: dict[str, asyncio.subprocess.Process] = {}
     workers = [name for name in ALL if name.endswith("-worker")]
@@ -169,9 +188,9 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
         provider = {"args": ["tests.support.model_router.upstream", str(provider_port)]}
         await exits.enter_async_context(started(provider, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}))
         await start_together(exits, [name for name in ALL if name not in workers])
-        without_workers = await doctor("doctor-without-workers")
+        without_workers = await doctor_outside()
         await start_together(exits, workers)
-        with_all = await doctor("doctor-with-all")
+        with_all, inside = await doctor_outside(), await doctor_inside()
         for process in processes.values():
             process.terminate()
         printed = await asyncio.gather(*map(printed_until_its_end, processes.values()))
@@ -183,6 +202,15 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
         assert f"ok  {check}" in with_all.printed
     for name in workers:
         assert f"1 {name}" in with_all.printed
+    assert inside.code == 0, inside.printed
+    for check in ("token", "storage", "providers", "run"):
+        assert f"ok  {check}" in inside.printed
+
+
+async def test_doctor_of_helm_test_without_a_token_ends_and_says_so(tmp_path: Path) -> None:
+    ended = await run_container(*pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path, {}, {})
+    assert ended.code == 1
+    assert "there is neither SPAWNMESH_TOKEN nor a signing key" in ended.printed
 
 
 def use_provider(router: Path, port: int) -> None:

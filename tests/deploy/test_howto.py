@@ -1,7 +1,11 @@
 """The how-to explains every value, and all files and values that it names exist."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -66,30 +70,35 @@ def blocks(language: str) -> list[str]:
 INSTALLS = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("helm install")]
 
 
+DOCKER = """#!/bin/sh
+[ "$1" != inspect ] || for last in "$@"; do :; done
+[ "$1" != inspect ] || echo "${last%:*}@sha256:$(printf %s "${last%:*}" | sha256sum | cut -d ' ' -f 1)"
+"""
+KUBECTL = """#!/bin/sh
+echo "$@" >> told
+"""
+
+
+def follow(step: str, folder: Path) -> None:
+    """Run the commands of a step of the page, with a stand-in for a registry and for a cluster."""
+    for name, script in (("docker", DOCKER), ("kubectl", KUBECTL)):
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    (commands,) = [block for block in blocks("sh") if step in block]
+    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-ec", commands], cwd=folder, env={"PATH": path, "HOME": str(folder)}, check=True)
+
+
 def values_of(install: str, tmp_path: Path) -> list[str]:
     """Return the values files of a `helm install`.
 
-    values.yaml is the file that the page tells the reader to write. Each --set becomes one more
-    file.
+    values.yaml is the file that the page tells the reader to write, and images.yaml the one that
+    its first step writes.
     """
-    words = shlex.split(install)
-    files = []
-    for option, value in pairwise(words):
-        if option == "--values" and value == "values.yaml":
-            file = tmp_path / value
-            file.write_text("\n".join(blocks("yaml")))
-            files.append(str(file))
-        elif option == "--values":
-            files.append(str(ROOT / value))
-        elif option == "--set":
-            path, _, content = value.partition("=")
-            nested: object = content
-            for name in reversed(path.split(".")):
-                nested = {name: nested}
-            file = tmp_path / f"{path}.yaml"
-            file.write_text(yaml.safe_dump(nested))
-            files.append(str(file))
-    return files
+    follow("docker push", tmp_path)
+    (tmp_path / "values.yaml").write_text("\n".join(blocks("yaml")))
+    given = [value for option, value in pairwise(shlex.split(install)) if option == "--values"]
+    return [str(ROOT / value if "/" in value else tmp_path / value) for value in given]
 
 
 def secrets_of(pod: Object) -> set[str]:
@@ -113,18 +122,27 @@ def test_values_on_the_page_are_ones_that_the_chart_takes(tmp_path: Path, block:
 def test_installation_finds_the_images_that_were_pushed_and_the_secrets_that_were_made(
     tmp_path: Path, install: str
 ) -> None:
-    (pushed,) = re.findall(r"docker push (\S+)/\$service:(\S+)", HOWTO)
+    (pushed,) = re.findall(r"docker push (\S+)/\$service:", HOWTO)
     made = set(re.findall(r"create secret generic (\S+)", HOWTO))
     values = values_of(install, tmp_path)
     of_ours, own = 0, {one["metadata"]["name"] for one in objects(*values) if one["kind"] == "Secret"}
     for name, pod in pods(*values):
         assert secrets_of(pod) - own <= made, name
         for container in containers(pod):
-            repository, _, tag = container["image"].rpartition(":")
             if "args" in container and container["args"][0].startswith("spawnmesh"):
                 of_ours += 1
-                assert (repository.rpartition("/")[0], tag) == pushed, name
+                repository, _, digest = container["image"].partition("@")
+                assert repository.rpartition("/")[0] == pushed, name
+                assert digest == f"sha256:{sha256(repository.encode()).hexdigest()}", name
     assert of_ours >= 16
+
+
+def test_key_of_operators_is_made_and_stays_outside_of_the_cluster(tmp_path: Path) -> None:
+    follow("spawnmesh keys", tmp_path)
+    (secret,) = [line for line in (tmp_path / "told").read_text().splitlines() if "create secret" in line]
+    made = {file.name for file in (tmp_path / "keys").iterdir()}
+    assert "client.pem" in made
+    assert set(re.findall(r"--from-file=keys/(\S+)", secret)) == made - {"client.pem"}
 
 
 def test_both_ways_to_install_are_on_the_page() -> None:

@@ -60,7 +60,7 @@ def test_stages_start_from_one_pinned_image() -> None:
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_every_image_of_the_chart_is_one_that_can_be_built(values: str) -> None:
     ours = {
-        container["image"].rpartition(":")[0].rpartition("/")[2]
+        re.split("[@:]", container["image"].rpartition("/")[2])[0]
         for _, pod in pods(values)
         for container in containers(pod)
         if "args" in container and str(container["args"][0]).startswith("spawnmesh_")

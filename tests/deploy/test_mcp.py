@@ -17,7 +17,7 @@ SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema
 
 def with_mcp(tmp_path: Path, mcp: dict[str, Any]) -> str:
     file = tmp_path / "mcp.yaml"
-    file.write_text(json.dumps({"runner": {"mcp": mcp}, "networkPolicy": {"enabled": True}}))
+    file.write_text(json.dumps({"runner": {"mcp": mcp}}))
     return str(file)
 
 
@@ -111,5 +111,5 @@ def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
     ],
 )
 def test_servers_that_no_runner_takes_are_refused(tmp_path: Path, mcp: dict[str, Any], said: str) -> None:
-    told = refusal(tmp_path, {"runner": {"mcp": mcp}, "networkPolicy": {"enabled": True}})
+    told = refusal(tmp_path, {"runner": {"mcp": mcp}})
     assert said in told

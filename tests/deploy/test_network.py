@@ -121,12 +121,10 @@ def test_names_are_asked_where_the_values_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", ["minimal", "trial", "production"])
 def test_migration_may_send_where_this_release_says_and_not_where_the_one_before_did(
-    tmp_path: object, values: str
+    values: str,
 ) -> None:
     hook, weight = "helm.sh/hook", "helm.sh/hook-weight"
-    policy = of_kind("NetworkPolicy", values, _switched_on(tmp_path))["migrate"]["metadata"].get(
-        "annotations", {}
-    )
+    policy = of_kind("NetworkPolicy", values)["migrate"]["metadata"].get("annotations", {})
     (job,) = (one["metadata"].get("annotations", {}) for one in of_kind("Job", values).values())
     assert policy.get(hook) == job.get(hook)
     if job:
@@ -134,8 +132,8 @@ def test_migration_may_send_where_this_release_says_and_not_where_the_one_before
         assert policy["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
 
 
-def test_bundled_storage_lets_in_the_mesh_alone(tmp_path: object) -> None:
-    policies = of_kind("NetworkPolicy", "trial", _switched_on(tmp_path))
+def test_bundled_storage_lets_in_the_mesh_alone() -> None:
+    policies = of_kind("NetworkPolicy", "trial")
     (rule,) = policies["s3"]["spec"]["ingress"]
     assert {component_of(peer) for peer in rule["from"]} == {
         "attachment-blob",
@@ -168,10 +166,3 @@ def test_the_role_of_bundled_storage_trusts_the_service_alone() -> None:
     (role,) = json.loads(secret["iam.json"])["roles"]
     (statement,) = role["trustPolicy"]["Statement"]
     assert statement["Principal"] == {"AWS": ["arn:aws:iam::000000000000:user/admin"]}
-
-
-def _switched_on(tmp_path: object) -> str:
-    file = f"{tmp_path}/on.yaml"
-    with open(file, "w") as stream:
-        stream.write("networkPolicy: {enabled: true}\n")
-    return file

@@ -88,9 +88,9 @@ def test_containers_say_what_they_need_and_which_image_they_are(values: str) -> 
         for container in containers(pod):
             assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
             assert "memory" in container["resources"]["limits"], name
-            tag = re.search(r":([^:/]+)$", container["image"])
-            assert tag is not None, name
-            assert tag.group(1) != "latest", name
+            version = re.search(r"(@sha256:[0-9a-f]{64}|:[^:/@]+)$", container["image"])
+            assert version is not None, name
+            assert version[1] != ":latest", name
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)

@@ -70,4 +70,6 @@ def test_nobody_signs_with_a_key_that_was_not_published_before_nor_after_it_was_
     assert old != new == signing[2]
     assert [key_ids(secret) for secret in (first, second, third)] == [[new, old], [new, old], [new]]
     told = (followed.parent / "told").read_text()
+    assert "--from-file=keys/session.pem" in told
+    assert "client.pem" not in told, "the key of operators stays outside of the cluster"
     assert told.index("rollout restart") > told.index("logs")

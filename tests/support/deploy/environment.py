@@ -13,7 +13,9 @@ from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.deploy.rendering import Object, of_kind
+from tests.support.deploy.rendering import ROOT, Object, of_kind
+
+PLAIN_VALUES = str(ROOT / "tests/support/deploy/plain.yaml")
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -45,8 +47,11 @@ class Place:
         self.port, self.health_port = free_ports(2)
 
     def environment(self, component: str, *more: str) -> dict[str, str]:
-        """Return the rendered variables with local paths and addresses, and write the files."""
-        container = container_of(component, "minimal", *more)
+        """Return the rendered variables with local paths and addresses, and write the files.
+
+        There is no TLS unless `more` has it.
+        """
+        container = container_of(component, "minimal", PLAIN_VALUES, *more)
         env = {
             name: self._here(component, value) if value.startswith(("/run/", "/etc/", "/var/")) else value
             for name, value in variables(container).items()

@@ -58,8 +58,8 @@ async def run_container(
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in _files(volume, secrets):
             (folder / file).write_text(content)
-    given = {one["name"]: one["value"] for one in container.get("env", []) if one["name"] not in PLAIN}
-    env = {name: _moved(root, stand_ins.get(value, value)) for name, value in given.items()}
+    given = _variables(container, secrets)
+    env = {name: _moved(root, stand_ins.get(value, value)) for name, value in given}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", *(_moved(root, argument) for argument in container["args"]),
         env={**env, "PATH": "/usr/bin:/bin"}, cwd="/", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -68,6 +68,17 @@ async def run_container(
         printed, _ = await process.communicate()
     assert process.returncode is not None
     return Ended(process.returncode, printed.decode())
+
+
+def _variables(container: Object, secrets: Secrets) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each variable; without those that Kubernetes knows of the pod."""
+    for one in container.get("env", []):
+        if "value" in one and one["name"] not in PLAIN:
+            yield one["name"], one["value"]
+        elif one["name"] not in PLAIN:
+            source = one["valueFrom"]["secretKeyRef"]
+            if source["name"] in secrets or not source.get("optional"):
+                yield one["name"], secrets[source["name"]][source["key"]]
 
 
 def _files(volume: Object, secrets: Secrets) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 
 {{- define "spawnmesh.image" -}}
-{{- printf "%s/%s:%s" .root.Values.image.repository .service (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- $image := .root.Values.image -}}
+{{- $version := printf ":%s" ($image.tag | default .root.Chart.AppVersion) -}}
+{{- with get $image.digests .service }}{{ $version = printf "@%s" . }}{{ end -}}
+{{- printf "%s/%s%s" $image.repository .service $version -}}
 {{- end -}}
 
 {{- define "spawnmesh.host" -}}

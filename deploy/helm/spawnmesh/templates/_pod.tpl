@@ -29,6 +29,18 @@ runAsNonRoot: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* What libpq takes for a URL that does not say it. A file of authorities makes libpq verify with `require` too, so there is one only where it is wanted. */}}
+{{- define "spawnmesh.postgresqlEnv" -}}
+{{- $bundled := .Values.postgresql.bundled.enabled -}}
+{{- $mode := ternary "disable" .Values.postgresql.sslMode $bundled -}}
+- {name: PGSSLMODE, value: {{ $mode }}}
+{{- if .Values.postgresql.caSecret }}
+- {name: PGSSLROOTCERT, value: /run/secrets/postgresql-ca/ca.crt}
+{{- else if hasPrefix "verify-" $mode }}
+- {name: PGSSLROOTCERT, value: /etc/ssl/certs/ca-certificates.crt}
+{{- end }}
+{{- end -}}
+
 {{/* The variables of a component: {root, component, facts}. Secrets are not among them; they are files of SECRETS_DIR. */}}
 {{- define "spawnmesh.env" -}}
 {{- $root := .root -}}
@@ -84,6 +96,9 @@ capabilities: {drop: [ALL]}
 - name: {{ $prefix }}_{{ $name }}
   {{- /* A number is told as JSON has it: as text of its own, a million would be 1e+06, which no process takes for one. */}}
   value: {{ ternary $setting (toJson $setting) (kindIs "string" $setting) | quote }}
+{{- end }}
+{{- if $facts.database }}
+{{ include "spawnmesh.postgresqlEnv" $root }}
 {{- end }}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}

@@ -1,0 +1,153 @@
+"""What is secure without being asked for, and what it takes to switch it off."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+
+from tests.support.deploy.rendering import CI, VALUE_SETS, Object, containers, of_kind, pods, text_of
+
+DATABASE_SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook"}
+# What minimal.yaml must leave to the chart, so that the tests below see defaults.
+LEFT_OUT = {"networkPolicy": None, "image": None, "postgresql": "sslMode", "tls": "mode", "s3": "secure"}
+
+
+def values_of(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((CI / f"{name}.yaml").read_text())
+    return read
+
+
+def over(tmp_path: Path, values: Object) -> str:
+    """Write values that are merged over a set."""
+    file = tmp_path / "over.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return str(file)
+
+
+def variables(container: Object) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container.get("env", []) if "value" in one}
+
+
+def database_containers(*values: str) -> Iterator[tuple[str, Object]]:
+    """Yield every container of the mesh that is given URLs of PostgreSQL."""
+    for name, pod in pods(*values):
+        holding = {
+            volume["name"]
+            for volume in pod["volumes"]
+            if "-url" in str(volume.get("projected")) or "postgresql" in str(volume.get("secret"))
+        } - {"postgresql-ca", "password"}
+        for container in containers(pod):
+            if holding & {mount["name"] for mount in container["volumeMounts"]}:
+                yield f"{name}/{container['name']}", container
+
+
+def test_minimal_values_leave_the_defaults_to_the_chart() -> None:
+    minimal = values_of("minimal")
+    for section, key in LEFT_OUT.items():
+        assert section not in minimal if key is None else key not in minimal[section]
+
+
+def test_connections_between_services_have_certificates() -> None:
+    deployments, certificates = of_kind("Deployment", "minimal"), of_kind("Certificate", "minimal")
+    for name, deployment in deployments.items():
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        files = {key.partition("_TLS_")[2] for key in variables(container) if "_TLS_" in key}
+        assert files == {"CERT_FILE", "KEY_FILE", "CA_FILE"}, name
+        (secret,) = [volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "tls"]
+        assert secret in {one["spec"]["secretName"] for one in certificates.values()}, name
+
+
+def test_network_policies_are_on() -> None:
+    for values in VALUE_SETS:
+        assert {*of_kind("Deployment", values), "migrate", "client"} <= set(of_kind("NetworkPolicy", values))
+
+
+def test_every_connection_to_postgresql_verifies_the_server(tmp_path: Path) -> None:
+    found = dict(database_containers("minimal", over(tmp_path, {"postgresql": {"prepare": True}})))
+    jobs = {name.partition("/")[2] for name in found if name.startswith("Job/")}
+    assert jobs == {f"migrate/{one}" for one in (*DATABASE_SERVICES, "prepare")}
+    assert len([name for name in found if name.startswith("Deployment/")]) == 9
+    for name, container in found.items():
+        told = variables(container)
+        assert told["PGSSLMODE"] == "verify-full", name
+        assert told["PGSSLROOTCERT"] == "/etc/ssl/certs/ca-certificates.crt", name
+
+
+def test_authority_of_postgresql_is_mounted_where_it_is_looked_for() -> None:
+    for name, container in database_containers("production"):
+        if name != "Pod/storage/storage":  # It has the variables of its service, and no connection.
+            mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert str(Path(variables(container)["PGSSLROOTCERT"]).parent) in mounted, name
+
+
+@pytest.mark.parametrize(
+    ("ssl_mode", "authorities"), [("verify-ca", True), ("require", False), ("disable", False)]
+)
+def test_less_than_verified_is_named(tmp_path: Path, ssl_mode: str, authorities: bool) -> None:
+    values = over(tmp_path, {"postgresql": {"sslMode": ssl_mode}})
+    for name, container in database_containers("minimal", values):
+        told = variables(container)
+        # With authorities, libpq would verify a server for `require` too.
+        assert (told["PGSSLMODE"], "PGSSLROOTCERT" in told) == (ssl_mode, authorities), name
+
+
+async def test_rendered_variables_refuse_a_server_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer_in_plain_text(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # The request for TLS.
+        writer.write(b"N")
+        await reader.read()
+        writer.close()
+
+    (container,) = of_kind("Deployment", "minimal")["session"]["spec"]["template"]["spec"]["containers"]
+    for name, value in variables(container).items():
+        if name.startswith("PG"):
+            monkeypatch.setenv(name, value)
+    async with await asyncio.start_server(answer_in_plain_text, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(psycopg.OperationalError, match="does not support SSL, but SSL was required"):
+            await psycopg.AsyncConnection.connect(f"postgresql://session:x@127.0.0.1:{port}/spawnmesh")
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_get_the_private_key_of_their_service_and_none_that_signs_for_operators(values: str) -> None:
+    held = {}
+    for name, pod in pods(values):
+        for volume in pod["volumes"]:
+            secret = volume.get("secret", {})
+            if secret.get("secretName") == "spawnmesh-tokens":
+                held[name] = {item["key"] for item in secret["items"]}
+    deployments = of_kind("Deployment", values)
+    assert held == {
+        f"Deployment/{name}": {f"{name.removesuffix('-worker')}.pem", "jwks.json"} for name in deployments
+    }
+    assert "client.pem" not in text_of(values)
+
+
+def test_helm_test_has_a_token_and_no_key() -> None:
+    (container,) = of_kind("Pod", "minimal")["doctor"]["spec"]["containers"]
+    (token,) = [one for one in container["env"] if "valueFrom" in one]
+    wanted = {"name": "spawnmesh-test-token", "key": "token", "optional": True}
+    assert token == {"name": "SPAWNMESH_TOKEN", "valueFrom": {"secretKeyRef": wanted}}
+    assert not any("SIGNING_KEY" in one["name"] for one in container["env"])
+
+
+def test_images_of_a_release_are_named_by_their_digests() -> None:
+    digests = values_of("production")["image"]["digests"]
+    for name, pod in pods("production"):
+        for container in containers(pod):
+            repository, _, digest = container["image"].partition("@")
+            assert digest == digests[repository.rpartition("/")[2]], name
+
+
+def test_trial_switches_off_tls_by_its_name_and_nothing_else() -> None:
+    trial = values_of("trial")
+    assert trial["tls"] == {"mode": "none"}
+    assert "networkPolicy" not in trial
+    assert of_kind("Certificate", "trial") == {}
+    for name, container in database_containers("trial"):
+        assert variables(container)["PGSSLMODE"] == "disable", name
