@@ -70,16 +70,6 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
                 _registered_method=True)
-        self.PrepareTenant = channel.unary_unary(
-                '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
-                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
-                _registered_method=True)
-        self.PurgeTenant = channel.unary_unary(
-                '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
-                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
-                _registered_method=True)
 
 
 class ModelRouterServiceServicer:
@@ -164,26 +154,6 @@ class ModelRouterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PrepareTenant(self, request, context):
-        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PurgeTenant(self, request, context):
-        """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
-        work: call again until `done`. From the first call on, nothing is stored or counted for the
-        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-        Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
-        are made with the operator's defaults.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_ModelRouterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,16 +191,6 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.ClearCooldown,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.SerializeToString,
-            ),
-            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PrepareTenant,
-                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.SerializeToString,
-            ),
-            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PurgeTenant,
-                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -423,60 +383,6 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PrepareTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PurgeTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -80,18 +80,6 @@ class ModelRouterServiceStub:
     follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
     """
-    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]
-    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-    """
-    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]
-    """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
-    work: call again until `done`. From the first call on, nothing is stored or counted for the
-    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-    Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
-    are made with the operator's defaults.
-    """
 
 @_typing.type_check_only
 class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
@@ -144,18 +132,6 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
     follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
-    """
-    PrepareTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-    """
-    PurgeTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
-    work: call again until `done`. From the first call on, nothing is stored or counted for the
-    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-    Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
-    are made with the operator's defaults.
     """
 
 class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -248,30 +224,6 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
         follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
         Without a cooldown the call returns the same answer.
-        """
-
-    @_abc_1.abstractmethod
-    def PrepareTenant(
-        self,
-        request: _model_router_service_pb2.PrepareTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_model_router_service_pb2.PrepareTenantResponse, _abc.Awaitable[_model_router_service_pb2.PrepareTenantResponse]]:
-        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-        """
-
-    @_abc_1.abstractmethod
-    def PurgeTenant(
-        self,
-        request: _model_router_service_pb2.PurgeTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_model_router_service_pb2.PurgeTenantResponse, _abc.Awaitable[_model_router_service_pb2.PurgeTenantResponse]]:
-        """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
-        work: call again until `done`. From the first call on, nothing is stored or counted for the
-        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-        Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
-        are made with the operator's defaults.
         """
 
 def add_ModelRouterServiceServicer_to_server(servicer: ModelRouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,114 @@
+"""The tables of a service with rows of tenants: what a purge deletes, and what a status counts.
+
+A service lists its tables once. The statements are made from the list and from the primary keys in
+the catalogue. Each function runs within the caller's transaction.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+_SQL = load_statements(__name__)
+
+MAX_COUNT = 500
+"""Rows of one table are counted up to this number, so that a status takes milliseconds."""
+
+PrimaryKeys = Mapping[str, Sequence[str]]
+"""The columns of primary keys by table. Each begins with `tenant_id`."""
+
+# Locks the rows that it deletes. Index: the primary key, twice. The rows are named by whole keys
+# alone: with another condition beside the list, a planner that expects few rows may join all rows
+# of the tenant to it.
+_DELETE_PAGE = """
+delete from {table}
+where (tenant_id, {key}) in (
+    select tenant_id, {key} from {table} where tenant_id = %(tenant_id)s order by {key} limit %(limit)s
+)"""
+
+# For a table with one row for each tenant. Locks the row. Index: the primary key.
+_DELETE_ROW = "delete from {table} where tenant_id = %(tenant_id)s and %(limit)s > 0"
+
+# Takes no lock. Index: one that begins with tenant_id.
+_COUNT = """
+select count(*) as count
+from (select from {table} where tenant_id = %(tenant_id)s limit %(limit)s) as counted"""
+
+# Takes no lock. Index: the primary key.
+_GET_VERSION = "select settings_version from {table} where tenant_id = %(tenant_id)s"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTables:
+    """The tables with rows of tenants.
+
+    `rows` are in the order of their deletion: a table before those that its rows refer to.
+    `settings` has a row with `settings_version` for each prepared tenant, which is deleted last.
+    """
+
+    rows: tuple[str, ...]
+    settings: str
+
+    async def read_keys(self, connection: Connection) -> PrimaryKeys:
+        """Read the primary keys of all tables of the service."""
+        cursor = await connection.execute(_SQL["list_primary_keys"])
+        return {row["table_name"]: row["columns"] for row in await cursor.fetchall()}
+
+    async def get_settings_version(self, connection: Connection, tenant_id: str) -> int | None:
+        """Return the version of the tenant's settings, or None if the tenant is not prepared."""
+        query = sql.SQL(_GET_VERSION).format(table=sql.Identifier(self.settings))
+        row = await (await connection.execute(query, {"tenant_id": tenant_id})).fetchone()
+        return None if row is None else int(row["settings_version"])
+
+    async def purge_page(
+        self, connection: Connection, tenant_id: str, keys: PrimaryKeys, limit: int
+    ) -> Counter[str]:
+        """Delete at most `limit` rows, table by table, except the settings.
+
+        Return how many by table. Nothing is left if nothing is deleted.
+        """
+        deleted: Counter[str] = Counter()
+        for table in self.rows:
+            left = limit - deleted.total()
+            if count := await delete_rows(connection, tenant_id, table, keys, left):
+                deleted[table] = count
+            if deleted.total() >= limit:
+                break
+        return deleted
+
+    async def delete_settings(
+        self, connection: Connection, tenant_id: str, keys: PrimaryKeys
+    ) -> Counter[str]:
+        """Delete the tenant's settings. Return how many rows by table."""
+        count = await delete_rows(connection, tenant_id, self.settings, keys, 1)
+        return Counter({self.settings: count} if count else {})
+
+    async def count_rows(self, connection: Connection, tenant_id: str) -> dict[str, int]:
+        """Return the number of rows of each table that has some, MAX_COUNT + 1 at most."""
+        counts: dict[str, int] = {}
+        for table in (*self.rows, self.settings):
+            query = sql.SQL(_COUNT).format(table=sql.Identifier(table))
+            cursor = await connection.execute(query, {"tenant_id": tenant_id, "limit": MAX_COUNT + 1})
+            row = await cursor.fetchone()
+            if row is not None and row["count"]:
+                counts[table] = row["count"]
+        return counts
+
+
+async def delete_rows(
+    connection: Connection, tenant_id: str, table: str, keys: PrimaryKeys, limit: int
+) -> int:
+    """Delete at most `limit` rows of the tenant from the table. Return how many."""
+    parameters = {"tenant_id": tenant_id, "limit": limit}
+    return (await connection.execute(deletion_of(table, keys), parameters)).rowcount
+
+
+def deletion_of(table: str, keys: PrimaryKeys) -> sql.Composed:
+    """Return the statement that deletes a page of a tenant's rows from the table."""
+    columns = [sql.Identifier(column) for column in keys[table] if column != "tenant_id"]
+    statement = sql.SQL(_DELETE_PAGE if columns else _DELETE_ROW)
+    return statement.format(table=sql.Identifier(table), key=sql.SQL(", ").join(columns))
