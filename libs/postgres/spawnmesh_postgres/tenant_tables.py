@@ -36,7 +36,7 @@ _DELETE_ROW = "delete from {table} where tenant_id = %(tenant_id)s and %(limit)s
 # Takes no lock. Index: one that begins with tenant_id.
 _COUNT = """
 select count(*) as count
-from (select from {table} where tenant_id = %(tenant_id)s limit %(limit)s) as counted"""
+from (select true from {table} where tenant_id = %(tenant_id)s limit %(limit)s) as counted"""
 
 # Takes no lock. Index: the primary key.
 _GET_VERSION = "select settings_version from {table} where tenant_id = %(tenant_id)s"
