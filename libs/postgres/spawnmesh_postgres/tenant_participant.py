@@ -50,7 +50,7 @@ class TenantObjects(Protocol):
 
 
 class TenantData:
-    """What a service keeps of tenants. A service overrides what concerns it."""
+    """The data that a service keeps of tenants. A service overrides the methods that concern it."""
 
     tables: TenantTables
     objects: TenantObjects | None = None
@@ -89,7 +89,7 @@ def participation_state(purge: Purge | None, settings_version: int | None) -> Pa
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """What a service knows and stores of a tenant.
+    """The state of a tenant in a service, and the items that the service stores of it.
 
     A count of MAX_COUNT + 1 means more than MAX_COUNT.
     """
@@ -103,7 +103,7 @@ class Participation:
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What a call of `purge` removed, by kind, and whether nothing is left."""
+    """The items that a call of `purge` removed, by kind, and whether nothing is left."""
 
     is_done: bool
     removed: Counter[str] = field(default_factory=Counter)

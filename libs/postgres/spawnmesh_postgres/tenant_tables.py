@@ -7,8 +7,10 @@ the catalogue. Each function runs within the caller's transaction.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from psycopg import sql
+from psycopg.rows import DictRow
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
@@ -21,14 +23,23 @@ MAX_COUNT = 500
 PrimaryKeys = Mapping[str, Sequence[str]]
 """The columns of primary keys by table. Each begins with `tenant_id`."""
 
-# Locks the rows that it deletes. Index: the primary key, twice. The rows are named by whole keys
-# alone: with another condition beside the list, a planner that expects few rows may join all rows
-# of the tenant to it.
+# Takes no lock. Returns the first and the last key of a page of rows, in the order of the primary
+# key. Index: the primary key.
+_FIND_PAGE = """
+with page as materialized (
+    select {key} from {table} where tenant_id = %(tenant_id)s order by {key} limit %(limit)s
+)
+(select {key} from page order by {key} limit 1)
+union all
+(select {key} from page order by {descending} limit 1)"""
+
+# Locks the rows that it deletes: those of the page. Index: the primary key. A range and no list: if
+# the planner knows no rows of the tenant, it may read them all, but only once. It would join them
+# all to each key of a list. The bounds are values and not subqueries, so that a planner that knows
+# the tenant sees how few rows lie between them.
 _DELETE_PAGE = """
 delete from {table}
-where (tenant_id, {key}) in (
-    select tenant_id, {key} from {table} where tenant_id = %(tenant_id)s order by {key} limit %(limit)s
-)"""
+where tenant_id = %(tenant_id)s and {first} >= %(first)s and ({key}) <= ({last})"""
 
 # For a table with one row for each tenant. Locks the row. Index: the primary key.
 _DELETE_ROW = "delete from {table} where tenant_id = %(tenant_id)s and %(limit)s > 0"
@@ -102,13 +113,42 @@ class TenantTables:
 async def delete_rows(
     connection: Connection, tenant_id: str, table: str, keys: PrimaryKeys, limit: int
 ) -> int:
-    """Delete at most `limit` rows of the tenant from the table. Return how many."""
-    parameters = {"tenant_id": tenant_id, "limit": limit}
-    return (await connection.execute(deletion_of(table, keys), parameters)).rowcount
+    """Delete the tenant's first `limit` rows from the table. Return how many."""
+    columns = [column for column in keys[table] if column != "tenant_id"]
+    page = {"tenant_id": tenant_id, "limit": limit}
+    if not columns:
+        query = sql.SQL(_DELETE_ROW).format(table=sql.Identifier(table))
+        return (await connection.execute(query, page)).rowcount
+    found = await (await connection.execute(page_statement(table, columns), page)).fetchall()
+    if not found:
+        return 0
+    deletion = deletion_statement(table, columns)
+    # Not prepared: a generic plan would not know how few rows lie between the bounds.
+    cursor = await connection.execute(deletion, page_bounds(tenant_id, columns, found), prepare=False)
+    return cursor.rowcount
 
 
-def deletion_of(table: str, keys: PrimaryKeys) -> sql.Composed:
-    """Return the statement that deletes a page of a tenant's rows from the table."""
-    columns = [sql.Identifier(column) for column in keys[table] if column != "tenant_id"]
-    statement = sql.SQL(_DELETE_PAGE if columns else _DELETE_ROW)
-    return statement.format(table=sql.Identifier(table), key=sql.SQL(", ").join(columns))
+def page_statement(table: str, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that finds the first and the last key of a page of a tenant's rows."""
+    key = [sql.Identifier(column) for column in columns]
+    return sql.SQL(_FIND_PAGE).format(
+        table=sql.Identifier(table),
+        key=sql.SQL(", ").join(key),
+        descending=sql.SQL(", ").join(sql.SQL("{} desc").format(column) for column in key),
+    )
+
+
+def deletion_statement(table: str, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that deletes a page of a tenant's rows."""
+    return sql.SQL(_DELETE_PAGE).format(
+        table=sql.Identifier(table),
+        first=sql.Identifier(columns[0]),
+        key=sql.SQL(", ").join(sql.Identifier(column) for column in columns),
+        last=sql.SQL(", ").join(sql.Placeholder(f"last_{column}") for column in columns),
+    )
+
+
+def page_bounds(tenant_id: str, columns: Sequence[str], found: Sequence[DictRow]) -> dict[str, Any]:
+    """Return the parameters that delete the page with these first and last keys."""
+    last = {f"last_{column}": found[-1][column] for column in columns}
+    return {"tenant_id": tenant_id, "first": found[0][columns[0]], **last}

@@ -21,7 +21,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
-from spawnmesh_session.clients.tenant_participants import TenantParticipant, TenantParticipants
+from spawnmesh_session.clients.tenant_participants import ParticipantClient, TenantParticipants
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.event_relay import EventRelay
@@ -112,7 +112,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         sets, transcripts = AttachmentSets(blob, step_seconds), Transcripts(transcript, step_seconds)
         hooks = Hooks(hook, step_seconds, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         peers = {"attachment-blob": blob, "transcript": transcript, "hook": hook, "model-router": router}
-        participants = tuple(TenantParticipant(name, peer, step_seconds) for name, peer in peers.items())
+        participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
         job_app = open_job_app(direct_url, name="session jobs")
         add_tasks(job_app, database, sets, transcripts, hooks)
         metrics = RunMetrics(process.metrics.meter)

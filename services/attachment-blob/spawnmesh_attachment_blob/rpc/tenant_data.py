@@ -1,4 +1,4 @@
-"""What this service keeps of tenants, for TenantParticipantService."""
+"""The data that this service keeps of tenants, for TenantParticipantService."""
 
 from dataclasses import dataclass
 

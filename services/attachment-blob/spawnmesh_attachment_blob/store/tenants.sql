@@ -15,9 +15,9 @@ set settings_version = excluded.settings_version, enabled = excluded.enabled,
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
--- Takes no lock. Returns no row for a tenant that is not prepared or is being purged. `set_state` is
--- the state of the set that is to be staged, null for a new set. `uploads` are the uploads that the
--- set names. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, uploads_pkey.
+-- Takes no lock. Returns no row for a tenant that is not prepared or is being purged. `set_state`
+-- is the state of the set that is to be staged, null for a new set. `uploads` are the uploads that
+-- the set names. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, uploads_pkey.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
     t.retention_seconds, t.download_url_seconds,

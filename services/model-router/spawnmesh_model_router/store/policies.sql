@@ -6,8 +6,8 @@ from tenant_policies
 where tenant_id = %(tenant_id)s;
 
 -- name: put_policy
--- Locks the row if it exists. Index: tenant_policies_pkey. The newest version wins, in whatever order
--- the calls arrive.
+-- Locks the row if it exists. Index: tenant_policies_pkey. The newest version wins, in any order of
+-- the calls.
 insert into tenant_policies as p
     (tenant_id, settings_version, blind_model_policy, stop_after_side_effects, max_tries,
      requests_per_minute, tokens_per_minute, spend_micros_per_day)

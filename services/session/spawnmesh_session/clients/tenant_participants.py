@@ -19,7 +19,7 @@ PURGE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PurgePart:
-    """What one part of a purge removed, by kind: the name of a table, or `objects`."""
+    """The items that one part of a purge removed, by kind: the name of a table, or `objects`."""
 
     done: bool
     removed: Mapping[str, int]
@@ -31,7 +31,7 @@ class PurgePart:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantParticipant:
+class ParticipantClient:
     """One service that keeps something of tenants. The tenant is the impersonated one."""
 
     service: str
@@ -61,5 +61,5 @@ class TenantParticipant:
         return answer.status
 
 
-TenantParticipants = tuple[TenantParticipant, ...]
+TenantParticipants = tuple[ParticipantClient, ...]
 """Every participant, in the order in which a deletion purges them."""

@@ -13,7 +13,7 @@ from spawnmesh_postgres.tenant_participant_servicer import render_stored
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.clients.tenant_participants import TenantParticipant
+from spawnmesh_session.clients.tenant_participants import ParticipantClient
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_time
@@ -35,7 +35,7 @@ async def get_tenant_status(
     return GetTenantStatusResponse(services=[ServiceTenantStatus(service="session", status=status), *others])
 
 
-async def _status_of(participant: TenantParticipant) -> ServiceTenantStatus:
+async def _status_of(participant: ParticipantClient) -> ServiceTenantStatus:
     try:
         status = await participant.get_status()
     except MeshError as error:

@@ -397,7 +397,8 @@ create policy tenant on activities using (tenant_id = current_setting('spawnmesh
 
 -- A worker lists the tenants, and reads nothing else across tenants.
 create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
-create policy every_tenant on purged_tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on purged_tenants for select
+    using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- =================================================================================================
 -- Functions: appends
@@ -424,8 +425,8 @@ create function tenant_is_purging(p_tenant_id text) returns boolean language sql
 $$;
 
 -- Takes a shared lock that keeps a purge of the tenant from beginning until the transaction ends,
--- and returns false if a purge has begun. Waits for a purge that is about to begin. The lock is that
--- of `spawnmesh_postgres.tenant_purges`.
+-- and returns false if a purge has begun. Waits for a purge that is about to begin. The lock is the
+-- one of `spawnmesh_postgres.tenant_purges`.
 create function enter_tenant(p_tenant_id text) returns boolean language plpgsql volatile as $$
 begin
     perform pg_advisory_xact_lock_shared(hashtextextended(current_schema() || ' rows of ' || p_tenant_id, 0));

@@ -16,7 +16,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_session.app import Components
-from spawnmesh_session.clients.tenant_participants import PurgePart, TenantParticipant
+from spawnmesh_session.clients.tenant_participants import ParticipantClient, PurgePart
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 
 from tests.support.serving import caller_at, client_tokens
@@ -65,7 +65,7 @@ class PausingDatabase:
 class PausingParticipant:
     """Reaches before each purge."""
 
-    def __init__(self, participant: TenantParticipant, pause: Pause) -> None:
+    def __init__(self, participant: ParticipantClient, pause: Pause) -> None:
         self.service = participant.service
         self.participant = participant
         self.pause = pause

@@ -331,7 +331,7 @@ WORKS: dict[str, tuple[Work, int]] = {
         )
     },
     **{
-        f"purge of {table}": (purge_work(table), 1_000)
+        f"purge of {table}": (purge_work(table), 3 * ROWS)
         for table in ("entries", "appends", "stubs", "summaries", "payloads", "transcripts", "activities")
     },
 }
