@@ -29,9 +29,10 @@ _FIND_PAGE = """
 with page as materialized (
     select {key} from {table} where tenant_id = %(tenant_id)s order by {key} limit %(limit)s
 )
-(select {key} from page order by {key} limit 1)
+(select 1 as place, {key} from page order by {key} limit 1)
 union all
-(select {key} from page order by {descending} limit 1)"""
+(select 2 as place, {key} from page order by {descending} limit 1)
+order by place"""
 
 # Locks the rows that it deletes: those of the page. Index: the primary key. A range and no list: if
 # the planner knows no rows of the tenant, it may read them all, but only once. It would join them

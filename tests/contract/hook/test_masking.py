@@ -187,7 +187,7 @@ async def test_requests_are_unchanged_while_secrets_are_not_masked(
     hook, ask, field = GATES[case]
     plugin = await mesh.plugin(DEFAULT_ANSWERS[hook])
     await tenant.register("a", plugin.endpoint, hook, grants=[CONTENT])
-    for version, on in ((0, True), (2, False)):  # Version 0 stores no settings.
+    for version, on in ((1, True), (2, False)):  # Version 1 is stored: it changes nothing.
         await tenant.prepare(version, mask_secrets=on)
         await ask(tenant)
     expected = ARGUMENTS if field == "arguments_json" else TEXT

@@ -1,14 +1,10 @@
-"""PrepareTenant and ResumePlugin."""
+"""ResumePlugin."""
 
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 
 from tests.support.hook.fixtures import SPAWN, HookMesh, Tenant, refused
 from tests.support.hook.fixtures import deny as denied
-
-
-async def test_PrepareTenant__the_highest_version_of_the_settings_holds(tenant: Tenant) -> None:
-    assert [await tenant.prepare(version) for version in (3, 2, 3, 4)] == [3, 3, 3, 4]
 
 
 async def test_ResumePlugin__the_plugin_is_called_again_and_an_unknown_one_is_refused(
