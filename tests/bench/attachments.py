@@ -34,6 +34,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.harness import Bench, Metric, Work
 from tests.bench.one_row import one_row_server
+from tests.support import tenancy
 
 KIB, MIB = 1024, 1024 * 1024
 TENANT = "bench-attachments"
@@ -75,9 +76,8 @@ class Blobs:
         limits = pb.AttachmentLimits(
             enabled=True, max_file_count=50, max_file_bytes=LARGE_MIB * MIB, max_total_bytes=LARGE_MIB * MIB
         )
-        request = pb.PrepareTenantRequest(settings_version=1, limits=limits)
         with impersonate(TENANT):
-            await self._peer.unary(self._stub.PrepareTenant, request, timeout_seconds=30)
+            await tenancy.prepare(self._peer, 1, attachments=limits)
 
     async def stage(self, files: Sequence[bytes]) -> None:
         """Stage a new set of these files."""

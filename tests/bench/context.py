@@ -20,12 +20,11 @@ import psycopg
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from psycopg import sql
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
-from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.content.v1 import message_pb2 as content_pb
-from spawnmesh.transcript.v1 import entry_pb2, tenant_pb2
+from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.impersonation import impersonate, use_token
@@ -35,6 +34,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.harness import Bench, Metric, Samples
+from tests.support import tenancy
 from tests.support.transcript.coding_histories import CodingHistory
 
 TENANT = "bench-context"
@@ -111,10 +111,9 @@ class Tier:
 
     async def turn(self, *, is_on: bool) -> None:
         self.version += 1
-        settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=is_on)
-        request = tenant_pb2.PrepareTenantRequest(settings_version=self.version, settings=settings)
+        settings = TranscriptSettings(stub_large_tool_payloads=is_on)
         with impersonate(TENANT):
-            await self.peer.unary(TranscriptServiceStub(self.peer.channel).PrepareTenant, request)
+            await tenancy.prepare(self.peer, self.version, transcripts=settings)
 
 
 async def run(bench: Bench) -> None:
@@ -141,9 +140,8 @@ async def _opened(stack: Stack) -> AsyncIterator[tuple[Conversation, Tier]]:
         open_peer(process, "transcript", stack.targets["transcript"]) as peer,
         open_peer(process, "attachment-blob", stack.targets["attachment-blob"]) as blobs,
     ):
-        prepare = blob_pb.PrepareTenantRequest(settings_version=1, limits=blob_pb.AttachmentLimits())
         with impersonate(TENANT):
-            await blobs.unary(AttachmentBlobServiceStub(blobs.channel).PrepareTenant, prepare)
+            await tenancy.prepare(blobs, 1)
         tier = Tier(peer)
         await tier.turn(is_on=True)
         yield Conversation(peer, minter), tier

@@ -16,12 +16,10 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE, BeforeAgentFinalizeEvent
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_client.hooks import Handlers, go_on, hook
 from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
 from spawnmesh_devstack.ports import free_ports
@@ -34,6 +32,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.floors import commit_floor
 from tests.bench.harness import Bench, Metric, Samples, Work
+from tests.support import tenancy
 
 ROUNDS = 400
 WARM_UP = 40
@@ -132,8 +131,7 @@ def _event() -> BeforeAgentFinalizeEvent:
 async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
     tenant = f"bench-hook-{uuid.uuid4().hex[:12]}"
     with impersonate(tenant):
-        request = tenant_pb.PrepareTenantRequest(settings_version=1)
-        await peer.unary(TenantHookServiceStub(peer.channel).PrepareTenant, request)
+        await tenancy.prepare(peer, 1)
     with use_token(stack.client_token(tenant)):
         for number, endpoint in enumerate(endpoints):
             plugin = pb.Plugin(

@@ -315,6 +315,11 @@ class Mesh:
         request = tenant_rpc.GetTenantRequest(tenant_id=tenant_id)
         return (await self._session.unary(self._tenants.GetTenant, request)).tenant
 
+    async def tenant_status(self, tenant_id: str) -> Sequence[tenant_rpc.ServiceTenantStatus]:
+        """Return what each service knows and stores of the tenant. For operators."""
+        request = tenant_rpc.GetTenantStatusRequest(tenant_id=tenant_id)
+        return (await self._session.unary(self._tenants.GetTenantStatus, request)).services
+
     async def delete_tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
         """Begin to delete the tenant with all its data; `tenant` returns the progress.
 

@@ -1,10 +1,11 @@
 """The fence between the purge of a tenant and the transactions that add rows for it.
 
-Each service that stores rows of tenants has a table `purged_tenants`:
+Each participant in the life of a tenant has a table `purged_tenants`:
 
     tenant_id        text primary key
-    settings_version bigint   -- The newest settings of the purged tenant, or 0 if not given.
-    is_done          boolean  -- No row of the tenant is left.
+    settings_version bigint       -- The newest settings of the purged tenant, or 0 if not given.
+    begin_time       timestamptz
+    end_time         timestamptz  -- When nothing of the tenant was left; null before.
 
 While a tenant has a row there, no row is added for it. A transaction that adds rows begins with
 `Database.adding`, or with `join_writers` and a statement that looks at `purged_tenants`. The purge
@@ -15,6 +16,7 @@ again, so a late purge does not delete rows of the new tenant.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -23,7 +25,8 @@ from spawnmesh_postgres.database import Connection, writers_key
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
-_JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({writers_key('%(tenant_id)s')})"
+JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({writers_key('%(tenant_id)s')})"
+"""The statement of `join_writers`, for transactions that begin with it."""
 _BLOCK_WRITERS = f"select pg_advisory_xact_lock({writers_key('%(tenant_id)s')})"
 _RETRY_SECONDS = 5.0
 
@@ -33,7 +36,13 @@ class Purge:
     """A purge of a tenant. `settings_version` is 0 if the caller named none."""
 
     settings_version: int
-    is_done: bool
+    begin_time: datetime
+    end_time: datetime | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether nothing of the tenant is left."""
+        return self.end_time is not None
 
     def is_over_for(self, settings_version: int) -> bool:
         """Return whether settings of this version belong to a tenant that was created later."""
@@ -64,7 +73,13 @@ async def join_writers(connection: Connection, tenant_id: str) -> None:
 
     The next statement of the transaction sees whether one has begun before.
     """
-    await connection.execute(_JOIN_WRITERS, {"tenant_id": tenant_id})
+    await connection.execute(JOIN_WRITERS, {"tenant_id": tenant_id})
+
+
+async def get_purge(connection: Connection, tenant_id: str) -> Purge | None:
+    """Return the purge of the tenant; None if there was none since it was last prepared."""
+    row = await (await connection.execute(_SQL["get_purge"], {"tenant_id": tenant_id})).fetchone()
+    return None if row is None else Purge(**row)
 
 
 async def begin_purge(
@@ -74,7 +89,7 @@ async def begin_purge(
 
     The caller holds the lock of `block_writers` since before it read `current_version`.
     """
-    version = merge_purge(await _get_purge(connection, tenant_id), settings_version, current_version)
+    version = merge_purge(await get_purge(connection, tenant_id), settings_version, current_version)
     if version is None:
         return False
     await connection.execute(_SQL["put_purge"], {"tenant_id": tenant_id, "settings_version": version})
@@ -100,11 +115,11 @@ async def finish_purge(connection: Connection, tenant_id: str) -> None:
 async def end_earlier_purge(connection: Connection, tenant_id: str, settings_version: int) -> None:
     """Forget the purge of an earlier tenant with this id, so that rows can be added again.
 
-    No purge of the tenant begins until the transaction ends. Raises CONFLICT while a purge of these
-    settings or newer ones is under way, and after it.
+    No purge of the tenant begins until the transaction ends. Waits for a page of a late purge.
+    Raises CONFLICT while a purge of these settings or newer ones is under way, and after it.
     """
-    await block_writers(connection, tenant_id)
-    purge = await _get_purge(connection, tenant_id)
+    await join_writers(connection, tenant_id)
+    purge = await get_purge(connection, tenant_id)
     if purge is None:
         return
     if purge.is_over_for(settings_version):
@@ -114,13 +129,13 @@ async def end_earlier_purge(connection: Connection, tenant_id: str, settings_ver
             Reason.CONFLICT, "these settings belong to a tenant that was purged; create the tenant anew"
         )
     else:
-        raise MeshError(
-            Reason.CONFLICT,
-            "the tenant is being purged; call again once the purge is done",
-            retry_after_seconds=_RETRY_SECONDS,
-        )
+        raise being_purged()
 
 
-async def _get_purge(connection: Connection, tenant_id: str) -> Purge | None:
-    row = await (await connection.execute(_SQL["get_purge"], {"tenant_id": tenant_id})).fetchone()
-    return None if row is None else Purge(row["settings_version"], row["is_done"])
+def being_purged() -> MeshError:
+    """Build the error for a tenant that is prepared while it is being purged."""
+    return MeshError(
+        Reason.CONFLICT,
+        "the tenant is being purged; call again once the purge is done",
+        retry_after_seconds=_RETRY_SECONDS,
+    )

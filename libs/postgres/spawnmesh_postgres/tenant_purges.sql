@@ -1,11 +1,11 @@
 -- name: get_purge
 -- Takes no lock. Index: purged_tenants_pkey.
-select settings_version, is_done from purged_tenants where tenant_id = %(tenant_id)s;
+select settings_version, begin_time, end_time from purged_tenants where tenant_id = %(tenant_id)s;
 
 -- name: put_purge
 -- Locks the row if it exists. Index: purged_tenants_pkey.
-insert into purged_tenants (tenant_id, settings_version, is_done)
-values (%(tenant_id)s, %(settings_version)s, false)
+insert into purged_tenants (tenant_id, settings_version)
+values (%(tenant_id)s, %(settings_version)s)
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version;
 
@@ -18,8 +18,8 @@ for update;
 
 -- name: finish_purge
 -- Locks the row. Index: purged_tenants_pkey.
-update purged_tenants set is_done = true where tenant_id = %(tenant_id)s and not is_done;
+update purged_tenants set end_time = now() where tenant_id = %(tenant_id)s and end_time is null;
 
 -- name: delete_purge
--- Locks the row. Index: purged_tenants_pkey.
+-- Locks the row: waits for a page of the purge. Index: purged_tenants_pkey.
 delete from purged_tenants where tenant_id = %(tenant_id)s;

@@ -52,6 +52,11 @@ def current_caller() -> Caller:
     return caller
 
 
+def caller_tenant_id() -> str:
+    """Return the tenant of the RPC being served. Raises LookupError outside of an RPC."""
+    return current_caller().tenant_id
+
+
 def caller_or_none() -> Caller | None:
     """Return the caller of the RPC being served, or None outside of an RPC."""
     return _caller.get()

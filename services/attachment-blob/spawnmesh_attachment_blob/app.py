@@ -11,6 +11,8 @@ from spawnmesh_core.dependency_watch import DependencyWatch
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
@@ -30,12 +32,13 @@ from spawnmesh_attachment_blob.operations.garbage_metrics import GarbageMetrics
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.s3_limiter import S3TransactionLimiter
 from spawnmesh_attachment_blob.operations.set_stager import CALL_LIMIT, LARGE_CALLS, SetStager
-from spawnmesh_attachment_blob.operations.tenant_purger import TenantPurger
+from spawnmesh_attachment_blob.operations.tenant_bucket import TenantBucket
 from spawnmesh_attachment_blob.operations.upload_limiter import UploadLimiter
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
 from spawnmesh_attachment_blob.operations.upload_writer import UploadStorage
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
 from spawnmesh_attachment_blob.rpc.servicer import AttachmentBlobServicer, BlobServicer
+from spawnmesh_attachment_blob.rpc.tenant_data import AttachmentTenants
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
 
@@ -108,7 +111,7 @@ def build_dependencies(
         collector=GarbageCollector(
             database, objects, multiparts, releaser, upload_remover, ages, GarbageMetrics(metrics.meter)
         ),
-        purger=TenantPurger(database, objects, multiparts, buckets, calls),
+        tenant_bucket=TenantBucket(objects, multiparts, buckets, calls),
     )
 
 
@@ -120,6 +123,7 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(deps), server)
         add_BlobServiceServicer_to_server(BlobServicer(deps), server)
+        add_tenant_participant(server, deps.database, AttachmentTenants(deps.tenant_bucket), caller_tenant_id)
         add_deployment(
             server,
             deps.database,

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 from spawnmesh.hook.v1.hook_service_pb2_grpc import add_HookServiceServicer_to_server
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServicer_to_server
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import add_TenantHookServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
@@ -31,7 +32,8 @@ from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalida
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.plugin_waits import PluginWaits
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer, TenantHookServicer
+from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer
+from spawnmesh_hook.rpc.tenant_data import HookTenants
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
@@ -114,8 +116,8 @@ async def open_service(
         )
         server = build_server(process, translate_errors=(translate,))
         add_HookServiceServicer_to_server(HookServicer(deps), server)
-        add_TenantHookServiceServicer_to_server(TenantHookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
+        add_tenant_participant(server, shared.database, HookTenants(shared.directory), caller_tenant_id)
         add_deployment(
             server,
             shared.database,

@@ -9,6 +9,8 @@ from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
@@ -27,6 +29,7 @@ from spawnmesh_model_router.operations.failover.dependencies import ChainDepende
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
+from spawnmesh_model_router.rpc.tenant_data import RouterTenants
 from spawnmesh_model_router.settings import ModelRouterSettings, load_config, read_environment
 from spawnmesh_model_router.store.cooldowns import COOLDOWNS_CHANNEL
 from spawnmesh_model_router.store.policies import POLICIES_CHANNEL
@@ -90,8 +93,9 @@ async def open_service(
         for provider in config.providers:
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
         server = build_server(process, translate_errors=(translate,))
-        servicer = ModelRouterServicer(Dependencies(database, policies, budgets, cooldowns, chain))
+        servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)
+        add_tenant_participant(server, database, RouterTenants(policies, cooldowns), caller_tenant_id)
         add_deployment(server, database, "model-router", dependencies=process.dependencies)
         yield server
 

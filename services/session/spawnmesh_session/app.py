@@ -21,7 +21,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
-from spawnmesh_session.clients.model_router import ModelRouter
+from spawnmesh_session.clients.tenant_participants import ParticipantClient, TenantParticipants
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.event_relay import EventRelay
@@ -69,6 +69,7 @@ class Components:
     spawn_saga: SpawnSaga
     killer: FamilyKiller
     deleter: SessionDeleter
+    participants: TenantParticipants
     settings_push: SettingsPush
     purge: TenantPurge
     gauges: Gauges
@@ -110,7 +111,8 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         spawn_deadline = timedelta(seconds=settings.spawn_deadline_seconds)
         sets, transcripts = AttachmentSets(blob, step_seconds), Transcripts(transcript, step_seconds)
         hooks = Hooks(hook, step_seconds, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
-        model_router = ModelRouter(router, step_seconds)
+        peers = {"attachment-blob": blob, "transcript": transcript, "hook": hook, "model-router": router}
+        participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
         job_app = open_job_app(direct_url, name="session jobs")
         add_tasks(job_app, database, sets, transcripts, hooks)
         metrics = RunMetrics(process.metrics.meter)
@@ -151,8 +153,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             spawn_saga,
             killer,
             deleter,
-            SettingsPush(database, sets, transcripts, hooks, model_router, max_push),
-            TenantPurge(database, killer, sets, transcripts, hooks, model_router, spawn_deadline),
+            participants,
+            SettingsPush(database, participants, max_push),
+            TenantPurge(database, killer, participants, spawn_deadline),
             Gauges(database, process.metrics.meter),
         )
 
@@ -199,6 +202,7 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         killer=components.killer,
         deleter=components.deleter,
         settings_push=components.settings_push,
+        participants=components.participants,
         metrics=metrics,
         run_tokens=RunTokens(process.minter, lease_ttl),
         lease_ttl=lease_ttl,

@@ -17,6 +17,8 @@ from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
@@ -61,6 +63,7 @@ from spawnmesh_transcript.rpc.servicer import (
     StorageServicer,
     TranscriptServicer,
 )
+from spawnmesh_transcript.rpc.tenant_data import TranscriptTenants
 from spawnmesh_transcript.settings import TranscriptSettings
 
 
@@ -83,6 +86,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_ActivityServiceServicer_to_server(ActivityServicer(deps), server)
         add_IntegrityServiceServicer_to_server(IntegrityServicer(deps), server)
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
+        add_tenant_participant(server, deps.database, TranscriptTenants(deps.policies), caller_tenant_id)
         add_deployment(
             server,
             deps.database,

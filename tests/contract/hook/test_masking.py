@@ -16,14 +16,13 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import native_stop_pb2 as native_pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 
+from tests.support import tenancy
 from tests.support.hook.dispatching import DEFAULT_ANSWERS
 from tests.support.hook.fixtures import (
     COMPACTION,
@@ -188,7 +187,7 @@ async def test_requests_are_unchanged_while_secrets_are_not_masked(
     hook, ask, field = GATES[case]
     plugin = await mesh.plugin(DEFAULT_ANSWERS[hook])
     await tenant.register("a", plugin.endpoint, hook, grants=[CONTENT])
-    for version, on in ((0, True), (2, False)):  # Version 0 stores no settings.
+    for version, on in ((1, True), (2, False)):  # Version 1 is stored: it changes nothing.
         await tenant.prepare(version, mask_secrets=on)
         await ask(tenant)
     expected = ARGUMENTS if field == "arguments_json" else TEXT
@@ -298,7 +297,7 @@ async def test_a_change_holds_for_the_next_request_at_another_replica(
         assert (KEY in plugin.heard[-1].task) is (version % 2 == 0), version
     assert await tenant.prepare(19, mask_secrets=True) == 20
     assert await tenant.prepare(20, mask_secrets=True) == 20
-    assert await tenant.prepare(0, mask_secrets=True) == 20
+    assert await tenant.prepare(1, mask_secrets=True) == 20
     await other.spawn(task=TEXT)
     assert plugin.heard[-1].task == TEXT
 
@@ -314,10 +313,8 @@ async def test_tenants_have_separate_settings(mesh: HookMesh, replica: Peer, ten
 
 async def test_PurgeTenant__deletes_the_setting(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
     await tenant.prepare(9, mask_secrets=True)
-    stub: Any = TenantHookServiceStub(replica.channel)
     with impersonate(tenant.tenant_id):
-        assert (await replica.unary(stub.PurgeTenant, tenant_pb.PurgeTenantRequest())).done
-    assert await tenant.prepare(0) == 0
+        assert (await tenancy.purge(replica)).done
     assert await tenant.prepare(1) == 1
     plugin = await mesh.plugin(DEFAULT_ANSWERS[SPAWN])
     await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])

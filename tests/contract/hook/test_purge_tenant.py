@@ -1,25 +1,22 @@
-"""PurgeTenant deletes all rows of the tenant, refuses new ones, and keeps other tenants."""
+"""PurgeTenant of the hook service: what plugins see of it, and what it leaves.
+
+The contract that all participants share is tested in tests/contract/session/tenants.
+"""
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg import sql
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
-from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.rpc import purge_tenant
 from spawnmesh_hook.store import tenants
-from spawnmesh_postgres import tenant_purges
 from spawnmesh_postgres.database import TenantPurged, open_database
-from spawnmesh_runtime.impersonation import impersonate, use_token
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 
+from tests.support import tenancy
 from tests.support.hook.dispatching import dispatch
 from tests.support.hook.fixtures import (
     ALLOW,
@@ -38,32 +35,18 @@ from tests.support.hook.fixtures import (
 from tests.support.waiting import eventually
 
 
-async def call(replica: Peer, tenant: Tenant, name: str, version: int = 0) -> Any:
-    stub: Any = TenantHookServiceStub(replica.channel)
-    with impersonate(tenant.tenant_id):
-        request = getattr(tenant_pb, f"{name}Request")(settings_version=version)
-        return await replica.unary(getattr(stub, name), request)
-
-
 async def purge(replica: Peer, tenant: Tenant, version: int = 0) -> tuple[int, int, int]:
     """Call until done. Return the number of calls, deleted plugins and deleted rows."""
-    calls = plugins = rows = 0
-    while True:
-        answer = await call(replica, tenant, "PurgeTenant", version)
-        calls, plugins, rows = (
-            calls + 1,
-            plugins + answer.deleted_plugin_count,
-            rows + answer.deleted_row_count,
-        )
-        if answer.done:
-            return calls, plugins, rows
+    with impersonate(tenant.tenant_id):
+        purged = await tenancy.purge_fully(replica, version)
+    return purged.call_count, purged.removed.get("plugins", 0), purged.row_count
 
 
 async def counted(database: ServiceDsn, tenant: Tenant) -> dict[str, int]:
     counts = {}
     async with await psycopg.AsyncConnection.connect(database.app) as connection:
         await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
-        for table in tenants.PURGED_TABLES:
+        for table in tenants.TENANT_TABLES.rows:
             query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
             [counts[table]] = await (await connection.execute(query)).fetchone() or (0,)
     return counts
@@ -94,7 +77,7 @@ async def test_PurgeTenant__deletes_all_rows_and_refuses_new_ones_until_prepared
     counts_before = await counted(databases["hook"], other)
     assert all(counts_before.values()), counts_before
     calls, plugins, rows = await purge(replica, tenant)
-    assert (calls, plugins, rows) == (1, 3, sum(counts_before.values()))
+    assert (calls, plugins, rows) == (1, 3, sum(counts_before.values()) + 1)
     assert not any((await counted(databases["hook"], tenant)).values())
     with refused(Reason.UNKNOWN_TENANT):
         await tenant.register("late", DEAD_ENDPOINT, SPAWN)
@@ -103,11 +86,6 @@ async def test_PurgeTenant__deletes_all_rows_and_refuses_new_ones_until_prepared
     assert await purge(replica, tenant) == (1, 0, 0)
     assert not any((await counted(databases["hook"], tenant)).values())
 
-    with refused(
-        Reason.UNKNOWN_TENANT
-    ):  # Preparing without settings allows rows again, but the tenant stays unknown.
-        await call(replica, tenant, "PrepareTenant")
-        await tenant.register("late", DEAD_ENDPOINT, SPAWN)
     for _ in range(2):
         assert await tenant.prepare(1) == 1
     assert (await tenant.plugin_names(), await tenant.deliveries()) == ([], [])
@@ -133,77 +111,16 @@ async def test_PurgeTenant__another_call_resumes_the_purge(
             """insert into run_revisions (tenant_id, run_id, revision_count)
                select current_setting('spawnmesh.tenant'), 'run_' || n, 1 from generate_series(2, 45000) n"""
         )
-    first = await call(replica, tenant, "PurgeTenant")
-    assert (first.done, first.deleted_plugin_count) == (False, 3)
+    with impersonate(tenant.tenant_id):
+        first = await tenancy.purge(replica)
+    assert (first.done, first.removed["plugins"]) == (False, 3)
     with refused(Reason.CONFLICT):
-        await call(replica, tenant, "PrepareTenant")
+        await tenant.prepare(1)
     other_replica = await mesh.replica()
     _, _, rows = await purge(other_replica, tenant)
     assert rows > 0
     assert not any((await counted(databases["hook"], tenant)).values())
-    await call(replica, tenant, "PrepareTenant")
-
-
-async def test_PurgeTenant__a_late_purge_keeps_the_tenant_that_was_created_anew(
-    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
-) -> None:
-    tenant = await filled(mesh, replica)
-    await tenant.prepare(3)
-    for _ in range(2):
-        assert (await purge(replica, tenant, 3))[0] == 1
-    for stale in (2, 3):  # Settings of the purged tenant that arrive late.
-        with refused(Reason.CONFLICT):
-            await tenant.prepare(stale)
-    assert await tenant.prepare(4) == 4
-    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
-    assert await tenant.publish(ended("ended:9")) == 1
-    counts_before = await counted(databases["hook"], tenant)
-    for late in (1, 3):
-        assert await purge(replica, tenant, late) == (1, 0, 0)
-    assert await counted(databases["hook"], tenant) == counts_before
-    assert await tenant.publish(ended("ended:10")) == 1
-    assert (await purge(replica, tenant, 4))[1] == 1
-    assert not any((await counted(databases["hook"], tenant)).values())
-    assert await purge(replica, tenant, 3) == (1, 0, 0)
-    with refused(Reason.CONFLICT):
-        await tenant.prepare(4)
-
-
-async def test_PurgeTenant__an_unfinished_purge_does_not_block_a_new_tenant(
-    mesh: HookMesh, replica: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = mesh.tenant(replica)
-    monkeypatch.setattr(purge_tenant, "_PAGES_PER_CALL", 0)
-    assert not (await call(replica, tenant, "PurgeTenant", 3)).done
-    with refused(Reason.CONFLICT):
-        await tenant.prepare(3)
-    assert await tenant.prepare(4) == 4
-    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
-
-
-async def test_PurgeTenant__stops_if_the_tenant_is_created_anew_meanwhile(
-    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = await filled(mesh, replica)
-    await tenant.prepare(3)
-    lock_purge, reached, go_on = tenant_purges.lock_purge, asyncio.Event(), asyncio.Event()
-
-    async def held_up(*arguments: Any) -> bool:
-        if not reached.is_set():
-            reached.set()
-            await go_on.wait()
-        return await lock_purge(*arguments)
-
-    monkeypatch.setattr(tenant_purges, "lock_purge", held_up)
-    late = asyncio.create_task(purge(replica, tenant, 3))
-    await asyncio.wait_for(reached.wait(), 20)
-    await purge(replica, tenant, 3)
-    await tenant.prepare(4)
-    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
-    counts_before = await counted(databases["hook"], tenant)
-    go_on.set()
-    assert await late == (1, 0, 0)
-    assert await counted(databases["hook"], tenant) == counts_before
+    assert await tenant.prepare(1) == 1
 
 
 async def test_PurgeTenant__waits_for_open_transactions_and_deletes_their_rows(
@@ -233,15 +150,3 @@ async def waits_for_a_lock(database: ServiceDsn, tenant: Tenant) -> bool:
     async with await psycopg.AsyncConnection.connect(database.app) as connection:
         [waiting] = await (await connection.execute(query, (tenant.tenant_id,))).fetchone() or (0,)
     return bool(waiting)
-
-
-async def test_PurgeTenant__only_the_session_service_may_call(
-    mesh: HookMesh, replica: Peer, keys: Path
-) -> None:
-    tenant = mesh.tenant(replica)
-    stub: Any = TenantHookServiceStub(replica.channel)
-    with use_token(tenant._clients.client_token(tenant.tenant_id, "tester", 60)):
-        for name in ("PurgeTenant", "PrepareTenant"):
-            with pytest.raises(MeshError) as caught:
-                await replica.unary(getattr(stub, name), getattr(tenant_pb, f"{name}Request")())
-            assert caught.value.reason is Reason.CALLER_NOT_ALLOWED

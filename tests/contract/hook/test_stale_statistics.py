@@ -10,10 +10,11 @@ import pytest
 from psycopg import sql
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.rpc.purge_tenant import PAGE_ROWS
 from spawnmesh_hook.store import outbox, plugins, retention, tenants
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, open_database
 from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.tenant_participant import PAGE_ROWS
+from spawnmesh_postgres.tenant_tables import delete_rows
 
 from tests.support.hook.many_rows import TABLES, fill
 
@@ -139,12 +140,13 @@ async def check_removals(database: Database, tenant_id: str) -> None:
 
 async def check_purge(database: Database, tenant_id: str) -> None:
     """Purge the tenant without comparing each row with each other."""
-    for table in (table for table in tenants.PURGED_TABLES if table != "plugins"):
+    for table in (table for table in tenants.TENANT_TABLES.rows if table != "plugins"):
         deleted = PAGE_ROWS
         while deleted == PAGE_ROWS:
             async with database.transaction(tenant_id) as connection:
+                keys = await tenants.TENANT_TABLES.read_keys(connection)
                 before = await rows_read(connection)
-                deleted = await tenants.purge_rows(connection, tenant_id, table, PAGE_ROWS)
+                deleted = await delete_rows(connection, tenant_id, table, keys, PAGE_ROWS)
                 assert await rows_read(connection) - before < 10 * ROWS, table
     assert await row_counts(database, tenant_id) == {0}
 

@@ -144,8 +144,6 @@ async def test_ClearCooldown__is_for_operators_alone(world: World, keys: Path) -
     for token in (router.token, run):
         request = a_clear("MODEL", world.ref("one"))
         assert await refusal_of(router, "ClearCooldown", request, token) is Reason.CALLER_NOT_ALLOWED
-        prepare = pb.PrepareTenantRequest(settings_version=1)
-        assert await refusal_of(router, "PrepareTenant", prepare, token) is Reason.CALLER_NOT_ALLOWED
 
 
 async def test_ClassifyError__judges_as_generate_does(world: World) -> None:

@@ -6,14 +6,15 @@ import asyncio
 
 import psycopg
 import pytest
-from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_model_router.store import budgets
 from spawnmesh_postgres.database import open_database
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support import tenancy
 from tests.support.model_router.fixtures import Router, World
 from tests.support.model_router.provider import chat, openai_error, sse
 from tests.support.waiting import eventually
@@ -28,13 +29,10 @@ async def world(world: World) -> World:
     return world
 
 
-async def purge(router: Router, version: int = 0) -> pb.PurgeTenantResponse:
+async def purge(router: Router, version: int = 0) -> tenancy.Purged:
     """Purge the tenant of this version, counted as in `Router.prepare`; 0 means any version."""
-    token = TokenMinter("session", router.keys / "session.pem").service_token(router.tenant)
-    answer: pb.PurgeTenantResponse = await router.call(
-        "PurgeTenant", pb.PurgeTenantRequest(settings_version=version and version + 1), token
-    )
-    return answer
+    with use_token(TokenMinter("session", router.keys / "session.pem").service_token(router.tenant)):
+        return await tenancy.purge(router.peer, version and version + 1)
 
 
 async def counted(world: World, router: Router) -> tuple[int, int]:
@@ -59,7 +57,7 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
     assert periods >= 2
 
     answer = await purge(first)
-    assert (answer.done, answer.deleted_row_count) == (True, 1 + periods)
+    assert (answer.done, answer.row_count) == (True, 1 + periods)
     assert await counted(world, first) == (0, 0)
 
     async def is_unknown() -> bool:
@@ -69,7 +67,7 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
     assert (await first.generate(world.ref("one"))).refused.reason is Reason.UNKNOWN_TENANT
     assert await counted(world, first) == (0, 0)
     again = await purge(second)
-    assert (again.done, again.deleted_row_count) == (True, 0)
+    assert (again.done, again.row_count) == (True, 0)
 
     assert await first.prepare(1, max_requests_per_minute=5) == 1
     assert (await second.generate(world.ref("one"))).text == "one"
@@ -89,7 +87,7 @@ async def test_PurgeTenant__usage_that_is_being_stored_is_deleted_and_later_usag
             await budgets.charge_usage(connection, router.tenant, 5, 5)
             purging = asyncio.create_task(purge(router))
             await eventually(lambda: blocked(world))
-        assert (await purging).deleted_row_count == 1 + 2
+        assert (await purging).row_count == 1 + 2
         async with database.transaction(router.tenant) as connection:
             await budgets.charge_usage(connection, router.tenant, 5, 5)
             assert await budgets.count_requests(connection, router.tenant, 1) is None
@@ -103,7 +101,7 @@ async def blocked(world: World) -> bool:
         return waiting.rowcount > 0
 
 
-async def test_Generate__past_usage_is_deleted_so_that_a_purge_is_one_transaction(world: World) -> None:
+async def test_Generate__past_usage_is_deleted(world: World) -> None:
     router = await world.router()
     await router.prepare(1, max_requests_per_minute=9)
     async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
@@ -122,7 +120,7 @@ async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created
     router = await world.router()
     await router.prepare(3, max_requests_per_minute=9)
     answer = await purge(router, 3)
-    assert (answer.done, answer.deleted_row_count) == (True, 1)
+    assert (answer.done, answer.row_count) == (True, 1)
     for stale in (2, 3):  # Late purges of the earlier tenant.
         with pytest.raises(MeshError) as caught:
             await router.prepare(stale)
@@ -132,10 +130,10 @@ async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created
     kept = await counted(world, router)
     for late in (1, 3):
         answer = await purge(router, late)
-        assert (answer.done, answer.deleted_row_count) == (True, 0)
+        assert (answer.done, answer.row_count) == (True, 0)
     assert await counted(world, router) == kept
     assert (await router.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
-    assert (await purge(router, 4)).deleted_row_count == sum(kept)
+    assert (await purge(router, 4)).row_count == sum(kept)
     assert (await purge(router, 3)).done
     assert await counted(world, router) == (0, 0)
 
@@ -149,11 +147,3 @@ async def test_PurgeTenant__keeps_the_cooldowns_of_all_tenants(world: World) -> 
     await router.prepare(1)
     assert await router.explain(world.ref("one")) == resting
     assert ("one", "READY") not in resting
-
-
-async def test_PurgeTenant__is_for_the_session_service(world: World) -> None:
-    router = await world.router()
-    for token in ("", router.operator):
-        with pytest.raises(MeshError) as caught:
-            await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
-        assert caught.value.reason is Reason.CALLER_NOT_ALLOWED

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import psycopg
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
 from spawnmesh_attachment_blob.app import build_dependencies, open_dependencies
 from spawnmesh_attachment_blob.clients.objects import NotAllPut, ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import S3Calls
@@ -20,11 +21,13 @@ from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.domain.garbage import Ages
 from spawnmesh_attachment_blob.operations.garbage_collector import GarbageCollector
 from spawnmesh_attachment_blob.operations.garbage_metrics import GarbageMetrics
+from spawnmesh_attachment_blob.operations.tenant_bucket import TenantBucket
 from spawnmesh_attachment_blob.rpc.attach_set import attach_set
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
-from spawnmesh_attachment_blob.rpc.prepare_tenant import prepare_tenant
+from spawnmesh_attachment_blob.rpc.tenant_data import AttachmentTenants
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.tenant_participant import TenantParticipant
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.metrics import NO_METRICS
 
@@ -223,14 +226,19 @@ async def attach(deps: Dependencies, tenant_id: str, set_id: str) -> None:
     await attach_set(pb.AttachSetRequest(set_id=set_id), caller, deps)
 
 
-async def prepare(deps: Dependencies, tenant_id: str, version: int) -> int:
-    """Call PrepareTenant as the session service does."""
-    caller = Caller(CallerKind.SERVICE, "session", tenant_id, service="session")
+def participant_of(deps: Dependencies, **more: Any) -> TenantParticipant:
+    """Build the participant on these dependencies; `more` replaces some of them."""
+    on = replace(deps, **more)
+    bucket = TenantBucket(on.objects, on.multiparts, on.buckets, on.calls)
+    return TenantParticipant(on.database, AttachmentTenants(bucket))
+
+
+async def prepare(participant: TenantParticipant, tenant_id: str, version: int) -> int:
+    """Prepare the tenant as PrepareTenant does."""
     limits = pb.AttachmentLimits(
         enabled=True, max_file_count=50, max_file_bytes=1024**2, max_total_bytes=5 * 1024**2
     )
-    request = pb.PrepareTenantRequest(settings_version=version, limits=limits)
-    return (await prepare_tenant(request, caller, deps)).settings_version
+    return await participant.prepare(tenant_id, version, ParticipantSettings(attachments=limits))
 
 
 async def skip_other_tenants(postgres: Postgres) -> None:

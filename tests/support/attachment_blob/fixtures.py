@@ -39,6 +39,7 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support import tenancy
 from tests.support.serving import caller_at, client_tokens, served, shared_settings
 
 TABLES = ("attachment_tenants", "sets", "set_files", "blobs", "uploads", "upload_parts")
@@ -136,11 +137,14 @@ class Tenant:
             "max_file_bytes": 1024 * KIB,
             "max_total_bytes": 5 * 1024 * KIB,
         }
-        request = pb.PrepareTenantRequest(
-            settings_version=version, limits=pb.AttachmentLimits(**{**defaults, **limits})
-        )
-        answer: pb.PrepareTenantResponse = await self.call("PrepareTenant", request)
-        return answer.settings_version
+        given = pb.AttachmentLimits(**{**defaults, **limits})
+        with use_token(self.service_token()):
+            return await tenancy.prepare(self.service.peer, version, attachments=given)
+
+    async def purge(self, version: int = 0, *, token: str = "") -> tenancy.Purged:
+        """Call PurgeTenant once."""
+        with use_token(token or self.service_token()):
+            return await tenancy.purge(self.service.peer, version)
 
     async def stage(
         self, *items: attachment_pb2.InlineAttachment, set_id: str = "", session_id: str = "", **options: Any

@@ -27,6 +27,7 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import (
     TenantServiceServicer,
     add_TenantServiceServicer_to_server,
 )
+from spawnmesh.tenancy.v1.tenant_status_pb2 import PARTICIPATION_STATE_PURGING, StoredItems, TenantStatus
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
@@ -183,6 +184,20 @@ class FakeTenants(TenantServiceServicer):
             raise not_found("tenant", request.tenant_id)
         self.deleting[request.tenant_id] += 1
         return tenant_rpc.GetTenantResponse(tenant=self._deleted(request.tenant_id))
+
+    async def GetTenantStatus(self, request: Any, context: Any) -> Any:
+        own = TenantStatus(
+            state=PARTICIPATION_STATE_PURGING,
+            settings_version=3,
+            stored_items=[StoredItems(kind="runs", count=500, has_more=True)],
+        )
+        own.purge_begin_time.FromSeconds(1)
+        return tenant_rpc.GetTenantStatusResponse(
+            services=[
+                tenant_rpc.ServiceTenantStatus(service="session", status=own),
+                tenant_rpc.ServiceTenantStatus(service="hook", error_reason="DEPENDENCY_UNAVAILABLE"),
+            ]
+        )
 
     async def DeleteTenant(self, request: Any, context: Any) -> Any:
         self.deleting.setdefault(request.tenant_id, 0)

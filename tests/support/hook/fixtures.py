@@ -16,14 +16,13 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceServicer,
     add_HookHandlerServiceServicer_to_server,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
@@ -41,6 +40,8 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.support import tenancy
 
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
 COMPACTION = events.HOOK_KIND_BEFORE_COMPACTION
@@ -182,13 +183,11 @@ class Tenant:
 
     async def prepare(self, version: int, *, mask_secrets: bool = False) -> int:
         """Prepare the tenant as the session service does. Return the version that holds."""
-        wanted = tenant_pb.HookSettings(mask_secrets=mask_secrets)
-        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
-        stub: Any = TenantHookServiceStub(self._session.channel)
+        wanted = TranscriptSettings(mask_secrets=mask_secrets)
         with impersonate(self.tenant_id):
-            answer: tenant_pb.PrepareTenantResponse = await self._session.unary(stub.PrepareTenant, request)
+            version = await tenancy.prepare(self._session, version, transcripts=wanted)
         self.is_ready = True
-        return answer.settings_version
+        return version
 
     async def as_client(self, rpc: str, request: Any) -> Any:
         if rpc == "RegisterPlugin" and not self.is_ready:

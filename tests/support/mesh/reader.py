@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import connect
 from spawnmesh_devstack.models import SCRIPTED_AGENT

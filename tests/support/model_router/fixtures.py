@@ -30,6 +30,7 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
+from tests.support import tenancy
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
 
 if TYPE_CHECKING:  # The stubs' generator names it in the type stub alone.
@@ -117,11 +118,8 @@ class Router:
     async def send_policy(self, version: int, **policy: Any) -> int:
         """Send the tenant's policy with this version. Return the version that holds."""
         token = TokenMinter("session", self.keys / "session.pem").service_token(self.tenant)
-        request = pb.PrepareTenantRequest(
-            settings_version=version, policy=routing_pb2.RoutingPolicy(**policy)
-        )
-        answer: pb.PrepareTenantResponse = await self.call("PrepareTenant", request, token)
-        return answer.settings_version
+        with use_token(token):
+            return await tenancy.prepare(self.peer, version, routing=routing_pb2.RoutingPolicy(**policy))
 
     async def for_tenant(self, tenant: str) -> "Router":
         """Return this router as another tenant calls it, prepared without limits."""

@@ -86,6 +86,14 @@ class CrashingPeer:
         return call
 
 
+class CrashingParticipant(CrashingPeer):
+    """A participant in which each call is two steps."""
+
+    @property
+    def service(self) -> str:
+        return str(self.peer.service)
+
+
 @dataclass(frozen=True, slots=True)
 class Crashing:
     """The operations that end lives and change tenants, in a process that crashes."""
@@ -99,9 +107,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
     database: Any = CrashingDatabase(components.database, steps)
     sets: Any = CrashingPeer(components.sets, steps)
     transcripts: Any = CrashingPeer(components.transcripts, steps)
-    hooks: Any = CrashingPeer(components.hooks, steps)
-    router: Any = CrashingPeer(components.settings_push.model_router, steps)
-    services = {"sets": sets, "transcripts": transcripts, "hooks": hooks, "model_router": router}
+    participants: Any = tuple(CrashingParticipant(one, steps) for one in components.participants)
     undo = replace(components.undo, database=database, sets=sets, transcripts=transcripts)
     killer = replace(components.killer, database=database, undo=undo, transcripts=transcripts)
     unused: Any = None
@@ -118,10 +124,13 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts
         ),
-        settings_push=replace(components.settings_push, database=database, **services),
+        settings_push=replace(components.settings_push, database=database, participants=participants),
+        participants=participants,
         metrics=components.metrics,
         run_tokens=unused,
         lease_ttl=timedelta(minutes=1),
         watch_limit=unused,
     )
-    return Crashing(deps, replace(components.purge, database=database, killer=killer, **services))
+    return Crashing(
+        deps, replace(components.purge, database=database, killer=killer, participants=participants)
+    )

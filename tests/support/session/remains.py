@@ -11,7 +11,13 @@ from spawnmesh_devstack.s3 import S3Endpoint
 
 # Of a deleted tenant: its report, and its id where nothing may be written before it is created
 # anew.
-REPORT = {"session.tenant_deletions": 1, "hook.purged_tenants": 1, "model_router.purged_tenants": 1}
+REPORT = {
+    "session.tenant_deletions": 1,
+    "attachment_blob.purged_tenants": 1,
+    "transcript.purged_tenants": 1,
+    "hook.purged_tenants": 1,
+    "model_router.purged_tenants": 1,
+}
 NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "objects": 0}
 
 _COUNTS = {
@@ -38,7 +44,7 @@ class Remains:
 
     def __init__(self, dsn: str, link: psycopg.AsyncConnection[tuple[Any, ...]], s3: S3Endpoint) -> None:
         self.dsn = dsn
-        self._link = link
+        self.link = link
         self._minio = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
 
     async def of(self, tenant: str) -> dict[str, int]:
@@ -47,7 +53,7 @@ class Remains:
             f"(select count(*) from {table} and tenant_id = %(tenant)s) as {name}"
             for name, table in _COUNTS.items()
         ]
-        async with self._link.cursor(row_factory=dict_row) as cursor:
+        async with self.link.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(f"select {', '.join(counts)}".encode(), {"tenant": tenant})
             row = await cursor.fetchone()
         assert row is not None
@@ -56,7 +62,7 @@ class Remains:
     async def count(self, tenant: str, table: str) -> int:
         """Rows of `schema.table where condition`."""
         query = f"select count(*) from {table} and tenant_id = %s".encode()
-        row = await (await self._link.execute(query, (tenant,))).fetchone()
+        row = await (await self.link.execute(query, (tenant,))).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -67,10 +73,10 @@ class Remains:
     async def everywhere_of(self, tenants: Sequence[str]) -> dict[str, dict[str, int]]:
         """Count as `everywhere` does, for several tenants."""
         found: dict[str, dict[str, int]] = {tenant: {} for tenant in tenants}
-        tables = [name for (name,) in await (await self._link.execute(_TABLES)).fetchall()]
+        tables = [name for (name,) in await (await self.link.execute(_TABLES)).fetchall()]
         counts = [_JOBS, *(_ROWS.format(name=name) for name in tables)]
         query = " union all ".join(counts).encode()
-        async for tenant, name, count in await self._link.execute(query, {"tenants": list(tenants)}):
+        async for tenant, name, count in await self.link.execute(query, {"tenants": list(tenants)}):
             found[tenant][name] = count
         for tenant in tenants:
             if await asyncio.to_thread(self._minio.bucket_exists, f"spawnmesh-{tenant}"):

@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
-from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings as TenantTranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -29,6 +29,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
+from tests.support import tenancy
 from tests.support.transcript.tables import Superuser
 
 if TYPE_CHECKING:
@@ -116,20 +117,18 @@ class Session:
 
     async def prepare_tenant(self, version: int, *, token: str = "", **settings: Any) -> int:
         """Prepare the tenant and return the settings version in force."""
-        wanted = tenant_pb.TranscriptSettings(**settings)
-        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
+        wanted = TenantTranscriptSettings(**settings)
         with use_token(token or self.service_token()):
-            version = (
-                await self.service.peer.unary(self.service.stub.PrepareTenant, request)
-            ).settings_version
+            version = await tenancy.prepare(self.service.peer, version, transcripts=wanted)
         self.service.tenant_ids.add(self.tenant_id)
         return version
 
-    async def purge_tenant(self, version: int = 0, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
+    async def purge_tenant(self, version: int = 0, *, token: str = "") -> tenancy.Purged:
         """Call PurgeTenant once."""
-        request = tenant_pb.PurgeTenantRequest(settings_version=version)
         with use_token(token or self.service_token()):
-            return await self.service.peer.unary(self.service.stub.PurgeTenant, request)
+            purged = await tenancy.purge(self.service.peer, version)
+        self.service.tenant_ids.discard(self.tenant_id)
+        return purged
 
     async def create_anew(self) -> pb.Head:
         """Create the transcript of the same session again, which requires that the tenant is purged
@@ -137,6 +136,7 @@ class Session:
         await self.delete()
         while not (await self.purge_tenant()).done:
             pass
+        await self.prepare_tenant(1)
         return await self.create()
 
     async def acquire(self, epoch: int, *, run_id: str = "", token: str = "") -> pb.WriterClaim:

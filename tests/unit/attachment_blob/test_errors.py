@@ -2,7 +2,6 @@
 
 import pytest
 from spawnmesh_attachment_blob.domain.errors import (
-    being_purged,
     content_is_marker,
     items_refused,
     stored_hash_differs,
@@ -28,7 +27,6 @@ def test_every_refusal_of_an_item_has_a_reason_on_the_wire_and_a_text(reason: At
         (content_is_marker(3), Reason.ATTACHMENT_CONTENT_IS_MARKER, {"index": "3"}, None),
         (content_is_marker(), Reason.ATTACHMENT_CONTENT_IS_MARKER, {"index": "0"}, None),
         (unknown_tenant(), Reason.UNKNOWN_TENANT, {}, None),
-        (being_purged(), Reason.CONFLICT, {}, 1.0),
         (urls_disabled(), Reason.DOWNLOAD_URLS_DISABLED, {}, None),
         (stored_hash_differs("ab"), Reason.STORED_HASH_DIFFERS, {"sha256": "ab"}, None),
     ],

@@ -56,6 +56,20 @@ async def test_tenant_deletion_that_takes_too_long_says_how_to_go_on(mesh):
     assert "spawnmesh tenant show acme" in late.stderr
 
 
+async def test_tenant_status_has_a_line_for_each_service_also_for_one_that_does_not_answer(mesh):
+    shown = await mesh.run("tenant", "status", "acme")
+    for_programs = await mesh.run("tenant", "status", "acme", "--json")
+
+    header, session, hook = (line.split() for line in shown.stdout.splitlines())
+    assert header == ["service", "state", "settings", "purge", "stored"]
+    assert (session[:3], session[-2:]) == (["session", "PURGING", "v3"], ["500+", "runs"])
+    assert " ".join(session[-5:-2]).endswith("done not yet")
+    assert (hook[0], hook[-1]) == ("hook", "DEPENDENCY_UNAVAILABLE")
+    services = json.loads(for_programs.stdout)["services"]
+    assert services[0]["status"]["state"] == "PARTICIPATION_STATE_PURGING"
+    assert services[1]["error_reason"] == "DEPENDENCY_UNAVAILABLE"
+
+
 async def test_tenant_that_never_was(mesh):
     shown = await mesh.run("tenant", "show", "nobody")
 

@@ -8,7 +8,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.entries import EntryKind, Head, WriterClaim
 from spawnmesh_transcript.domain.prompt_window import Offence, TakeoverCause
 from spawnmesh_transcript.domain.refusals import (
-    being_purged,
     claim_lost,
     claim_of_another_run,
     client_with_claim,
@@ -71,7 +70,6 @@ HEAD_FACTS = {
         (transcript_deleted("ses_1"), Reason.TRANSCRIPT_DELETED, {"session_id": "ses_1"}),
         (tenant_purged(), Reason.UNKNOWN_TENANT, {}),
         (unknown_tenant(), Reason.UNKNOWN_TENANT, {}),
-        (being_purged(), Reason.CONFLICT, {}),
         (compacted_meanwhile(), Reason.CONFLICT, {}),
         (is_being_written(), Reason.CONFLICT, {}),
         (not_configured("hook service", "HOOK_TARGET"), Reason.DEPENDENCY_UNAVAILABLE, {}),

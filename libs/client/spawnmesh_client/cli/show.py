@@ -29,6 +29,8 @@ from spawnmesh.session.v1.session_pb2 import (
     SessionState,
 )
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantState
+from spawnmesh.session.v1.tenant_service_pb2 import ServiceTenantStatus
+from spawnmesh.tenancy.v1.tenant_status_pb2 import ParticipationState, TenantStatus
 
 _PIPED_WIDTH = 160  # Wide enough for every id if the output is no terminal.
 
@@ -145,6 +147,35 @@ def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
     for name, value in rows:
         grid.add_row(Text(name, style="dim"), Text(plain(value)))
     console().print(grid)
+
+
+def print_tenant_status(services: Sequence[ServiceTenantStatus]) -> None:
+    """Print a row for each service: the tenant's state, settings, purge and stored items."""
+    print_table(
+        ("service", "state", "settings", "purge", "stored"),
+        (
+            (one.service, *_status_cells(one.status))
+            if one.HasField("status")
+            else (one.service, "?", "", "", f"no answer: {one.error_reason}")
+            for one in services
+        ),
+    )
+
+
+def _status_cells(status: TenantStatus) -> tuple[str, str, str, str]:
+    """Return state, settings, purge and stored items as cells of a table."""
+    purge = ""
+    if status.HasField("purge_begin_time"):
+        purge = f"since {when(status.purge_begin_time)}, done {when(status.purge_end_time) or 'not yet'}"
+    stored = ", ".join(
+        f"{items.count}{'+' if items.has_more else ''} {items.kind}" for items in status.stored_items
+    )
+    return (
+        ParticipationState.Name(status.state).removeprefix("PARTICIPATION_STATE_"),
+        f"v{status.settings_version}" if status.settings_version else "",
+        purge,
+        stored or "nothing",
+    )
 
 
 def print_session(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Commands for one tenant: show, update and delete it."""
+"""Commands for one tenant: show, update and delete it, and show what each service stores of it."""
 
 import asyncio
 from typing import Annotated
@@ -9,7 +9,7 @@ from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
-from spawnmesh_client.cli.show import print_json, print_tenant, value_of
+from spawnmesh_client.cli.show import print_json, print_tenant, print_tenant_status, value_of
 from spawnmesh_client.cli.tenant_update import settings_of_tenant, update
 from spawnmesh_client.mesh import Mesh
 
@@ -18,8 +18,9 @@ _POLL_SECONDS = 0.5
 
 
 def add_commands(tenants: typer.Typer) -> None:
-    """Add `tenant show`, `tenant update` and `tenant delete`."""
+    """Add `tenant show`, `tenant status`, `tenant update` and `tenant delete`."""
     tenants.command()(show)
+    tenants.command()(status)
     tenants.command()(update)
     tenants.command()(delete)
 
@@ -27,6 +28,15 @@ def add_commands(tenants: typer.Typer) -> None:
 def show(context: typer.Context, tenant_id: TenantId, as_json: AsJson = False) -> None:
     """Show one tenant, or the progress of its deletion."""
     _print(with_mesh(context, lambda mesh: mesh.tenant(tenant_id), as_json=as_json, admin=True), as_json)
+
+
+def status(context: typer.Context, tenant_id: TenantId, as_json: AsJson = False) -> None:
+    """Show the tenant in each service: its state there, its settings, and what is stored of it."""
+    services = with_mesh(context, lambda mesh: mesh.tenant_status(tenant_id), as_json=as_json, admin=True)
+    if as_json:
+        print_json({"services": [value_of(service) for service in services]})
+    else:
+        print_tenant_status(services)
 
 
 def delete(

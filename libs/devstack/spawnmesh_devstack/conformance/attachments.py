@@ -19,6 +19,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_devstack.conformance.mesh import MeshAccess
+from spawnmesh_devstack.conformance.tenants import prepare_tenant
 
 _STAGE_SECONDS = 60.0
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
@@ -78,8 +79,7 @@ def _tenant_of(limits: AttachmentLimits) -> str:
 async def _stage(mesh: MeshAccess, items: Sequence[Item], limits: AttachmentLimits) -> dict[str, Any]:
     peer = mesh.peers["attachment-blob"]
     stub = AttachmentBlobServiceStub(peer.channel)
-    prepared = pb.PrepareTenantRequest(settings_version=1, limits=_limits(limits))
-    await peer.unary(stub.PrepareTenant, prepared, timeout_seconds=_STAGE_SECONDS)
+    await prepare_tenant(mesh, "attachment-blob", attachments=_limits(limits))
     request = pb.StageSetRequest(
         set_id=new_id(IdKind.ATTACHMENT_SET), session_id=new_id(IdKind.SESSION), items=map(_inline, items)
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.decision_pb2 import Continue, FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_handler_service_pb2 import (
@@ -19,14 +18,13 @@ from spawnmesh.hook.v1.hook_handler_service_pb2 import (
     HandleBeforeAgentFinalizeResponse,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 
 from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
 from spawnmesh_devstack.conformance.mesh import MeshAccess
+from spawnmesh_devstack.conformance.tenants import prepare_tenant
 
 if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only.
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
-    from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceAsyncStub
 
 CALL_SECONDS = 30.0
 _HANDLER = ("name", "priority", "result", "failure_policy", "note")
@@ -83,11 +81,8 @@ class HookTenant:
 
     async def prepare(self) -> None:
         """Prepare the tenant at the hook service, as the session service does for a new tenant."""
-        peer = self.mesh.peers["hook"]
-        stub: TenantHookServiceAsyncStub = TenantHookServiceStub(peer.channel)
         with self.mesh.as_session(self.tenant_id):
-            request = tenant_pb.PrepareTenantRequest(settings_version=1)
-            await peer.unary(stub.PrepareTenant, request, timeout_seconds=CALL_SECONDS)
+            await prepare_tenant(self.mesh, "hook")
 
     async def as_client(self, rpc: str, request: Any) -> Any:
         """Make the calls in the block as a client of the tenant."""

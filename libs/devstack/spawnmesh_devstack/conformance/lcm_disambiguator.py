@@ -10,12 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
-from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.content.v1 import message_pb2 as content_pb
-from spawnmesh.transcript.v1 import tenant_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
-from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 
 from spawnmesh_devstack.conformance.cases import (
     REMARKS,
@@ -29,6 +26,7 @@ from spawnmesh_devstack.conformance.cases import (
 from spawnmesh_devstack.conformance.compare import shown
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
+from spawnmesh_devstack.conformance.tenants import prepare_tenant
 from spawnmesh_devstack.conformance.tool_calls import tool_call, wire_text
 
 _TENANT = "conformance-stubs"
@@ -99,17 +97,10 @@ async def _read(transcript: ScratchTranscript, seq: int) -> str:
 
 async def _prepare(mesh: MeshAccess) -> None:
     """Prepare a tenant with the stub tier, the same for every case."""
-    settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=True)
-    transcript, blobs = mesh.peers["transcript"], mesh.peers["attachment-blob"]
+    settings = TranscriptSettings(stub_large_tool_payloads=True)
     with mesh.as_session(_TENANT):
-        await blobs.unary(
-            AttachmentBlobServiceStub(blobs.channel).PrepareTenant,
-            blob_pb.PrepareTenantRequest(settings_version=1, limits=blob_pb.AttachmentLimits()),
-        )
-        await transcript.unary(
-            TranscriptServiceStub(transcript.channel).PrepareTenant,
-            tenant_pb2.PrepareTenantRequest(settings_version=1, settings=settings),
-        )
+        for service in ("attachment-blob", "transcript"):
+            await prepare_tenant(mesh, service, transcripts=settings)
 
 
 def _forbidden(expect: Any) -> list[str]:

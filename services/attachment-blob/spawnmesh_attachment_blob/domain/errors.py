@@ -39,13 +39,6 @@ def unknown_tenant() -> MeshError:
     return MeshError(Reason.UNKNOWN_TENANT, "this tenant is not prepared for attachments; create the tenant")
 
 
-def being_purged() -> MeshError:
-    """Build the error for a tenant whose purge is running."""
-    return MeshError(
-        Reason.CONFLICT, "this tenant is being purged; call again when that is done", retry_after_seconds=1.0
-    )
-
-
 def urls_disabled() -> MeshError:
     """Build the error for a tenant whose policy disables download URLs."""
     return MeshError(

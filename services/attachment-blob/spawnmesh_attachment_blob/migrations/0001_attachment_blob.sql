@@ -20,13 +20,17 @@ create table attachment_tenants (
     retention_seconds bigint not null default 0,
     -- Lifetime of a download URL; 0 disables download URLs.
     download_url_seconds bigint not null default 0,
-    -- From the first PurgeTenant on nothing new is stored for the tenant.
-    purging boolean not null default false,
     -- When a worker last claimed the tenant's garbage collection.
-    collect_time timestamptz,
-    -- While purging: the last settings_version of the tenant to purge, 0 for any version. Else 0.
-    -- It fences a late purge off from a tenant that was created anew.
-    purged_version bigint not null default 0
+    collect_time timestamptz
+);
+
+-- Tenants that are purged, or were. Nothing is stored for them until they are created anew. See
+-- `spawnmesh_postgres.tenant_purges`.
+create table purged_tenants (
+    tenant_id text not null primary key,
+    settings_version bigint not null, -- The newest settings of the purged tenant, or 0.
+    begin_time timestamptz not null default now(),
+    end_time timestamptz -- When nothing of the tenant was left.
 );
 
 -- STAGED -> ATTACHED -> RELEASED, or STAGED -> RELEASED. Ids begin with `att_`, or with `blb_` for
@@ -168,6 +172,12 @@ with check (tenant_id = current_setting('spawnmesh.tenant', true));
 -- The worker lists all tenants. It then works in the scope of one tenant.
 create policy every_tenant on attachment_tenants for select
 using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table purged_tenants enable row level security;
+alter table purged_tenants force row level security;
+create policy tenant on purged_tenants
+using (tenant_id = current_setting('spawnmesh.tenant', true))
+with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table sets enable row level security;
 alter table sets force row level security;

@@ -71,7 +71,7 @@ class GarbageCollector:
         """
         async with self._database.transaction(tenant_id) as connection:
             tenant = await tenants.get_tenant(connection, tenant_id)
-        if tenant is None or tenant.purging:
+        if tenant is None:
             raise not_found("tenant", tenant_id)
         counts = GarbageCounts()
         begin = monotonic_seconds()

@@ -169,7 +169,7 @@ class SetStager:
     ) -> TenantRow:
         async with self._database.transaction(tenant_id) as connection:
             tenant = await tenants.get_tenant(connection, tenant_id, set_id, keys or ())
-        if tenant is None or tenant.purging:
+        if tenant is None:
             raise unknown_tenant()
         self._limits.put(tenant_id, tenant.policy.limits)
         return tenant

@@ -13,7 +13,7 @@ from spawnmesh_attachment_blob.operations.file_reader import FileReader
 from spawnmesh_attachment_blob.operations.garbage_collector import GarbageCollector
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.set_stager import SetStager
-from spawnmesh_attachment_blob.operations.tenant_purger import TenantPurger
+from spawnmesh_attachment_blob.operations.tenant_bucket import TenantBucket
 from spawnmesh_attachment_blob.operations.upload_limiter import UploadLimiter
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
 from spawnmesh_attachment_blob.operations.upload_writer import UploadStorage
@@ -37,4 +37,4 @@ class Dependencies:
     upload_quota: UploadUsage
     upload_idle_seconds: float
     collector: GarbageCollector
-    purger: TenantPurger
+    tenant_bucket: TenantBucket

@@ -22,8 +22,6 @@ from spawnmesh_attachment_blob.rpc.get_blob import get_blob
 from spawnmesh_attachment_blob.rpc.get_set import get_set
 from spawnmesh_attachment_blob.rpc.get_upload import get_upload
 from spawnmesh_attachment_blob.rpc.list_sets import list_sets
-from spawnmesh_attachment_blob.rpc.prepare_tenant import prepare_tenant
-from spawnmesh_attachment_blob.rpc.purge_tenant import purge_tenant
 from spawnmesh_attachment_blob.rpc.put_blob import put_blob
 from spawnmesh_attachment_blob.rpc.read_file import read_file
 from spawnmesh_attachment_blob.rpc.release_blob import release_blob
@@ -39,14 +37,6 @@ class AttachmentBlobServicer(AttachmentBlobServiceServicer):
 
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-
-    async def PrepareTenant(
-        self, request: pb.PrepareTenantRequest, context: Context
-    ) -> pb.PrepareTenantResponse:
-        return await prepare_tenant(request, current_caller(), self._deps)
-
-    async def PurgeTenant(self, request: pb.PurgeTenantRequest, context: Context) -> pb.PurgeTenantResponse:
-        return await purge_tenant(request, current_caller(), self._deps)
 
     async def UploadFile(
         self, request_iterator: AsyncIterator[pb.UploadFileRequest], context: Context

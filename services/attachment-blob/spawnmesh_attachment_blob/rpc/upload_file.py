@@ -14,6 +14,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import invalid
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.tenant_purges import join_writers
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_attachment_blob.domain import AttachmentRefused
@@ -133,9 +134,9 @@ async def _begin_upload(
     connection: Connection, tenant_id: str, key: UploadKey, spec: UploadSpec, deps: Dependencies
 ) -> None:
     """Insert the upload. Raises if the tenant's limits or quota forbid it."""
-    await tenants.block_purge(connection, tenant_id)
+    await join_writers(connection, tenant_id)
     tenant = await tenants.get_tenant(connection, tenant_id)
-    if tenant is None or tenant.purging:
+    if tenant is None:
         raise unknown_tenant()
     try:
         require_allowed(spec, tenant.policy.limits)

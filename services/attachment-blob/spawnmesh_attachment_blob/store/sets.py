@@ -11,12 +11,12 @@ from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection, Database, scope_statement
 from spawnmesh_postgres.statement_batches import execute_batch
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_purges import JOIN_WRITERS, join_writers
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, object_key
 from spawnmesh_attachment_blob.domain.staging import StagedRows, StageRefusal, WrittenSet, outcome_of
-from spawnmesh_attachment_blob.store.tenants import BLOCK_PURGE, block_purge
 
 _SQL = load_statements(__name__)
 
@@ -51,7 +51,7 @@ async def stage_set(
     """
     arguments = _stage_arguments(tenant_id, limits, requested)
     async with database.transaction_with_statements(
-        tenant_id, (BLOCK_PURGE, _SQL["stage_set"]), arguments
+        tenant_id, (JOIN_WRITERS, _SQL["stage_set"]), arguments
     ) as (connection, (_, staged)):
         rows = _staged(staged)
         if rows.missing(requested):
@@ -87,7 +87,7 @@ async def _stage_alone(
 
 
 def _restart(tenant_id: str) -> tuple[str, ...]:
-    return ("rollback", "begin", scope_statement(tenant_id), BLOCK_PURGE, _SQL["stage_set"])
+    return ("rollback", "begin", scope_statement(tenant_id), JOIN_WRITERS, _SQL["stage_set"])
 
 
 def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToStage) -> _Arguments:
@@ -177,7 +177,7 @@ async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bo
     An unknown set becomes a tombstone. The sets of a tenant that is being purged are left to the
     purge.
     """
-    await block_purge(connection, tenant_id)
+    await join_writers(connection, tenant_id)
     released = await connection.execute(_SQL["release_set"], {"tenant_id": tenant_id, "set_id": set_id})
     if not released.rowcount:
         return False

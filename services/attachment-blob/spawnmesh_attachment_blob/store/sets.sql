@@ -1,5 +1,5 @@
 -- name: stage_set
--- A separate statement after block_purge, so that it sees a purge that began while that waited.
+-- A separate statement after join_writers, so that it sees a purge that began while that waited.
 -- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
 -- set and its files if the limits are the given ones and the set id is new: `create_time` is null
 -- otherwise. Then inserts the blobs that have no row (`added`), in the order of their hashes. Then
@@ -7,12 +7,13 @@
 -- that stage the same bytes. Waits for transactions that stage or release the set, and for those
 -- that store or delete the same bytes; later ones wait until this transaction ends. What was
 -- committed while it waited is neither `added` nor `shared`.
--- Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
+-- Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
 with written as (
     insert into sets (tenant_id, set_id, session_id, state)
     select t.tenant_id, %(set_id)s, %(session_id)s, 'STAGED'
     from attachment_tenants t
-    where t.tenant_id = %(tenant_id)s and not t.purging
+    where t.tenant_id = %(tenant_id)s
+        and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id)
         and t.enabled = %(enabled)s and t.max_file_count = %(max_file_count)s
         and t.max_file_bytes = %(max_file_bytes)s and t.max_total_bytes = %(max_total_bytes)s
     on conflict (tenant_id, set_id) do nothing
@@ -52,7 +53,8 @@ select
     array(select a.sha256 from added a) as added,
     array(select s.sha256 from shared s) as shared
 from attachment_tenants t
-where t.tenant_id = %(tenant_id)s and not t.purging;
+where t.tenant_id = %(tenant_id)s
+    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id);
 
 -- name: share_blobs
 -- Locks, in the order of their hashes, the blobs that are STORED, shared with other transactions
@@ -159,7 +161,8 @@ where tenant_id = %(tenant_id)s and set_id = %(set_id)s and state = 'STAGED';
 insert into sets as s (tenant_id, set_id, session_id, state)
 select t.tenant_id, %(set_id)s, '', 'RELEASED'
 from attachment_tenants t
-where t.tenant_id = %(tenant_id)s and not t.purging
+where t.tenant_id = %(tenant_id)s
+    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id)
 on conflict (tenant_id, set_id) do update
 set state = 'RELEASED',
     state_time = case when s.state = 'RELEASED' then s.state_time else excluded.state_time end;

@@ -1,4 +1,7 @@
-"""Rows of tenants. Each function runs within the caller's transaction."""
+"""Rows of tenants, and the tables with such rows.
+
+Each function runs within the caller's transaction.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
@@ -14,8 +18,11 @@ from spawnmesh_attachment_blob.domain.sets import SetState
 from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadKey, UploadState
 
 _SQL = load_statements(__name__)
-BLOCK_PURGE = _SQL["block_purge"]
-"""The statement of `block_purge`, for transactions that begin with it."""
+
+# Rows go before those that they refer to.
+TENANT_TABLES = TenantTables(
+    rows=("set_files", "sets", "upload_parts", "uploads", "blobs"), settings="attachment_tenants"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,6 @@ class TenantRow:
 
     settings_version: int
     policy: AttachmentPolicy
-    purging: bool
-    purged_version: int
     set_state: SetState | None
     uploads: dict[str, NamedUpload]
 
@@ -44,8 +49,6 @@ def _tenant(row: DictRow) -> TenantRow:
     return TenantRow(
         row["settings_version"],
         AttachmentPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
-        row["purging"],
-        row["purged_version"],
         None if state is None else SetState(state),
         {
             upload_id: NamedUpload(UploadState(upload_state), StoredFile(*file))
@@ -54,18 +57,10 @@ def _tenant(row: DictRow) -> TenantRow:
     )
 
 
-async def lock_tenant(connection: Connection, tenant_id: str) -> None:
-    """Block PrepareTenant and pages of a purge until the transaction ends."""
-    await connection.execute(_SQL["lock_tenant"], {"tenant_id": tenant_id})
-
-
 async def put_tenant(
     connection: Connection, tenant_id: str, settings_version: int, policy: AttachmentPolicy
 ) -> None:
-    """Store the policy, unless the stored one has the same or a newer version.
-
-    A newer version also ends a purge of the earlier tenant with this id.
-    """
+    """Store the policy, unless the stored one has the same or a newer version."""
     limits = policy.limits
     await connection.execute(
         _SQL["put_tenant"],
@@ -87,7 +82,7 @@ async def get_tenant(
 ) -> TenantRow | None:
     """Return the tenant with the state of one set and the given uploads.
 
-    Returns None for a tenant that was not prepared.
+    Returns None for a tenant that was not prepared, or that is being purged.
     """
     arguments = {
         "tenant_id": tenant_id,
@@ -97,11 +92,6 @@ async def get_tenant(
     cursor = await connection.execute(_SQL["get_tenant"], arguments)
     row = await cursor.fetchone()
     return None if row is None else _tenant(row)
-
-
-async def block_purge(connection: Connection, tenant_id: str) -> None:
-    """Make a purge of the tenant wait until the transaction ends."""
-    await connection.execute(BLOCK_PURGE, {"tenant_id": tenant_id})
 
 
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:

@@ -1,11 +1,6 @@
--- name: lock_tenant
--- Takes the advisory lock of the tenant's preparation and purge. Waits for a page of a purge and
--- for another PrepareTenant; they wait until this transaction ends.
-select pg_advisory_xact_lock(hashtextextended('make ready or purge ' || %(tenant_id)s, 0));
-
 -- name: put_tenant
--- Locks the row if it exists. An older or equal version changes nothing. Ends a purge of an earlier
--- tenant with this id, which has nothing left to remove. Index: attachment_tenants_pkey.
+-- Locks the row if it exists. An older or equal version changes nothing.
+-- Index: attachment_tenants_pkey.
 insert into attachment_tenants as t
     (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes,
      retention_seconds, download_url_seconds)
@@ -16,18 +11,16 @@ on conflict (tenant_id) do update
 set settings_version = excluded.settings_version, enabled = excluded.enabled,
     max_file_count = excluded.max_file_count, max_file_bytes = excluded.max_file_bytes,
     max_total_bytes = excluded.max_total_bytes, retention_seconds = excluded.retention_seconds,
-    download_url_seconds = excluded.download_url_seconds,
-    purging = t.purging and t.purged_version not between 1 and excluded.settings_version - 1,
-    purged_version = case when t.purged_version < excluded.settings_version then 0 else t.purged_version end
+    download_url_seconds = excluded.download_url_seconds
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
--- Takes no lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. `set_state` is the state
--- of the set that is to be staged, null for a new set. `uploads` are the uploads that the set
--- names.
+-- Takes no lock. Returns no row for a tenant that is not prepared or is being purged. `set_state`
+-- is the state of the set that is to be staged, null for a new set. `uploads` are the uploads that
+-- the set names. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, uploads_pkey.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
-    t.retention_seconds, t.download_url_seconds, t.purging, t.purged_version,
+    t.retention_seconds, t.download_url_seconds,
     (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state,
     (
         select jsonb_agg(jsonb_build_array(
@@ -37,12 +30,8 @@ select
         where u.tenant_id = %(tenant_id)s and u.row_id = any(%(upload_row_ids)s::text[])
     ) as uploads
 from attachment_tenants t
-where t.tenant_id = %(tenant_id)s;
-
--- name: block_purge
--- Takes the advisory lock of stores, shared. Waits for a purge of the tenant that is beginning; a
--- purge that wants to begin waits until this transaction ends.
-select pg_advisory_xact_lock_shared(hashtextextended('store something of ' || %(tenant_id)s, 0));
+where t.tenant_id = %(tenant_id)s
+    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id);
 
 -- name: list_tenants
 -- Takes no lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
@@ -54,10 +43,11 @@ order by t.tenant_id
 limit %(limit)s;
 
 -- name: claim_collection
--- Locks the tenant. Updates nothing if another worker claimed this interval.
--- Index: attachment_tenants_pkey.
+-- Locks the tenant. Updates nothing if another worker claimed this interval, or the tenant is being
+-- purged. Index: attachment_tenants_pkey, purged_tenants_pkey.
 update attachment_tenants
 set collect_time = now()
-where tenant_id = %(tenant_id)s and not purging
+where tenant_id = %(tenant_id)s
+    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s)
     and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;

@@ -13,7 +13,8 @@ create table tenants (
 create table purged_tenants (
     tenant_id text not null primary key,
     settings_version bigint not null, -- The newest settings of the purged tenant, or 0.
-    is_done boolean not null
+    begin_time timestamptz not null default now(),
+    end_time timestamptz -- When nothing of the tenant was left.
 );
 
 -- Plugins that tenants registered. Bundled plugins are in a file of the operator.

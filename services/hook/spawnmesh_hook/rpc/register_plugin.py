@@ -27,7 +27,8 @@ from spawnmesh_hook.domain.plugins import (
 )
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_plugin
-from spawnmesh_hook.store import plugins, tenants
+from spawnmesh_hook.store import plugins
+from spawnmesh_hook.store.tenants import TENANT_TABLES
 
 
 async def register_plugin(
@@ -41,7 +42,7 @@ async def register_plugin(
     if deps.bundled.has_name(plugin.name):
         raise NameIsBundled(plugin.name)
     async with deps.database.transaction(tenant_id) as connection:
-        if await tenants.get_settings_version(connection, tenant_id) is None:
+        if await TENANT_TABLES.get_settings_version(connection, tenant_id) is None:
             raise UnknownTenant("this tenant does not exist")
     missing = missing_grant(plugin)
     if missing is not None:

@@ -8,10 +8,8 @@ from spawnmesh.hook.v1 import compaction_pb2, delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import native_stop_pb2 as native_pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceServicer
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_hook.operations.time_budget import TimeBudget, budget_within
@@ -28,9 +26,7 @@ from spawnmesh_hook.rpc.list_active_hooks import list_active_hooks
 from spawnmesh_hook.rpc.list_deliveries import list_deliveries
 from spawnmesh_hook.rpc.list_plugins import list_plugins
 from spawnmesh_hook.rpc.pause_plugin import pause_plugin
-from spawnmesh_hook.rpc.prepare_tenant import prepare_tenant
 from spawnmesh_hook.rpc.publish_events import publish_events
-from spawnmesh_hook.rpc.purge_tenant import purge_tenant
 from spawnmesh_hook.rpc.register_plugin import register_plugin
 from spawnmesh_hook.rpc.relay_native_stop import relay_native_stop
 from spawnmesh_hook.rpc.remove_plugin import remove_plugin
@@ -136,23 +132,6 @@ class RunHookServicer(RunHookServiceServicer):
         self, request: run_pb.DispatchBeforeToolCallRequest, context: Context
     ) -> run_pb.DispatchBeforeToolCallResponse:
         return await dispatch_before_tool_call(request, current_caller(), self.deps, _budget(context))
-
-
-@dataclass(frozen=True)
-class TenantHookServicer(TenantHookServiceServicer):
-    """TenantHookService."""
-
-    deps: Dependencies
-
-    async def PrepareTenant(
-        self, request: tenant_pb.PrepareTenantRequest, context: Context
-    ) -> tenant_pb.PrepareTenantResponse:
-        return await prepare_tenant(request, current_caller(), self.deps)
-
-    async def PurgeTenant(
-        self, request: tenant_pb.PurgeTenantRequest, context: Context
-    ) -> tenant_pb.PurgeTenantResponse:
-        return await purge_tenant(request, current_caller(), self.deps)
 
 
 def _budget(context: Context) -> TimeBudget:

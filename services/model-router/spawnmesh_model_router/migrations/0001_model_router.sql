@@ -83,8 +83,8 @@ create policy tenant on tenant_policies
 --
 -- The first request of a minute deletes the tenant's rows that are over (delete_past_periods), so a
 -- tenant has at most some seventy.
--- Primary key: count_requests and charge_usage find the current minute and day; delete_periods and
--- delete_past_periods read all rows of the tenant.
+-- Primary key: count_requests and charge_usage find the current minute and day; delete_past_periods
+-- reads all rows of the tenant.
 create table budget_periods (
     tenant_id     text        not null,
     period        text        not null check (period in ('MINUTE', 'DAY')),
@@ -104,9 +104,10 @@ create policy tenant on budget_periods
 -- Tenants that are purged, or were. No usage is stored for them until they are created anew. See
 -- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (
-    tenant_id        text    not null primary key,
-    settings_version bigint  not null, -- The newest settings of the purged tenant, or 0.
-    is_done          boolean not null
+    tenant_id        text        not null primary key,
+    settings_version bigint      not null, -- The newest settings of the purged tenant, or 0.
+    begin_time       timestamptz not null default now(),
+    end_time         timestamptz -- When nothing of the tenant was left.
 );
 
 alter table purged_tenants enable row level security;

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from spawnmesh_postgres.database import Database
-
 from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
@@ -14,7 +12,6 @@ from spawnmesh_model_router.operations.policy_cache import PolicyCache
 class Dependencies:
     """Shared by all RPCs."""
 
-    database: Database
     policies: PolicyCache
     budgets: BudgetCounter
     cooldowns: CooldownCache

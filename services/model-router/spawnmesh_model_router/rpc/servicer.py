@@ -17,8 +17,6 @@ from spawnmesh_model_router.rpc.generate import generate
 from spawnmesh_model_router.rpc.list_models import list_models
 from spawnmesh_model_router.rpc.list_provider_health import list_provider_health
 from spawnmesh_model_router.rpc.plan_retry import plan_retry
-from spawnmesh_model_router.rpc.prepare_tenant import prepare_tenant
-from spawnmesh_model_router.rpc.purge_tenant import purge_tenant
 
 Context = aio.ServicerContext[Any, Any]
 
@@ -62,11 +60,3 @@ class ModelRouterServicer(ModelRouterServiceServicer):
         self, request: pb.ClearCooldownRequest, _context: Context
     ) -> pb.ClearCooldownResponse:
         return await clear_cooldown(request, current_caller(), self._deps)
-
-    async def PrepareTenant(
-        self, request: pb.PrepareTenantRequest, _context: Context
-    ) -> pb.PrepareTenantResponse:
-        return await prepare_tenant(request, current_caller(), self._deps)
-
-    async def PurgeTenant(self, request: pb.PurgeTenantRequest, _context: Context) -> pb.PurgeTenantResponse:
-        return await purge_tenant(request, current_caller(), self._deps)

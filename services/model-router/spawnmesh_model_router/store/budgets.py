@@ -29,8 +29,3 @@ async def charge_usage(connection: Connection, tenant_id: str, token_count: int,
     parameters = {"tenant_id": tenant_id, "token_count": token_count, "spend_micros": spend_micros}
     await join_writers(connection, tenant_id)
     await connection.execute(_SQL["charge_usage"], parameters)
-
-
-async def delete_periods(connection: Connection, tenant_id: str) -> int:
-    """Delete the tenant's usage. Return the number of deleted rows."""
-    return (await connection.execute(_SQL["delete_periods"], {"tenant_id": tenant_id})).rowcount

@@ -39,7 +39,3 @@ set token_count = b.token_count + excluded.token_count,
 delete from budget_periods
 where tenant_id = %(tenant_id)s
   and begin_time < now() - case period when 'DAY' then interval '25 hours' else interval '1 hour' end;
-
--- name: delete_periods
--- Locks the rows that it deletes. Index: budget_periods_pkey.
-delete from budget_periods where tenant_id = %(tenant_id)s;

@@ -94,11 +94,6 @@ async def delete_cooldown(connection: Connection, target: CooldownTarget) -> Non
     await connection.execute(_SQL["delete_cooldown"], _key(target))
 
 
-async def delete_cooldowns(connection: Connection, tenant_id: str) -> int:
-    """Delete the tenant's own cooldowns. Return the number of deleted rows."""
-    return (await connection.execute(_SQL["delete_cooldowns"], {"tenant_id": tenant_id})).rowcount
-
-
 async def notify_cooldowns(connection: Connection) -> None:
     """Make all replicas read the cooldowns again once the transaction has committed."""
     await connection.execute(_SQL["notify_cooldowns"])

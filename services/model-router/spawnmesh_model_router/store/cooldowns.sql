@@ -44,10 +44,6 @@ where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s
 delete from cooldowns
 where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
 
--- name: delete_cooldowns
--- Locks the rows that it deletes. Index: cooldowns_pkey.
-delete from cooldowns where tenant_id = %(tenant_id)s;
-
 -- name: delete_forgotten
 -- Deletes rows whose failure counts no longer matter. Locks them, and skips those that another
 -- replica holds, so that two replicas cannot deadlock. Index: cooldowns_pkey.

@@ -1,7 +1,8 @@
-"""Tenants' policies in the database."""
+"""Tenants' policies in the database, and the tables with rows of tenants."""
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
@@ -9,6 +10,12 @@ from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
 _SQL = load_statements(__name__)
 
 POLICIES_CHANNEL = "model_router_policies"
+
+# Cooldowns for all tenants belong to `*`, which is no tenant. So do unconfirmed failures, which name
+# the failed tenant for a few minutes.
+TENANT_TABLES = TenantTables(
+    rows=("budget_periods", "cooldowns", "unconfirmed_failures"), settings="tenant_policies"
+)
 
 
 async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy | None:
@@ -26,19 +33,10 @@ async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy | N
     )
 
 
-async def get_settings_version(connection: Connection, tenant_id: str) -> int | None:
-    """Return the version of the tenant's policy, or None for a tenant without one."""
-    row = await (await connection.execute(_SQL["get_settings_version"], {"tenant_id": tenant_id})).fetchone()
-    return None if row is None else int(row["settings_version"])
-
-
-async def set_policy(
+async def put_policy(
     connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy
-) -> int:
-    """Store the policy if its version is newer, and notify all replicas.
-
-    Return the version that holds.
-    """
+) -> None:
+    """Store the policy if its version is newer, and notify all replicas."""
     parameters = {
         "tenant_id": tenant_id,
         "settings_version": settings_version,
@@ -49,14 +47,10 @@ async def set_policy(
         "tokens_per_minute": policy.limits.tokens_per_minute,
         "spend_micros_per_day": policy.limits.spend_micros_per_day,
     }
-    cursor = await connection.execute(_SQL["set_policy"], parameters)
-    row = await cursor.fetchone()
-    await connection.execute(_SQL["notify_policies"])
-    return int(row["settings_version"]) if row is not None else settings_version
+    await connection.execute(_SQL["put_policy"], parameters)
+    await notify_policies(connection)
 
 
-async def delete_policy(connection: Connection, tenant_id: str) -> int:
-    """Delete the tenant's policy, and notify all replicas. Return the number of deleted rows."""
-    cursor = await connection.execute(_SQL["delete_policy"], {"tenant_id": tenant_id})
+async def notify_policies(connection: Connection) -> None:
+    """Notify all replicas, when the transaction commits, that a policy changed or is deleted."""
     await connection.execute(_SQL["notify_policies"])
-    return cursor.rowcount

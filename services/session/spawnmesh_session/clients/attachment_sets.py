@@ -9,8 +9,6 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAtt
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
-
 if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
     from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
 
@@ -25,11 +23,6 @@ class AttachmentSets:
     @property
     def _stub(self) -> "AttachmentBlobServiceAsyncStub":
         return AttachmentBlobServiceStub(self.peer.channel)
-
-    async def prepare_tenant(self, settings_version: int, limits: pb.AttachmentLimits) -> None:
-        """Create the tenant's bucket and set its limits."""
-        request = pb.PrepareTenantRequest(settings_version=settings_version, limits=limits)
-        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
 
     async def stage(
         self,
@@ -62,9 +55,3 @@ class AttachmentSets:
         """Any state -> RELEASED, also for an unknown set."""
         request = pb.ReleaseSetRequest(set_id=set_id)
         await self.peer.unary(self._stub.ReleaseSet, request, timeout_seconds=self.timeout_seconds)
-
-    async def purge_tenant(self, settings_version: int) -> PurgeProgress:
-        """Remove a bounded part of the tenant that had this version of settings last."""
-        request = pb.PurgeTenantRequest(settings_version=settings_version)
-        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
-        return PurgeProgress(part.done, part.deleted_row_count, part.deleted_object_count)

@@ -9,15 +9,10 @@ from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent, DispatchD
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
-from spawnmesh.hook.v1.tenant_hook_service_pb2 import HookSettings, PrepareTenantRequest, PurgeTenantRequest
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_runtime.peers import Peer
-
-from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
 
 if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
-    from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceAsyncStub
 
 _FINALIZE_SECONDS = 660.0  # A plugin may take ten minutes. The caller's own deadline also applies.
 
@@ -33,21 +28,6 @@ class Hooks:
     @property
     def _stub(self) -> "HookServiceAsyncStub":
         return HookServiceStub(self.peer.channel)
-
-    @property
-    def _tenants(self) -> "TenantHookServiceAsyncStub":
-        return TenantHookServiceStub(self.peer.channel)
-
-    async def prepare_tenant(self, settings_version: int, settings: HookSettings) -> None:
-        """Allow the tenant to have plugins, and set the settings of its events."""
-        request = PrepareTenantRequest(settings_version=settings_version, settings=settings)
-        await self.peer.unary(self._tenants.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
-
-    async def purge_tenant(self, settings_version: int) -> PurgeProgress:
-        """Remove a bounded part of the tenant that had this version of settings last."""
-        request = PurgeTenantRequest(settings_version=settings_version)
-        part = await self.peer.unary(self._tenants.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
-        return PurgeProgress(part.done, part.deleted_row_count)
 
     async def before_spawn(self, event: BeforeSpawnEvent) -> pb.DispatchBeforeSpawnResponse:
         """Dispatch before_spawn: allow or deny."""

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_SUPERSEDED, EntryBody, Label
 from spawnmesh.transcript.v1.fork_pb2 import Fork
-from spawnmesh.transcript.v1.tenant_pb2 import PrepareTenantRequest, PurgeTenantRequest, TranscriptSettings
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer
-
-from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
 
 if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
@@ -32,11 +29,6 @@ class Transcripts:
     def _stub(self) -> "TranscriptServiceAsyncStub":
         return TranscriptServiceStub(self.peer.channel)
 
-    async def prepare_tenant(self, settings_version: int, settings: TranscriptSettings) -> None:
-        """Set the settings of the tenant's transcripts."""
-        request = PrepareTenantRequest(settings_version=settings_version, settings=settings)
-        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
-
     async def create(self, session_id: str, parent_session_id: str, fork: Fork | None) -> None:
         """Create the session's transcript unless it exists."""
         request = pb.CreateTranscriptRequest(
@@ -48,14 +40,6 @@ class Transcripts:
         """Delete the session's transcript if it exists."""
         request = pb.DeleteTranscriptRequest(session_id=session_id)
         await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
-
-    async def purge_tenant(self, settings_version: int) -> PurgeProgress:
-        """Remove a bounded part of the tenant that had this version of settings last."""
-        request = PurgeTenantRequest(settings_version=settings_version)
-        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
-        return PurgeProgress(
-            part.done, part.deleted_row_count, transcript_count=part.deleted_transcript_count
-        )
 
     async def acquire(self, session_id: str, claim: pb.WriterClaim) -> None:
         """Make the claim that of the one writer. Raise WRITER_CLAIM_LOST if a higher one is."""

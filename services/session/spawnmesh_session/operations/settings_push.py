@@ -1,24 +1,20 @@
 """The push of a tenant's settings to the services that keep a copy."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import structlog
 from google.protobuf.json_format import ParseDict
-from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
-from spawnmesh.hook.v1.tenant_hook_service_pb2 import HookSettings
-from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.clients.attachment_sets import AttachmentSets
-from spawnmesh_session.clients.hooks import Hooks
-from spawnmesh_session.clients.model_router import ModelRouter
-from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.domain.tenants import Tenant
 from spawnmesh_session.store import tenants, work_queue
 
@@ -32,10 +28,7 @@ class SettingsPush:
     """
 
     database: Database
-    sets: AttachmentSets
-    transcripts: Transcripts
-    hooks: Hooks
-    model_router: ModelRouter
+    participants: TenantParticipants
     max_duration: timedelta
 
     async def begin(self, connection: Connection, tenant_id: str) -> str:
@@ -51,26 +44,19 @@ class SettingsPush:
 
         The sweep repeats the push for these.
         """
-        tenant_id, version, settings = tenant.tenant_id, tenant.settings_version, tenant.settings
-        limits = ParseDict(settings["attachments"], AttachmentLimits())
-        transcript_settings = ParseDict(settings.get("transcripts", {}), TranscriptSettings())
-        hook_settings = HookSettings(mask_secrets=transcript_settings.mask_secrets)
-        routing = ParseDict(settings.get("routing", {}), RoutingPolicy())
+        tenant_id, version = tenant.tenant_id, tenant.settings_version
+        settings = _participant_settings(tenant.settings)
         with impersonate(tenant_id):
             answers = await asyncio.gather(
-                self.sets.prepare_tenant(version, limits),
-                self.transcripts.prepare_tenant(version, transcript_settings),
-                self.hooks.prepare_tenant(version, hook_settings),
-                self.model_router.prepare_tenant(version, routing),
+                *(participant.prepare(version, settings) for participant in self.participants),
                 return_exceptions=True,
             )
         failed: dict[str, MeshError] = {}
-        services = ("attachment-blob", "transcript", "hook", "model-router")
-        for service, answer in zip(services, answers, strict=True):
+        for participant, answer in zip(self.participants, answers, strict=True):
             if isinstance(answer, MeshError):
-                failed[service] = answer
+                failed[participant.service] = answer
                 log = structlog.get_logger().bind(tenant=tenant_id, settings_version=version)
-                log.warning("settings_not_taken", peer=service, reason=answer.reason)
+                log.warning("settings_not_taken", peer=participant.service, reason=answer.reason)
             elif isinstance(answer, BaseException):
                 raise answer
         async with self.database.transaction(tenant_id) as connection:
@@ -96,3 +82,9 @@ class SettingsPush:
                 connection, tenant_id, work_queue.SETTINGS, push_id, self.max_duration
             )
         await self.push(tenant, push_id)
+
+
+def _participant_settings(stored: Mapping[str, Any]) -> ParticipantSettings:
+    """Return the stored settings that participants use. Both have the same names of fields."""
+    names = ParticipantSettings.DESCRIPTOR.fields_by_name
+    return ParseDict({name: stored[name] for name in names if name in stored}, ParticipantSettings())

@@ -8,11 +8,7 @@ import structlog
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.clients.attachment_sets import AttachmentSets
-from spawnmesh_session.clients.hooks import Hooks
-from spawnmesh_session.clients.model_router import ModelRouter
-from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
-from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.clients.tenant_participants import PURGE_SECONDS, TenantParticipants
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
 from spawnmesh_session.store import (
@@ -24,7 +20,7 @@ from spawnmesh_session.store import (
     work_queue,
 )
 
-_PAGE = 100
+_PAGE = 100  # Live sessions that are killed in one part.
 _MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
 _JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
 # No other pass begins during a call of another service.
@@ -42,10 +38,7 @@ class TenantPurge:
 
     database: Database
     killer: FamilyKiller
-    sets: AttachmentSets
-    transcripts: Transcripts
-    hooks: Hooks
-    model_router: ModelRouter
+    participants: TenantParticipants
     spawn_deadline: timedelta
 
     async def purge(self, tenant_id: str) -> bool:
@@ -122,12 +115,11 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            page = await tenant_deletions.list_any_sessions(connection, tenant_id, _PAGE)
-            if page:
-                gone = await tenant_deletions.purge_sessions(connection, tenant_id, page)
-                await tenant_deletions.report_progress(connection, deletion, sessions=gone)
+            gone = await tenant_deletions.purge_page(connection, tenant_id)
+            if gone:
+                await tenant_deletions.report_progress(connection, deletion, sessions=gone["sessions"])
                 return True
-            await tenant_deletions.purge_agents_and_queue(connection, tenant_id)
+            await tenant_deletions.purge_work_queue(connection, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
         return True
 
@@ -137,18 +129,13 @@ class TenantPurge:
         The deletion is DONE once none found anything to remove.
         """
         tenant_id = deletion.tenant_id
-        purges: dict[str, Callable[[int], Awaitable[PurgeProgress]]] = {
-            "attachment-blob": self.sets.purge_tenant,
-            "transcript": self.transcripts.purge_tenant,
-            "hook": self.hooks.purge_tenant,
-            "model-router": self.model_router.purge_tenant,
-        }
         is_gone = True
-        for name, purge in purges.items():
+        for participant in self.participants:
+            name = participant.service
             if not await self._hold(deletion):
                 return False
             try:
-                part = await purge(deletion.settings_version)
+                part = await participant.purge(deletion.settings_version)
             except MeshError as error:
                 await self._record_stall(deletion, f"{name}: {error.reason}")
                 structlog.get_logger().warning(
@@ -156,10 +143,11 @@ class TenantPurge:
                 )
                 return False
             is_gone &= part.found_nothing
-            if part.object_count or part.transcript_count:
+            objects, transcripts = part.removed.get("objects", 0), part.removed.get("transcripts", 0)
+            if objects or transcripts:
                 async with self.database.transaction(tenant_id) as connection:
                     await tenant_deletions.report_progress(
-                        connection, deletion, objects=part.object_count, transcripts=part.transcript_count
+                        connection, deletion, objects=objects, transcripts=transcripts
                     )
         return await self._finish(deletion) if is_gone else True
 
@@ -185,7 +173,7 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await tenant_deletions.purge_agents_and_queue(connection, tenant_id)
+            await tenant_deletions.purge_work_queue(connection, tenant_id)
             await tenants.delete_tenant(connection, tenant_id)
             await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
 
+from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
@@ -39,6 +40,7 @@ class Dependencies:
     killer: FamilyKiller
     deleter: SessionDeleter
     settings_push: SettingsPush
+    participants: TenantParticipants
     metrics: RunMetrics
     run_tokens: RunTokens
     lease_ttl: timedelta

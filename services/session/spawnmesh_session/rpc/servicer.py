@@ -26,6 +26,7 @@ from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
 from spawnmesh_session.rpc.get_session import get_session
 from spawnmesh_session.rpc.get_tenant import get_tenant
+from spawnmesh_session.rpc.get_tenant_status import get_tenant_status
 from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
 from spawnmesh_session.rpc.kill_session import kill_session
 from spawnmesh_session.rpc.list_agents import list_agents
@@ -153,6 +154,11 @@ class TenantServicer(TenantServiceServicer):
         self, request: tenant_pb.GetTenantRequest, context: Context
     ) -> tenant_pb.GetTenantResponse:
         return await get_tenant(request, current_caller(), self.deps)
+
+    async def GetTenantStatus(
+        self, request: tenant_pb.GetTenantStatusRequest, context: Context
+    ) -> tenant_pb.GetTenantStatusResponse:
+        return await get_tenant_status(request, current_caller(), self.deps)
 
     async def DeleteTenant(
         self, request: tenant_pb.DeleteTenantRequest, context: Context

@@ -1,15 +1,25 @@
 """Deletions of tenants: their progress, and the removal of this service's rows."""
 
-from collections.abc import Sequence
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_participant import PAGE_ROWS
+from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.store.tenants import deletion_of
 
 _SQL = load_statements(__name__)
+
+# Rows of sessions go before them. The tenant's own row goes last, and its deletion remains.
+TENANT_TABLES = TenantTables(
+    rows=("inbox_messages", "session_events", "runs", "sessions", "agents", "work_queue"), settings="tenants"
+)
+# The queue has the entry of the deletion itself. `purge_work_queue` removes the others.
+PURGED_TABLES = replace(TENANT_TABLES, rows=TENANT_TABLES.rows[:-1])
 
 
 async def insert_tenant_deletion(connection: Connection, tenant_id: str) -> bool:
@@ -101,20 +111,12 @@ async def has_peer_work(connection: Connection, tenant_id: str) -> bool:
     return row is not None
 
 
-async def list_any_sessions(connection: Connection, tenant_id: str, limit: int) -> list[str]:
-    """Return ids of sessions in any state, also deleted ones."""
-    values = {"tenant_id": tenant_id, "limit": limit}
-    rows = await (await connection.execute(_SQL["list_any_sessions"], values)).fetchall()
-    return [row["session_id"] for row in rows]
+async def purge_page(connection: Connection, tenant_id: str) -> Counter[str]:
+    """Remove a page of the tenant's rows; return how many by table, nothing if none is left."""
+    keys = await PURGED_TABLES.read_keys(connection)
+    return await PURGED_TABLES.purge_page(connection, tenant_id, keys, PAGE_ROWS)
 
 
-async def purge_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> int:
-    """Remove the rows with their runs, messages and events; return the number of sessions."""
-    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
-    return (await connection.execute(_SQL["purge_sessions"], values)).rowcount
-
-
-async def purge_agents_and_queue(connection: Connection, tenant_id: str) -> None:
-    """Remove the tenant's agents and its queue, except the entry of the deletion."""
-    for statement in ("purge_agents", "purge_work_queue"):
-        await connection.execute(_SQL[statement], {"tenant_id": tenant_id})
+async def purge_work_queue(connection: Connection, tenant_id: str) -> None:
+    """Remove the tenant's queue, except the entry of the deletion."""
+    await connection.execute(_SQL["purge_work_queue"], {"tenant_id": tenant_id})

@@ -55,19 +55,6 @@ select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= 
 -- Takes no lock. Index: work_queue_pkey.
 select from work_queue where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
 
--- name: list_any_sessions
--- Takes no lock. Index: sessions_pkey.
-select session_id from sessions where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
-
--- name: purge_sessions
--- Locks the rows. Their runs, messages and events are deleted with them.
--- Index: sessions_pkey, runs_newest_idx, inbox_messages_pkey, session_events_pkey.
-delete from sessions where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
-
--- name: purge_agents
--- Locks the rows. Index: agents_pkey.
-delete from agents where tenant_id = %(tenant_id)s
-
 -- name: purge_work_queue
 -- Locks the rows. All entries except that of the deletion. Index: work_queue_pkey.
 delete from work_queue where tenant_id = %(tenant_id)s and kind <> 'PURGE'

@@ -98,11 +98,6 @@ def unknown_tenant() -> MeshError:
     return MeshError(Reason.UNKNOWN_TENANT, "there is no such tenant; an operator creates it")
 
 
-def being_purged() -> MeshError:
-    """Return the error of a tenant that is prepared while it is being purged."""
-    return MeshError(Reason.CONFLICT, "the tenant is being removed; prepare it again once that is done")
-
-
 def not_configured(name: str, setting: str) -> MeshError:
     """Return the error of a call that needs a service whose target is not set."""
     return MeshError(

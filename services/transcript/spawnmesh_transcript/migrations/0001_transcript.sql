@@ -5,7 +5,7 @@
 --
 -- Contents
 --   Tables of tenants
---     tenants
+--     tenants, purged_tenants
 --   Tables of transcripts
 --     transcripts, entries, appends, imports
 --   Tables of the stub tier
@@ -38,8 +38,7 @@
 -- Tables of tenants
 -- -------------------------------------------------------------------------------------------------
 
--- One row for each prepared tenant: its settings, and whether it is being purged.
--- While is_purging is true, nothing of the tenant is read or written and no write begins.
+-- One row for each prepared tenant: its settings.
 create table tenants (
     tenant_id                text        not null,
     settings_version         bigint      not null, -- An older or equal version changes nothing.
@@ -48,11 +47,6 @@ create table tenants (
     large_payload_bytes      integer     not null default 8000,
     token_vocabulary         text        not null default 'o200k_base',
     compact_at_percent       integer     not null default 0,
-    is_purging               boolean     not null default false,
-    -- While is_purging is true: the last settings_version of the tenant to purge, or 0 if the
-    -- caller gave none. It fences a late purge off from a tenant that was created again.
-    -- Otherwise 0.
-    purged_version           bigint      not null default 0,
     work_time                timestamptz, -- When a worker last claimed the tenant.
     -- Where a worker continues to verify: in this transcript behind verified_seq, or behind this
     -- transcript if verified_seq is 0.
@@ -61,6 +55,15 @@ create table tenants (
     verified_seq             bigint      not null default 0,
     verified_chain_hash      bytea       not null default ''::bytea,
     primary key (tenant_id)
+);
+
+-- Tenants that are purged, or were. Nothing of them is read or written, and no write begins, until
+-- they are created again. See `spawnmesh_postgres.tenant_purges`.
+create table purged_tenants (
+    tenant_id        text        not null primary key,
+    settings_version bigint      not null, -- The newest settings of the purged tenant, or 0.
+    begin_time       timestamptz not null default now(),
+    end_time         timestamptz -- When nothing of the tenant was left.
 );
 
 -- -------------------------------------------------------------------------------------------------
@@ -344,6 +347,10 @@ alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants using (tenant_id = current_setting('spawnmesh.tenant', true));
 
+alter table purged_tenants enable row level security;
+alter table purged_tenants force row level security;
+create policy tenant on purged_tenants using (tenant_id = current_setting('spawnmesh.tenant', true));
+
 alter table transcripts enable row level security;
 alter table transcripts force row level security;
 create policy tenant on transcripts using (tenant_id = current_setting('spawnmesh.tenant', true));
@@ -390,6 +397,8 @@ create policy tenant on activities using (tenant_id = current_setting('spawnmesh
 
 -- A worker lists the tenants, and reads nothing else across tenants.
 create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on purged_tenants for select
+    using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- =================================================================================================
 -- Functions: appends
@@ -409,16 +418,18 @@ create policy every_tenant on tenants for select using (current_setting('spawnme
 -- Functions of tenants
 -- -------------------------------------------------------------------------------------------------
 
--- Returns true while the tenant is being purged. Index: tenants primary key.
+-- Returns true if the tenant is purged, or was, and is not prepared since. Index: purged_tenants
+-- primary key.
 create function tenant_is_purging(p_tenant_id text) returns boolean language sql stable as $$
-    select exists (select from tenants where tenant_id = p_tenant_id and is_purging);
+    select exists (select from purged_tenants where tenant_id = p_tenant_id);
 $$;
 
 -- Takes a shared lock that keeps a purge of the tenant from beginning until the transaction ends,
--- and returns false if a purge has begun. Waits for a purge that is about to begin.
+-- and returns false if a purge has begun. Waits for a purge that is about to begin. The lock is the
+-- one of `spawnmesh_postgres.tenant_purges`.
 create function enter_tenant(p_tenant_id text) returns boolean language plpgsql volatile as $$
 begin
-    perform pg_advisory_xact_lock_shared(hashtextextended('transcripts of ' || p_tenant_id, 0));
+    perform pg_advisory_xact_lock_shared(hashtextextended(current_schema() || ' rows of ' || p_tenant_id, 0));
     return not tenant_is_purging(p_tenant_id);
 end
 $$;
@@ -647,7 +658,7 @@ begin
                 continue;
             end if;
         end if;
-        if not found or head.state <> 'LIVE' or tenant.is_purging then
+        if not found or head.state <> 'LIVE' or tenant_is_purging(p_tenant_id) then
             outcome := 'NOT_FOUND';
             return next;
             continue;
@@ -744,7 +755,7 @@ begin
             first_byte integer, body_size integer
         )
         left join tenants tn on tn.tenant_id = p_tenant_id
-        where call.settings_version = coalesce(tn.settings_version, 0) and tn.is_purging is not true
+        where call.settings_version = coalesce(tn.settings_version, 0) and not tenant_is_purging(p_tenant_id)
             and call.kind in (
                 'HEADER', 'MESSAGE', 'NOTE', 'LABEL', 'MODEL_CHANGE', 'COMPACTION', 'BRANCH_SUMMARY',
                 'CUSTOM', 'OPAQUE', 'MIRROR'

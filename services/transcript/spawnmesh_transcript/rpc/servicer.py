@@ -19,7 +19,6 @@ from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_pb_grpc
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import storage_service_pb2_grpc as storage_pb_grpc
-from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as pb_grpc
 from spawnmesh_runtime.caller import current_caller
@@ -40,8 +39,6 @@ from spawnmesh_transcript.rpc.import_transcript import import_transcript
 from spawnmesh_transcript.rpc.list_entries import list_entries
 from spawnmesh_transcript.rpc.list_transcripts import list_transcripts
 from spawnmesh_transcript.rpc.open_window import open_window
-from spawnmesh_transcript.rpc.prepare_tenant import prepare_tenant
-from spawnmesh_transcript.rpc.purge_tenant import purge_tenant
 from spawnmesh_transcript.rpc.recount_transcript import recount_transcript
 from spawnmesh_transcript.rpc.release_writer import release_writer
 from spawnmesh_transcript.rpc.search_entries import search_entries
@@ -55,16 +52,6 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-
-    async def PrepareTenant(
-        self, request: tenant_pb.PrepareTenantRequest, context: Context
-    ) -> tenant_pb.PrepareTenantResponse:
-        return await prepare_tenant(request, current_caller(), self._deps)
-
-    async def PurgeTenant(
-        self, request: tenant_pb.PurgeTenantRequest, context: Context
-    ) -> tenant_pb.PurgeTenantResponse:
-        return await purge_tenant(request, current_caller(), self._deps)
 
     async def CreateTranscript(
         self, request: pb.CreateTranscriptRequest, context: Context

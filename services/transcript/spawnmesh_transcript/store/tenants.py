@@ -1,12 +1,34 @@
-"""Tenants. Each function runs in the caller's transaction, except `list_tenants`."""
+"""Tenants, and the tables with their rows.
+
+Each function runs in the caller's transaction, except `list_tenants`.
+"""
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
 _SQL = load_statements(__name__)
+
+# Rows may be written for a transcript while its row exists, and activities while their head does.
+TENANT_TABLES = TenantTables(
+    rows=(
+        "entries",
+        "appends",
+        "search_progress",
+        "search_pieces",
+        "stubs",
+        "summaries",
+        "payloads",
+        "imports",
+        "transcripts",
+        "activities",
+        "activity_heads",
+    ),
+    settings="tenants",
+)
 
 
 async def enter_tenant(connection: Connection, tenant_id: str) -> bool:

@@ -1,6 +1,6 @@
 -- name: enter_tenant
 -- Keeps a purge of the tenant from beginning until the transaction ends. Waits for a purge that
--- is about to begin. Index: tenants primary key.
+-- is about to begin. Index: purged_tenants primary key.
 select enter_tenant(%(tenant_id)s) as is_open;
 
 -- name: put_tenant
@@ -28,18 +28,20 @@ from tenants
 where tenant_id = %(tenant_id)s;
 
 -- name: list_tenants
--- Runs in the scope of every tenant. Takes no lock. Index: tenants primary key.
-select tenant_id from tenants
-where tenant_id > %(after_tenant_id)s and not is_purging
-order by tenant_id
+-- Runs in the scope of every tenant. Takes no lock. Index: tenants and purged_tenants primary keys.
+select t.tenant_id from tenants t
+where t.tenant_id > %(after_tenant_id)s
+    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id)
+order by t.tenant_id
 limit %(row_count)s;
 
 -- name: claim_tenant
--- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval.
--- Index: tenants primary key.
+-- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval, or
+-- the tenant is being purged. Index: tenants and purged_tenants primary keys.
 update tenants
 set work_time = now()
-where tenant_id = %(tenant_id)s and not is_purging
+where tenant_id = %(tenant_id)s
+    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
     and (work_time is null or work_time <= now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;
 

@@ -3,34 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
-from spawnmesh_attachment_blob.operations.tenant_purger import PurgeResult, TenantPurger
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
-from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
 
-from tests.support.attachment_blob.fakes import prepare, waits_for_a_lock
-from tests.support.attachment_blob.fixtures import TABLES, Tenant, refused, text
+from tests.support.attachment_blob.fakes import participant_of, prepare, waits_for_a_lock
+from tests.support.attachment_blob.fixtures import TABLES, Tenant, text
 from tests.support.waiting import eventually
 
 
 async def purge(tenant: Tenant, version: int) -> tuple[bool, int, int]:
-    request = pb.PurgeTenantRequest(settings_version=version)
-    answer = await tenant.call("PurgeTenant", request, timeout_seconds=60)
-    return answer.done, answer.deleted_object_count, answer.deleted_row_count
-
-
-def purging(on: Dependencies, max_pages: int = 20) -> TenantPurger:
-    return TenantPurger(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=max_pages)
+    purged = await tenant.purge(version)
+    return purged.done, purged.removed.get("objects", 0), purged.row_count
 
 
 async def rows_of(tenant: Tenant) -> dict[str, int]:
@@ -53,23 +44,6 @@ async def test_PurgeTenant__of_an_earlier_tenant_leaves_the_one_created_anew(ten
     assert await tenant.read(staged.set_id, "a") == b"anew"
     await tenant.stage(text("b", "more"))
     assert await purge(tenant, 4) == (True, 2, sum(kept.values()) + 3)
-
-
-async def test_PurgeTenant__interrupted_ends_when_the_tenant_is_created_anew(
-    tenant: Tenant,
-) -> None:
-    await tenant.prepare(3)
-    async with open_dependencies(tenant.service.settings) as on:
-        assert not (await purging(on, max_pages=0).purge(tenant.tenant_id, 3)).done
-        for stale in (2, 3):
-            with refused(Reason.CONFLICT):
-                await tenant.prepare(stale)
-
-        assert await tenant.prepare(4) == 4
-
-        staged = await tenant.stage(text("a", "anew"))
-        assert (await purging(on).purge(tenant.tenant_id, 3)) == PurgeResult(True, 0, 0)
-    assert await tenant.read(staged.set_id, "a") == b"anew"
 
 
 class HeldUp:
@@ -97,7 +71,7 @@ async def test_PurgeTenant__stops_when_the_tenant_is_created_anew(tenant: Tenant
     await tenant.stage(text("a", "x"))
     async with open_dependencies(tenant.service.settings) as on:
         held: Any = HeldUp(on.database, at)
-        late = TenantPurger(held, on.objects, on.multiparts, on.buckets, on.calls)
+        late = participant_of(on, database=held)
         working = asyncio.create_task(late.purge(tenant.tenant_id, 4))
         await asyncio.wait_for(held.reached.wait(), 20)
         while not (await purge(tenant, 4))[0]:
@@ -106,7 +80,7 @@ async def test_PurgeTenant__stops_when_the_tenant_is_created_anew(tenant: Tenant
         staged = await tenant.stage(text("a", "anew"))
         kept = await rows_of(tenant)
         held.go_on.set()
-        assert (await working).done
+        assert (await working).is_done
     assert await rows_of(tenant) == kept
     assert await tenant.read(staged.set_id, "a") == b"anew"
 
@@ -129,7 +103,7 @@ async def test_PrepareTenant__waits_for_the_page_of_a_late_purge(tenant: Tenant,
     await tenant.stage(text("a", "x"))
     async with open_dependencies(tenant.service.settings) as on:
         slow = SlowDeletions(on)
-        late = TenantPurger(on.database, slow, on.multiparts, on.buckets, on.calls)
+        late = participant_of(on, objects=slow)
         working = asyncio.create_task(late.purge(tenant.tenant_id, 3))
         await asyncio.wait_for(slow.reached.wait(), 20)
         preparing = asyncio.create_task(tenant.prepare(4))
@@ -137,7 +111,7 @@ async def test_PrepareTenant__waits_for_the_page_of_a_late_purge(tenant: Tenant,
         assert not preparing.done()
         slow.go_on.set()
         assert await preparing == 4
-        assert (await working).done
+        assert (await working).is_done
     staged = await tenant.stage(text("a", "anew"))
     assert await tenant.read(staged.set_id, "a") == b"anew"
 
@@ -150,11 +124,12 @@ async def test_PrepareTenant__creates_the_bucket_again_after_a_late_purge(tenant
         class Overtaken(TenantBuckets):
             def make_bucket(self, tenant_id: str) -> None:
                 super().make_bucket(tenant_id)
-                asyncio.run_coroutine_threadsafe(purging(on).purge(tenant_id, 3), loop).result(20)
+                purge = participant_of(on).purge(tenant_id, 3)
+                asyncio.run_coroutine_threadsafe(purge, loop).result(20)
 
         loop = asyncio.get_running_loop()
         with http_pool(tenant.service.settings) as http:
-            overtaken = replace(on, buckets=Overtaken(tenant.service.settings, http))
+            overtaken = participant_of(on, buckets=Overtaken(tenant.service.settings, http))
             assert await prepare(overtaken, tenant.tenant_id, 4) == 4
 
     staged = await tenant.stage(text("a", "anew"))

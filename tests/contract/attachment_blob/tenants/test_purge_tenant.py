@@ -1,24 +1,22 @@
 """PurgeTenant leaves nothing of the tenant, also if it was interrupted."""
 
 import asyncio
-from dataclasses import replace
 
 import psycopg
 import pytest
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
 from spawnmesh_attachment_blob.domain.sets import SetRequest
-from spawnmesh_attachment_blob.operations.tenant_purger import TenantPurger
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres import tenant_participant
 
-from tests.support.attachment_blob.fakes import PausedPuts, prepare, waits_for_a_lock
+from tests.support.attachment_blob.fakes import PausedPuts, participant_of, prepare, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import (
     TABLES,
     BlobService,
@@ -30,13 +28,6 @@ from tests.support.attachment_blob.fixtures import (
 )
 from tests.support.attachment_blob.uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
 from tests.support.waiting import eventually
-
-
-async def purge(tenant: Tenant) -> pb.PurgeTenantResponse:
-    answer: pb.PurgeTenantResponse = await tenant.call(
-        "PurgeTenant", pb.PurgeTenantRequest(), timeout_seconds=60
-    )
-    return answer
 
 
 async def nothing_is_left(tenant: Tenant) -> bool:
@@ -62,31 +53,32 @@ async def test_PurgeTenant__removes_everything_of_one_tenant(tenant: Tenant, blo
     await other.prepare()
     kept = await other.stage(text("b", "shared"))
 
-    purged = await purge(tenant)
+    purged = await tenant.purge()
 
-    assert (purged.done, purged.deleted_object_count) == (True, 5)
-    assert purged.deleted_row_count > 10
+    assert (purged.done, purged.removed["objects"]) == (True, 5)
+    assert purged.row_count > 10
     assert await nothing_is_left(tenant)
     assert await other.read(kept.set_id, "b") == b"shared"
-    again = await purge(tenant)
-    assert (again.done, again.deleted_object_count, again.deleted_row_count) == (True, 0, 0)
+    again = await tenant.purge()
+    assert (again.done, again.removed) == (True, {})
 
 
-async def test_PurgeTenant__resumed_after_an_interruption(tenant: Tenant) -> None:
+async def test_PurgeTenant__resumed_after_an_interruption(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(tenant)
-    async with open_dependencies(tenant.service.settings) as on:
-        one_page = TenantPurger(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=1)
-        first = await one_page.purge(tenant.tenant_id)
-        assert not first.done
-        with refused(Reason.UNKNOWN_TENANT):
-            await tenant.stage(text("a", "x"))
-        with refused(Reason.UNKNOWN_TENANT):
-            await upload(tenant, b"x")
-        with refused(Reason.CONFLICT):
-            await tenant.prepare(10)
-        calls = 1
-        while not (await one_page.purge(tenant.tenant_id)).done:
-            calls += 1
+    monkeypatch.setattr(tenant_participant, "PAGES_PER_CALL", 2)
+    first = await tenant.purge()
+    assert not first.done
+    with refused(Reason.UNKNOWN_TENANT):
+        await tenant.stage(text("a", "x"))
+    with refused(Reason.UNKNOWN_TENANT):
+        await upload(tenant, b"x")
+    with refused(Reason.CONFLICT):
+        await tenant.prepare(10)
+    calls = 1
+    while not (await tenant.purge()).done:
+        calls += 1
 
     assert calls > 1
     assert await nothing_is_left(tenant)
@@ -121,14 +113,14 @@ async def test_PurgeTenant__of_more_rows_than_the_statistics_show(
                from generate_series(1, 20000) n"""
         )
     # A statement that read all rows for each of them would exceed the statement timeout.
-    while not (await purge(tenant)).done:
+    while not (await tenant.purge()).done:
         pass
     assert await nothing_is_left(tenant)
 
 
 async def test_PurgeTenant__tenant_can_be_created_anew(tenant: Tenant) -> None:
     staged = await tenant.stage(text("a", "x"))
-    await purge(tenant)
+    await tenant.purge()
     with refused(Reason.NOT_FOUND):
         await tenant.get(staged.set_id)
 
@@ -141,7 +133,7 @@ async def test_PurgeTenant__tenant_can_be_created_anew(tenant: Tenant) -> None:
 async def test_PurgeTenant__its_limits_do_not_apply_to_the_tenant_created_anew(tenant: Tenant) -> None:
     """Both tenants have the first version of their settings."""
     await tenant.stage(text("a", "x"), text("b", "y"))
-    while not (await purge(tenant)).done:
+    while not (await tenant.purge()).done:
         pass
     await tenant.prepare(1, max_file_count=1)
 
@@ -152,11 +144,11 @@ async def test_PurgeTenant__its_limits_do_not_apply_to_the_tenant_created_anew(t
 async def test_PurgeTenant__while_sets_are_staged(tenant: Tenant) -> None:
     staging = [asyncio.ensure_future(tenant.stage(text("a", f"{n}"))) for n in range(12)]
     async with asyncio.timeout(60):
-        while not (await purge(tenant)).done:
+        while not (await tenant.purge()).done:
             pass
     await asyncio.gather(*staging, return_exceptions=True)
 
-    assert (await purge(tenant)).done
+    assert (await tenant.purge()).done
     assert await nothing_is_left(tenant)
 
 
@@ -165,45 +157,27 @@ async def test_PurgeTenant__waits_for_an_upload_that_begins(tenant: Tenant, post
         await connection.execute("lock table uploads in share row exclusive mode")
         begun = asyncio.ensure_future(send(tenant, begin(spec_of(b"x"))))
         await eventually(lambda: waits_for_a_lock(postgres))
-        purging = asyncio.ensure_future(purge(tenant))
+        purging = asyncio.ensure_future(tenant.purge())
         await eventually(lambda: waits_for_a_lock(postgres, 2))
-        assert [row["purging"] for row in await tenant.rows("attachment_tenants")] == [False]
+        assert await tenant.rows("purged_tenants") == []
     await begun
 
     assert (await purging).done
     assert await nothing_is_left(tenant)
 
 
-async def test_ReleaseSet__of_a_purged_tenant_leaves_no_row(tenant: Tenant) -> None:
+async def test_ReleaseSet__of_a_purged_tenant_leaves_no_row(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staged = await tenant.stage(text("a", "x"))
-    async with open_dependencies(tenant.service.settings) as on:
-        purging = TenantPurger(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=1)
-        assert not (await purging.purge(tenant.tenant_id)).done
+    monkeypatch.setattr(tenant_participant, "PAGES_PER_CALL", 1)
+    assert not (await tenant.purge()).done
+    monkeypatch.undo()
     assert await tenant.release(staged.set_id) == 0
-    while not (await purge(tenant)).done:
+    while not (await tenant.purge()).done:
         pass
 
     assert await tenant.release(staged.set_id) == await tenant.release(new_set_id()) == 0
-    assert await nothing_is_left(tenant)
-
-
-async def test_PurgeTenant__is_done_only_after_it_found_nothing(tenant: Tenant) -> None:
-    await filled(tenant)
-
-    class BucketComesBack(TenantPurger):
-        """Creates the bucket during the purge, as an overtaken PrepareTenant does."""
-
-        async def _is_empty(self, tenant_id: str) -> bool:
-            if not came_back:
-                came_back.append(tenant.service.admin.make_bucket(tenant.bucket))
-            return await super()._is_empty(tenant_id)
-
-    came_back: list[None] = []
-    async with open_dependencies(tenant.service.settings) as on:
-        purging = BucketComesBack(on.database, on.objects, on.multiparts, on.buckets, on.calls)
-        assert not (await purging.purge(tenant.tenant_id)).done
-        assert (await purging.purge(tenant.tenant_id)).done
-
     assert await nothing_is_left(tenant)
 
 
@@ -213,26 +187,18 @@ async def test_PrepareTenant__overtaken_by_a_purge_leaves_no_bucket(tenant: Tena
 
         class Overtaken(TenantBuckets):
             def make_bucket(self, tenant_id: str) -> None:
-                asyncio.run_coroutine_threadsafe(purging.purge(tenant_id), loop).result(20)
+                purge = participant_of(on).purge(tenant_id, 0)
+                assert asyncio.run_coroutine_threadsafe(purge, loop).result(20).is_done
                 super().make_bucket(tenant_id)
 
         loop = asyncio.get_running_loop()
-        purging = TenantPurger(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=2)
         with http_pool(tenant.service.settings) as http:
-            overtaken = replace(on, buckets=Overtaken(tenant.service.settings, http))
+            overtaken = participant_of(on, buckets=Overtaken(tenant.service.settings, http))
             with pytest.raises(MeshError) as refused_error:
                 await prepare(overtaken, tenant.tenant_id, 2)
 
         assert refused_error.value.reason is Reason.CONFLICT
-        assert not tenant.service.admin.bucket_exists(tenant.bucket)
-        while not (await purging.purge(tenant.tenant_id)).done:
-            pass
     assert await nothing_is_left(tenant)
-
-
-async def test_PurgeTenant__for_the_session_service_only(tenant: Tenant) -> None:
-    with refused(Reason.CALLER_NOT_ALLOWED):
-        await tenant.call("PurgeTenant", pb.PurgeTenantRequest(), token=tenant.client_token())
 
 
 async def test_PurgeTenant__waits_for_a_set_whose_objects_are_being_put(
@@ -242,7 +208,7 @@ async def test_PurgeTenant__waits_for_a_set_whose_objects_are_being_put(
         request = SetRequest(new_set_id(), new_id(IdKind.SESSION), [InlineItem("a", "x", Encoding.UTF8)])
         staged = asyncio.ensure_future(stager.stage_set(tenant.tenant_id, request))
         await objects.were_put.wait()
-        purging = asyncio.ensure_future(purge(tenant))
+        purging = asyncio.ensure_future(tenant.purge())
         await eventually(lambda: waits_for_a_lock(postgres))
         assert not purging.done()
         objects.go_on.set()

@@ -12,7 +12,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 

@@ -13,9 +13,10 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_SPAWN
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_session.app import Components
+from spawnmesh_session.clients.tenant_participants import ParticipantClient, PurgePart
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 
 from tests.support.serving import caller_at, client_tokens
@@ -23,7 +24,7 @@ from tests.support.session.harness import Mesh, attachment
 from tests.support.session.remains import REPORT, Remains
 from tests.support.session.worker import components_of, work_once
 
-PEERS = ("sets", "transcripts", "hooks", "model_router")
+PARTICIPANTS = ("attachment-blob", "transcript", "hook", "model-router")
 
 
 class Pause:
@@ -61,35 +62,30 @@ class PausingDatabase:
             yield connection
 
 
-class PausingPeer:
-    """Reaches before each call."""
+class PausingParticipant:
+    """Reaches before each purge."""
 
-    def __init__(self, peer: Any, pause: Pause) -> None:
-        self.peer = peer
+    def __init__(self, participant: ParticipantClient, pause: Pause) -> None:
+        self.service = participant.service
+        self.participant = participant
         self.pause = pause
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.peer, name)
-
-        async def call(*arguments: Any) -> Any:
-            await self.pause.step()
-            return await method(*arguments)
-
-        return call
+    async def purge(self, settings_version: int) -> PurgePart:
+        await self.pause.step()
+        return await self.participant.purge(settings_version)
 
 
-def pausing(components: Components, pause: Pause, peer: str = "") -> TenantPurge:
-    """The deletion as a worker does it that is held up before any step, or before it calls a peer.
+def pausing(components: Components, pause: Pause, service: str = "") -> TenantPurge:
+    """The deletion as a worker does it that is held up before any step, or before it calls a service.
 
     Nothing is waited for.
     """
     purge = replace(components.purge, spawn_deadline=timedelta(0))
-    if peer:
-        peers: dict[str, Any] = {peer: PausingPeer(getattr(purge, peer), pause)}
-        return replace(purge, **peers)
-    database: Any = PausingDatabase(purge.database, pause)
-    peers = {name: PausingPeer(getattr(purge, name), pause) for name in PEERS}
-    return replace(purge, database=database, **peers)
+    participants: Any = tuple(
+        PausingParticipant(one, pause) if service in ("", one.service) else one for one in purge.participants
+    )
+    database: Any = purge.database if service else PausingDatabase(purge.database, pause)
+    return replace(purge, database=database, participants=participants)
 
 
 async def go_on(purge: TenantPurge, tenant: str) -> None:
@@ -136,7 +132,7 @@ async def create_anew(mesh: Mesh, hook_target: str) -> None:
 
 
 def assert_in_every_service(rows: dict[str, int]) -> None:
-    assert not {"hook.purged_tenants", "model_router.purged_tenants"} & rows.keys()
+    assert not [table for table in rows if table.endswith(".purged_tenants")]
     assert {
         "session.agents",
         "transcript.tenants",
@@ -155,11 +151,11 @@ class Late:
     working: asyncio.Task[None]
 
 
-async def begin_purge(mesh: Mesh, components: Components, at: int, peer: str = "") -> Late:
+async def begin_purge(mesh: Mesh, components: Components, at: int, service: str = "") -> Late:
     """Delete a fresh tenant, and purge it until the step or the end."""
     own, pause = await new_tenant(mesh), Pause(at)
     await own.delete_tenant()
-    late = Late(own, pause, asyncio.create_task(go_on(pausing(components, pause, peer), own.tenant)))
+    late = Late(own, pause, asyncio.create_task(go_on(pausing(components, pause, service), own.tenant)))
     await reached_or_done(pause, late.working)
     return late
 
@@ -181,12 +177,12 @@ async def assert_removes_nothing(late: list[Late], remains: Remains, hook_target
         assert (await one.mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE
 
 
-async def test_DeleteTenant__a_peer_that_is_asked_late_removes_nothing(
+async def test_DeleteTenant__a_service_that_is_called_late_removes_nothing(
     mesh: Mesh, peers: dict[str, str], remains: Remains
 ) -> None:
     """It was looked whether the deletion stands; then the call was a long time on its way."""
     async with components_of(mesh.settings) as components:
-        late = [await begin_purge(mesh, components, 1, peer) for peer in PEERS]
+        late = [await begin_purge(mesh, components, 1, service) for service in PARTICIPANTS]
         await assert_removes_nothing(late, remains, peers["hook"])
     for one in late:
         await one.mesh.spawn(attachments=[attachment("b.txt", "more")])

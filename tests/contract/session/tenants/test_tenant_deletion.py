@@ -18,7 +18,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -82,7 +82,7 @@ async def test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere(
     deletion = after.deletion
     assert deletion.end_time.seconds >= deletion.request_time.seconds > 0
     assert (deletion.killed_run_count, deletion.deleted_session_count) == (1, 3)
-    assert (deletion.deleted_transcript_count, deletion.deleted_object_count) == (2, 1)
+    assert (deletion.deleted_transcript_count, deletion.deleted_object_count) == (3, 1)
     assert await remains.everywhere(mesh.tenant) == REPORT
     assert mesh.tenant not in await tenants(mesh)
     heartbeat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)

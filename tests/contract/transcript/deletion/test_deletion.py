@@ -3,14 +3,11 @@
 import asyncio
 
 import pytest
-from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import open_database
-from spawnmesh_transcript.rpc import purge_tenant as tenants
-from spawnmesh_transcript.rpc.purge_tenant import purge
+from spawnmesh_postgres import tenant_participant
 
+from tests.support.tenancy import Purged
 from tests.support.transcript.fixtures import Service, Session, refused, user
 from tests.support.transcript.tables import Superuser, rows_of
 
@@ -80,10 +77,9 @@ async def test_DeleteTranscript__of_many_entries_takes_several_transactions(
 ) -> None:
     for _ in range(10):
         await session.append([user("x")] * 256)
-    async with open_database(session.service.dsn.app, name="cut", max_connections=1) as database:
-        monkeypatch.setattr(tenants, "_PAGES_PER_CALL", 1)
-        purged = await purge(database, session.tenant_id)
-        assert (purged.is_done, purged.row_count) == (False, tenants.PAGE_ROWS)
+    monkeypatch.setattr(tenant_participant, "PAGES_PER_CALL", 1)
+    purged = await session.purge_tenant()
+    assert (purged.done, purged.row_count) == (False, tenant_participant.PAGE_ROWS)
     monkeypatch.undo()
     await session.create_anew()
     for _ in range(10):
@@ -106,19 +102,18 @@ async def test_PurgeTenant__leaves_no_row_and_reports_when_it_is_done(
     for one in (session, other, stranger):
         await one.append([user("hi")])
     first = await session.purge_tenant()
-    assert (first.done, first.deleted_transcript_count) == (True, 2)
-    assert first.deleted_row_count == 3 + 4 + 2
-    assert await rows_of(superuser, session.tenant_id) == {}
+    assert first == Purged(True, {"entries": 4, "appends": 2, "transcripts": 3, "tenants": 1})
+    assert await rows_of(superuser, session.tenant_id) == {"purged_tenants": 1}
     again = await session.purge_tenant()
-    assert (again.done, again.deleted_row_count) == (True, 0)
+    assert again == Purged(True, {})
     assert len(await stranger.entries()) == 2
 
 
 async def test_PurgeTenant__is_resumed_and_nothing_begins_meanwhile(
     session: Session, superuser: Superuser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PAGE_ROWS", 2)
-    monkeypatch.setattr(tenants, "_PAGES_PER_CALL", 2)
+    monkeypatch.setattr(tenant_participant, "PAGE_ROWS", 2)
+    monkeypatch.setattr(tenant_participant, "PAGES_PER_CALL", 2)
     claim = await session.acquire(1)
     for number in range(7):
         await session.append([user(str(number))])
@@ -143,7 +138,10 @@ async def test_PurgeTenant__is_resumed_and_nothing_begins_meanwhile(
         calls += 1
         assert calls < 50
     assert calls >= 2
-    assert await rows_of(superuser, session.tenant_id) == {}
+    assert await rows_of(superuser, session.tenant_id) == {"purged_tenants": 1}
+    with refused(Reason.UNKNOWN_TENANT):
+        await session.create()
+    await session.prepare_tenant(1)
     await session.create()
 
 
@@ -174,18 +172,6 @@ async def test_PurgeTenant__removes_writes_that_were_in_progress(
             (session.tenant_id,),
         )
         assert await orphans.fetchone() == (0,)
-
-
-async def test_PurgeTenant__and_PrepareTenant_are_for_the_session_service(session: Session) -> None:
-    claim = pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
-    for token in (session.client_token(), session.run_token(claim)):
-        with refused(Reason.CALLER_NOT_ALLOWED):
-            await session.purge_tenant(token=token)
-        with refused(Reason.CALLER_NOT_ALLOWED):
-            await session.prepare_tenant(1, mask_secrets=True, token=token)
-    hook = session.service.hook_minter.service_token(session.tenant_id)
-    with refused(Reason.CALLER_NOT_ALLOWED):
-        await session.purge_tenant(token=hook)
 
 
 async def test_PrepareTenant__an_older_version_changes_nothing(session: Session) -> None:

@@ -183,11 +183,7 @@ async def _nowhere(session: Session, append: Append, superuser: Superuser) -> Ap
 
 
 async def _purging(session: Session, append: Append, superuser: Superuser) -> Append:
-    statement = (
-        "insert into tenants (tenant_id, settings_version, mask_secrets, is_purging)"
-        " values (%s, 0, false, true)"
-    )
-    await superuser.execute(statement, (session.tenant_id,))
+    await superuser.execute("insert into purged_tenants values (%s, 0)", (session.tenant_id,))
     return append
 
 

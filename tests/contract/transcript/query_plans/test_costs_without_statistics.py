@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database, open_database
+from spawnmesh_postgres.tenant_tables import delete_rows
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
@@ -25,6 +26,7 @@ from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.appends import Append
+from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
 from tests.support.transcript.files import HEADER, file_of, message
 from tests.support.transcript.fixtures import Service, Session, assistant
@@ -109,6 +111,18 @@ def statement_work(name: str, **parameters: Any) -> Work:
     async def work(connection: Connection, key: Key) -> None:
         asked = {"tenant_id": key.tenant_id, "session_id": key.session_id, **parameters}
         await connection.execute(STATEMENTS[name], asked)
+
+    return work
+
+
+def purge_work(table: str) -> Work:
+    """Return the deletion of a page of the tenant's rows."""
+
+    async def work(connection: Connection, key: Key) -> None:
+        for switch in ("enable_sort", "enable_seqscan"):  # A purge does not set them.
+            await connection.execute(f"set local {switch} = on".encode())
+        keys = await TENANT_TABLES.read_keys(connection)
+        await delete_rows(connection, key.tenant_id, table, keys, 200)
 
     return work
 
@@ -311,13 +325,14 @@ WORKS: dict[str, tuple[Work, int]] = {
         name: (statement_work(name, row_count=200, days=7), 600)
         for name in (
             "delete_entries",
-            "purge_entries",
             "delete_payload_rows",
-            "purge_payloads",
             "delete_activities",
             "forget_activities",
-            "purge_activities",
         )
+    },
+    **{
+        f"purge of {table}": (purge_work(table), 3 * ROWS)
+        for table in ("entries", "appends", "stubs", "summaries", "payloads", "transcripts", "activities")
     },
 }
 

@@ -78,56 +78,6 @@ class AttachmentLimits(_message.Message):
 Global___AttachmentLimits: _TypeAlias = AttachmentLimits  # noqa: Y015
 
 @_typing.final
-class PrepareTenantRequest(_message.Message):
-    """Request of PrepareTenant."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    settings_version: _builtins.int
-    """The version of the tenant's settings; higher is newer."""
-    @_builtins.property
-    def limits(self) -> Global___AttachmentLimits:
-        """The limits of that version."""
-
-    def __init__(
-        self,
-        *,
-        settings_version: _builtins.int = ...,
-        limits: Global___AttachmentLimits | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "settings_version", b"settings_version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PrepareTenantRequest: _TypeAlias = PrepareTenantRequest  # noqa: Y015
-
-@_typing.final
-class PrepareTenantResponse(_message.Message):
-    """Response of PrepareTenant."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
-    settings_version: _builtins.int
-    """The current version."""
-    def __init__(
-        self,
-        *,
-        settings_version: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings_version", b"settings_version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015
-
-@_typing.final
 class StageSetRequest(_message.Message):
     """Request of StageSet."""
 
@@ -386,60 +336,6 @@ class ReadFileResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadFileResponse: _TypeAlias = ReadFileResponse  # noqa: Y015
-
-@_typing.final
-class PurgeTenantRequest(_message.Message):
-    """Request of PurgeTenant."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
-    settings_version: _builtins.int
-    """The last settings version of the tenant to remove. If a newer one is known, the tenant was
-    created again: nothing is removed, and the response is `done`. 0 removes whatever there is.
-    """
-    def __init__(
-        self,
-        *,
-        settings_version: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings_version", b"settings_version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
-
-@_typing.final
-class PurgeTenantResponse(_message.Message):
-    """Response of PurgeTenant."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DONE_FIELD_NUMBER: _builtins.int
-    DELETED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
-    DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
-    done: _builtins.bool
-    """Nothing is left: no bucket and no row."""
-    deleted_object_count: _builtins.int
-    """The number of objects that this call deleted."""
-    deleted_row_count: _builtins.int
-    """The number of rows that this call deleted."""
-    def __init__(
-        self,
-        *,
-        done: _builtins.bool = ...,
-        deleted_object_count: _builtins.int = ...,
-        deleted_row_count: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_object_count", b"deleted_object_count", "deleted_row_count", b"deleted_row_count", "done", b"done"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PurgeTenantResponse: _TypeAlias = PurgeTenantResponse  # noqa: Y015
 
 @_typing.final
 class UploadFileRequest(_message.Message):

@@ -36,16 +36,6 @@ class AttachmentBlobServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.PrepareTenant = channel.unary_unary(
-                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PrepareTenant',
-                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.FromString,
-                _registered_method=True)
-        self.PurgeTenant = channel.unary_unary(
-                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PurgeTenant',
-                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.FromString,
-                _registered_method=True)
         self.UploadFile = channel.stream_unary(
                 '/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile',
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileRequest.SerializeToString,
@@ -102,24 +92,6 @@ class AttachmentBlobServiceServicer:
     """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
     another tenant is NOT_FOUND.
     """
-
-    def PrepareTenant(self, request, context):
-        """Prepares the tenant: its bucket exists on return, and the limits hold. A version older than the
-        stored one changes nothing. Idempotent.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PurgeTenant(self, request, context):
-        """Empties and removes the tenant's bucket, then removes all its rows. Each call does a bounded
-        amount of work: call again until `done`. From the first call on, uploads and new sets are
-        refused with UNKNOWN_TENANT until the tenant is prepared again. Idempotent: a tenant without
-        data returns `done`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
         """Uploads a file in chunks: first the spec, then the chunks in order, then finish. The response
@@ -244,16 +216,6 @@ class AttachmentBlobServiceServicer:
 
 def add_AttachmentBlobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PrepareTenant,
-                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.SerializeToString,
-            ),
-            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PurgeTenant,
-                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.SerializeToString,
-            ),
             'UploadFile': grpc.stream_unary_rpc_method_handler(
                     servicer.UploadFile,
                     request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileRequest.FromString,
@@ -316,60 +278,6 @@ class AttachmentBlobService:
     """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
     another tenant is NOT_FOUND.
     """
-
-    @staticmethod
-    def PrepareTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PrepareTenant',
-            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.SerializeToString,
-            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PurgeTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PurgeTenant',
-            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.SerializeToString,
-            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def UploadFile(request_iterator,

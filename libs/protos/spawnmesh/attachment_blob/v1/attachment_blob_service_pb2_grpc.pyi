@@ -35,16 +35,6 @@ class AttachmentBlobServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AttachmentBlobServiceAsyncStub: ...
-    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PrepareTenantRequest, _attachment_blob_service_pb2.PrepareTenantResponse]
-    """Prepares the tenant: its bucket exists on return, and the limits hold. A version older than the
-    stored one changes nothing. Idempotent.
-    """
-    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]
-    """Empties and removes the tenant's bucket, then removes all its rows. Each call does a bounded
-    amount of work: call again until `done`. From the first call on, uploads and new sets are
-    refused with UNKNOWN_TENANT until the tenant is prepared again. Idempotent: a tenant without
-    data returns `done`.
-    """
     UploadFile: _grpc.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]
     """Uploads a file in chunks: first the spec, then the chunks in order, then finish. The response
     to finish is sent when the file is stored under its hash. A stream that ends without finish
@@ -131,16 +121,6 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    PrepareTenant: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PrepareTenantRequest, _attachment_blob_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Prepares the tenant: its bucket exists on return, and the limits hold. A version older than the
-    stored one changes nothing. Idempotent.
-    """
-    PurgeTenant: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Empties and removes the tenant's bucket, then removes all its rows. Each call does a bounded
-    amount of work: call again until `done`. From the first call on, uploads and new sets are
-    refused with UNKNOWN_TENANT until the tenant is prepared again. Idempotent: a tenant without
-    data returns `done`.
-    """
     UploadFile: _aio.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]  # type: ignore[assignment]
     """Uploads a file in chunks: first the spec, then the chunks in order, then finish. The response
     to finish is sent when the file is stored under its hash. A stream that ends without finish
@@ -224,28 +204,6 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
     another tenant is NOT_FOUND.
     """
-
-    @_abc_1.abstractmethod
-    def PrepareTenant(
-        self,
-        request: _attachment_blob_service_pb2.PrepareTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_attachment_blob_service_pb2.PrepareTenantResponse, _abc.Awaitable[_attachment_blob_service_pb2.PrepareTenantResponse]]:
-        """Prepares the tenant: its bucket exists on return, and the limits hold. A version older than the
-        stored one changes nothing. Idempotent.
-        """
-
-    @_abc_1.abstractmethod
-    def PurgeTenant(
-        self,
-        request: _attachment_blob_service_pb2.PurgeTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_attachment_blob_service_pb2.PurgeTenantResponse, _abc.Awaitable[_attachment_blob_service_pb2.PurgeTenantResponse]]:
-        """Empties and removes the tenant's bucket, then removes all its rows. Each call does a bounded
-        amount of work: call again until `done`. From the first call on, uploads and new sets are
-        refused with UNKNOWN_TENANT until the tenant is prepared again. Idempotent: a tenant without
-        data returns `done`.
-        """
 
     @_abc_1.abstractmethod
     def UploadFile(

@@ -70,16 +70,6 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
                 _registered_method=True)
-        self.PrepareTenant = channel.unary_unary(
-                '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
-                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
-                _registered_method=True)
-        self.PurgeTenant = channel.unary_unary(
-                '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
-                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
-                _registered_method=True)
 
 
 class ModelRouterServiceServicer:
@@ -108,9 +98,6 @@ class ModelRouterServiceServicer:
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
         `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
         `used_cache_write_token_count`.
-        - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
-        tenant of the call alone. A failure of another tenant's call within five minutes, without a
-        success between, extends the cooldown to all tenants.
         - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
         the call waits for it.
         - Not promised: that a repeat returns the same answer.
@@ -152,37 +139,16 @@ class ModelRouterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProviderHealth(self, request, context):
-        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-        cooldown of another tenant.
+        """Returns every provider with its cooldowns, by name, as this replica knows them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearCooldown(self, request, context):
-        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
-        the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
         Without a cooldown the call returns the same answer.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PrepareTenant(self, request, context):
-        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PurgeTenant(self, request, context):
-        """Removes the tenant's policy, the counters of its budgets and its own cooldowns. Each call does a bounded amount of
-        work: call again until `done`. From the first call on, nothing is stored or counted for the
-        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-        Cooldowns for all tenants stay. Not promised: that calls of the tenant are refused; they
-        are made with the operator's defaults.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,16 +191,6 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.ClearCooldown,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.SerializeToString,
-            ),
-            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PrepareTenant,
-                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.SerializeToString,
-            ),
-            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PurgeTenant,
-                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -427,60 +383,6 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PrepareTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PurgeTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
-            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

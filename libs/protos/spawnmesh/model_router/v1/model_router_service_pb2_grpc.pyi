@@ -55,9 +55,6 @@ class ModelRouterServiceStub:
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
       `used_cache_write_token_count`.
-    - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
-      tenant of the call alone. A failure of another tenant's call within five minutes, without a
-      success between, extends the cooldown to all tenants.
     - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
       the call waits for it.
     - Not promised: that a repeat returns the same answer.
@@ -77,25 +74,11 @@ class ModelRouterServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
     """Returns every configured model, by name."""
     ListProviderHealth: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]
-    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-    cooldown of another tenant.
-    """
+    """Returns every provider with its cooldowns, by name, as this replica knows them."""
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
-    """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
-    the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
-    """
-    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]
-    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-    """
-    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]
-    """Removes the tenant's policy, the counters of its budgets and its own cooldowns. Each call does a bounded amount of
-    work: call again until `done`. From the first call on, nothing is stored or counted for the
-    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-    Cooldowns for all tenants stay. Not promised: that calls of the tenant are refused; they
-    are made with the operator's defaults.
     """
 
 @_typing.type_check_only
@@ -125,9 +108,6 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
       `used_cache_write_token_count`.
-    - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
-      tenant of the call alone. A failure of another tenant's call within five minutes, without a
-      success between, extends the cooldown to all tenants.
     - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
       the call waits for it.
     - Not promised: that a repeat returns the same answer.
@@ -147,25 +127,11 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Returns every configured model, by name."""
     ListProviderHealth: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]  # type: ignore[assignment]
-    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-    cooldown of another tenant.
-    """
+    """Returns every provider with its cooldowns, by name, as this replica knows them."""
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
-    """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
-    the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
-    """
-    PrepareTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-    """
-    PurgeTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Removes the tenant's policy, the counters of its budgets and its own cooldowns. Each call does a bounded amount of
-    work: call again until `done`. From the first call on, nothing is stored or counted for the
-    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-    Cooldowns for all tenants stay. Not promised: that calls of the tenant are refused; they
-    are made with the operator's defaults.
     """
 
 class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -198,9 +164,6 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
           `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
           `used_cache_write_token_count`.
-        - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
-          tenant of the call alone. A failure of another tenant's call within five minutes, without a
-          success between, extends the cooldown to all tenants.
         - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
           the call waits for it.
         - Not promised: that a repeat returns the same answer.
@@ -250,9 +213,7 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListProviderHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListProviderHealthResponse, _abc.Awaitable[_model_router_service_pb2.ListProviderHealthResponse]]:
-        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-        cooldown of another tenant.
-        """
+        """Returns every provider with its cooldowns, by name, as this replica knows them."""
 
     @_abc_1.abstractmethod
     def ClearCooldown(
@@ -260,33 +221,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ClearCooldownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ClearCooldownResponse, _abc.Awaitable[_model_router_service_pb2.ClearCooldownResponse]]:
-        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
-        the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
         Without a cooldown the call returns the same answer.
-        """
-
-    @_abc_1.abstractmethod
-    def PrepareTenant(
-        self,
-        request: _model_router_service_pb2.PrepareTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_model_router_service_pb2.PrepareTenantResponse, _abc.Awaitable[_model_router_service_pb2.PrepareTenantResponse]]:
-        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
-        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
-        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
-        """
-
-    @_abc_1.abstractmethod
-    def PurgeTenant(
-        self,
-        request: _model_router_service_pb2.PurgeTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_model_router_service_pb2.PurgeTenantResponse, _abc.Awaitable[_model_router_service_pb2.PurgeTenantResponse]]:
-        """Removes the tenant's policy, the counters of its budgets and its own cooldowns. Each call does a bounded amount of
-        work: call again until `done`. From the first call on, nothing is stored or counted for the
-        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
-        Cooldowns for all tenants stay. Not promised: that calls of the tenant are refused; they
-        are made with the operator's defaults.
         """
 
 def add_ModelRouterServiceServicer_to_server(servicer: ModelRouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -13,7 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
-from spawnmesh.transcript.v1 import tenant_pb2 as _tenant_pb2
+from spawnmesh.transcript.v1 import transcript_settings_pb2 as _transcript_settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -129,7 +129,7 @@ class TenantDeletion(_message.Message):
     deleted_session_count: _builtins.int
     """The number of deleted sessions, including tombstones of sessions that were deleted before."""
     deleted_transcript_count: _builtins.int
-    """The number of deleted transcripts."""
+    """The number of deleted transcripts, including tombstones of transcripts that were deleted before."""
     deleted_object_count: _builtins.int
     """The number of objects deleted from the bucket."""
     stalled_by: _builtins.str
@@ -219,7 +219,7 @@ class TenantSettings(_message.Message):
         """
 
     @_builtins.property
-    def transcripts(self) -> _tenant_pb2.TranscriptSettings:
+    def transcripts(self) -> _transcript_settings_pb2.TranscriptSettings:
         """Settings of transcripts. Absent means that secrets are not masked. From the time `mask_secrets`
         is set, it also holds for what plugins receive, for results and errors of runs, and for
         messages.
@@ -240,7 +240,7 @@ class TenantSettings(_message.Message):
         max_running_run_count: _builtins.int = ...,
         archive_after: _duration_pb2.Duration | None = ...,
         delete_after: _duration_pb2.Duration | None = ...,
-        transcripts: _tenant_pb2.TranscriptSettings | None = ...,
+        transcripts: _transcript_settings_pb2.TranscriptSettings | None = ...,
         max_spawn_count: _builtins.int = ...,
         routing: _routing_pb2.RoutingPolicy | None = ...,
     ) -> None: ...

@@ -26,9 +26,10 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
+from spawnmesh.tenancy.v1 import tenant_status_pb2 as spawnmesh_dot_tenancy_dot_v1_dot_tenant__status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"P\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"O\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"I\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"\x15\n\x13\x44\x65leteAgentResponse2\xed\x07\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12\x65\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12n\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\x1a(spawnmesh/tenancy/v1/tenant_status.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"U\n\x16GetTenantStatusRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"V\n\x17GetTenantStatusResponse\x12;\n\x08services\x18\x01 \x03(\x0b\x32).spawnmesh.session.v1.ServiceTenantStatus\"p\n\x13ServiceTenantStatus\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".spawnmesh.tenancy.v1.TenantStatus\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"P\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"O\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"I\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"\x15\n\x13\x44\x65leteAgentResponse2\xe9\x08\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12z\n\x0fGetTenantStatus\x12,.spawnmesh.session.v1.GetTenantStatusRequest\x1a-.spawnmesh.session.v1.GetTenantStatusResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12\x65\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12n\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,6 +50,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_GETTENANTSTATUSREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_GETTENANTSTATUSREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_LISTTENANTSREQUEST'].fields_by_name['page_size']._loaded_options = None
@@ -71,6 +74,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._loaded_options = None
@@ -83,42 +88,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
-  _globals['_CREATETENANTREQUEST']._serialized_start=200
-  _globals['_CREATETENANTREQUEST']._serialized_end=370
-  _globals['_CREATETENANTRESPONSE']._serialized_start=372
-  _globals['_CREATETENANTRESPONSE']._serialized_end=440
-  _globals['_UPDATETENANTREQUEST']._serialized_start=443
-  _globals['_UPDATETENANTREQUEST']._serialized_end=705
-  _globals['_UPDATETENANTRESPONSE']._serialized_start=707
-  _globals['_UPDATETENANTRESPONSE']._serialized_end=799
-  _globals['_GETTENANTREQUEST']._serialized_start=801
-  _globals['_GETTENANTREQUEST']._serialized_end=880
-  _globals['_GETTENANTRESPONSE']._serialized_start=882
-  _globals['_GETTENANTRESPONSE']._serialized_end=947
-  _globals['_DELETETENANTREQUEST']._serialized_start=949
-  _globals['_DELETETENANTREQUEST']._serialized_end=1031
-  _globals['_DELETETENANTRESPONSE']._serialized_start=1033
-  _globals['_DELETETENANTRESPONSE']._serialized_end=1101
-  _globals['_LISTTENANTSREQUEST']._serialized_start=1103
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1183
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1185
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1278
-  _globals['_PUTAGENTREQUEST']._serialized_start=1280
-  _globals['_PUTAGENTREQUEST']._serialized_end=1356
-  _globals['_PUTAGENTRESPONSE']._serialized_start=1358
-  _globals['_PUTAGENTRESPONSE']._serialized_end=1427
-  _globals['_GETAGENTREQUEST']._serialized_start=1429
-  _globals['_GETAGENTREQUEST']._serialized_end=1499
-  _globals['_GETAGENTRESPONSE']._serialized_start=1501
-  _globals['_GETAGENTRESPONSE']._serialized_end=1570
-  _globals['_LISTAGENTSREQUEST']._serialized_start=1572
-  _globals['_LISTAGENTSREQUEST']._serialized_end=1651
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=1653
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1750
-  _globals['_DELETEAGENTREQUEST']._serialized_start=1752
-  _globals['_DELETEAGENTREQUEST']._serialized_end=1825
-  _globals['_DELETEAGENTRESPONSE']._serialized_start=1827
-  _globals['_DELETEAGENTRESPONSE']._serialized_end=1848
-  _globals['_TENANTSERVICE']._serialized_start=1851
-  _globals['_TENANTSERVICE']._serialized_end=2856
+  _globals['_CREATETENANTREQUEST']._serialized_start=242
+  _globals['_CREATETENANTREQUEST']._serialized_end=412
+  _globals['_CREATETENANTRESPONSE']._serialized_start=414
+  _globals['_CREATETENANTRESPONSE']._serialized_end=482
+  _globals['_UPDATETENANTREQUEST']._serialized_start=485
+  _globals['_UPDATETENANTREQUEST']._serialized_end=747
+  _globals['_UPDATETENANTRESPONSE']._serialized_start=749
+  _globals['_UPDATETENANTRESPONSE']._serialized_end=841
+  _globals['_GETTENANTREQUEST']._serialized_start=843
+  _globals['_GETTENANTREQUEST']._serialized_end=922
+  _globals['_GETTENANTRESPONSE']._serialized_start=924
+  _globals['_GETTENANTRESPONSE']._serialized_end=989
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_start=991
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_end=1076
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_start=1078
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_end=1164
+  _globals['_SERVICETENANTSTATUS']._serialized_start=1166
+  _globals['_SERVICETENANTSTATUS']._serialized_end=1278
+  _globals['_DELETETENANTREQUEST']._serialized_start=1280
+  _globals['_DELETETENANTREQUEST']._serialized_end=1362
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1364
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1432
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1434
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1514
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1516
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1609
+  _globals['_PUTAGENTREQUEST']._serialized_start=1611
+  _globals['_PUTAGENTREQUEST']._serialized_end=1687
+  _globals['_PUTAGENTRESPONSE']._serialized_start=1689
+  _globals['_PUTAGENTRESPONSE']._serialized_end=1758
+  _globals['_GETAGENTREQUEST']._serialized_start=1760
+  _globals['_GETAGENTREQUEST']._serialized_end=1830
+  _globals['_GETAGENTRESPONSE']._serialized_start=1832
+  _globals['_GETAGENTRESPONSE']._serialized_end=1901
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1903
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1982
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=1984
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=2081
+  _globals['_DELETEAGENTREQUEST']._serialized_start=2083
+  _globals['_DELETEAGENTREQUEST']._serialized_end=2156
+  _globals['_DELETEAGENTRESPONSE']._serialized_start=2158
+  _globals['_DELETEAGENTRESPONSE']._serialized_end=2179
+  _globals['_TENANTSERVICE']._serialized_start=2182
+  _globals['_TENANTSERVICE']._serialized_end=3311
 # @@protoc_insertion_point(module_scope)

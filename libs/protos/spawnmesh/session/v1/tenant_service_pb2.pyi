@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
+from spawnmesh.tenancy.v1 import tenant_status_pb2 as _tenant_status_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -199,6 +200,84 @@ class GetTenantResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTenantResponse: _TypeAlias = GetTenantResponse  # noqa: Y015
+
+@_typing.final
+class GetTenantStatusRequest(_message.Message):
+    """Request of GetTenantStatus."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant."""
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTenantStatusRequest: _TypeAlias = GetTenantStatusRequest  # noqa: Y015
+
+@_typing.final
+class GetTenantStatusResponse(_message.Message):
+    """Response of GetTenantStatus."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceTenantStatus]:
+        """The services: session first, then the participants in the order in which a deletion purges them."""
+
+    def __init__(
+        self,
+        *,
+        services: _abc.Iterable[Global___ServiceTenantStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["services", b"services"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTenantStatusResponse: _TypeAlias = GetTenantStatusResponse  # noqa: Y015
+
+@_typing.final
+class ServiceTenantStatus(_message.Message):
+    """The status of a tenant in one service, or why it is not known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVICE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_REASON_FIELD_NUMBER: _builtins.int
+    service: _builtins.str
+    """The service, such as `attachment-blob`."""
+    error_reason: _builtins.str
+    """The reason of the error of a service that did not answer, such as `DEPENDENCY_UNAVAILABLE`."""
+    @_builtins.property
+    def status(self) -> _tenant_status_pb2.TenantStatus:
+        """The status. Absent if the service did not answer."""
+
+    def __init__(
+        self,
+        *,
+        service: _builtins.str = ...,
+        status: _tenant_status_pb2.TenantStatus | None = ...,
+        error_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_reason", b"error_reason", "service", b"service", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServiceTenantStatus: _TypeAlias = ServiceTenantStatus  # noqa: Y015
 
 @_typing.final
 class DeleteTenantRequest(_message.Message):

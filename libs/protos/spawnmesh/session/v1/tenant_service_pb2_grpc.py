@@ -50,6 +50,11 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.FromString,
                 _registered_method=True)
+        self.GetTenantStatus = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/GetTenantStatus',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusResponse.FromString,
+                _registered_method=True)
         self.DeleteTenant = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/DeleteTenant',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.SerializeToString,
@@ -114,6 +119,15 @@ class TenantServiceServicer:
 
     def GetTenant(self, request, context):
         """Returns one tenant, also a deleted one with the progress of its deletion.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTenantStatus(self, request, context):
+        """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
+        every participant, each as it is at a moment during the call. A service that does not answer has
+        its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +210,11 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.GetTenant,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.SerializeToString,
+            ),
+            'GetTenantStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTenantStatus,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusResponse.SerializeToString,
             ),
             'DeleteTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTenant,
@@ -310,6 +329,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/GetTenant',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTenantStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/GetTenantStatus',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

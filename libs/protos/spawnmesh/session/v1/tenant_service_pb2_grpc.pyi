@@ -53,6 +53,11 @@ class TenantServiceStub:
     """
     GetTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]
     """Returns one tenant, also a deleted one with the progress of its deletion."""
+    GetTenantStatus: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantStatusRequest, _tenant_service_pb2.GetTenantStatusResponse]
+    """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
+    every participant, each as it is at a moment during the call. A service that does not answer has
+    its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+    """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]
     """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
     and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
@@ -115,6 +120,11 @@ class TenantServiceAsyncStub(TenantServiceStub):
     """
     GetTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]  # type: ignore[assignment]
     """Returns one tenant, also a deleted one with the progress of its deletion."""
+    GetTenantStatus: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantStatusRequest, _tenant_service_pb2.GetTenantStatusResponse]  # type: ignore[assignment]
+    """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
+    every participant, each as it is at a moment during the call. A service that does not answer has
+    its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+    """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
     """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
     and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
@@ -192,6 +202,17 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.GetTenantResponse, _abc.Awaitable[_tenant_service_pb2.GetTenantResponse]]:
         """Returns one tenant, also a deleted one with the progress of its deletion."""
+
+    @_abc_1.abstractmethod
+    def GetTenantStatus(
+        self,
+        request: _tenant_service_pb2.GetTenantStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.GetTenantStatusResponse, _abc.Awaitable[_tenant_service_pb2.GetTenantStatusResponse]]:
+        """Returns what each service knows and stores of a tenant: session, which owns the tenants, and
+        every participant, each as it is at a moment during the call. A service that does not answer has
+        its error instead. Never NOT_FOUND: a tenant that no service knows is UNKNOWN in each.
+        """
 
     @_abc_1.abstractmethod
     def DeleteTenant(

@@ -3,7 +3,6 @@
 import grpc
 import warnings
 
-from spawnmesh.transcript.v1 import tenant_pb2 as spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -38,16 +37,6 @@ class TranscriptServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.PrepareTenant = channel.unary_unary(
-                '/spawnmesh.transcript.v1.TranscriptService/PrepareTenant',
-                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.FromString,
-                _registered_method=True)
-        self.PurgeTenant = channel.unary_unary(
-                '/spawnmesh.transcript.v1.TranscriptService/PurgeTenant',
-                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.FromString,
-                _registered_method=True)
         self.CreateTranscript = channel.unary_unary(
                 '/spawnmesh.transcript.v1.TranscriptService/CreateTranscript',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CreateTranscriptRequest.SerializeToString,
@@ -105,25 +94,6 @@ class TranscriptServiceServicer:
     tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
     ListEntries, its descendants; any other session is NOT_FOUND.
     """
-
-    def PrepareTenant(self, request, context):
-        """Prepares the tenant: the settings hold from the next append on, at every replica. A version
-        older than the stored one changes nothing. A tenant that was never prepared has every setting
-        off. CONFLICT while the tenant is being purged. Idempotent.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PurgeTenant(self, request, context):
-        """Removes every row of the tenant. Each call does a bounded amount of work: call again until
-        `done`. From the first call until `done`, creating a transcript is refused with UNKNOWN_TENANT,
-        and reads and writes with NOT_FOUND. Idempotent: a tenant without data returns `done`. Not
-        promised: that nothing is created after `done`; the caller ends all work first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def CreateTranscript(self, request, context):
         """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
@@ -258,16 +228,6 @@ class TranscriptServiceServicer:
 
 def add_TranscriptServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PrepareTenant,
-                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.SerializeToString,
-            ),
-            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
-                    servicer.PurgeTenant,
-                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.FromString,
-                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.SerializeToString,
-            ),
             'CreateTranscript': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CreateTranscriptRequest.FromString,
@@ -331,60 +291,6 @@ class TranscriptService:
     tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
     ListEntries, its descendants; any other session is NOT_FOUND.
     """
-
-    @staticmethod
-    def PrepareTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.transcript.v1.TranscriptService/PrepareTenant',
-            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.SerializeToString,
-            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PurgeTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/spawnmesh.transcript.v1.TranscriptService/PurgeTenant',
-            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.SerializeToString,
-            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def CreateTranscript(request,

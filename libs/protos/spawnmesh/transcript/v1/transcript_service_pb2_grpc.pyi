@@ -5,7 +5,6 @@ Append-only history with one writer at a time."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from spawnmesh.transcript.v1 import tenant_pb2 as _tenant_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as _transcript_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -37,17 +36,6 @@ class TranscriptServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranscriptServiceAsyncStub: ...
-    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_tenant_pb2.PrepareTenantRequest, _tenant_pb2.PrepareTenantResponse]
-    """Prepares the tenant: the settings hold from the next append on, at every replica. A version
-    older than the stored one changes nothing. A tenant that was never prepared has every setting
-    off. CONFLICT while the tenant is being purged. Idempotent.
-    """
-    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_tenant_pb2.PurgeTenantRequest, _tenant_pb2.PurgeTenantResponse]
-    """Removes every row of the tenant. Each call does a bounded amount of work: call again until
-    `done`. From the first call until `done`, creating a transcript is refused with UNKNOWN_TENANT,
-    and reads and writes with NOT_FOUND. Idempotent: a tenant without data returns `done`. Not
-    promised: that nothing is created after `done`; the caller ends all work first.
-    """
     CreateTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]
     """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
     the same origin returns the same answer. A deleted transcript is never created again:
@@ -147,17 +135,6 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    PrepareTenant: _aio.UnaryUnaryMultiCallable[_tenant_pb2.PrepareTenantRequest, _tenant_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Prepares the tenant: the settings hold from the next append on, at every replica. A version
-    older than the stored one changes nothing. A tenant that was never prepared has every setting
-    off. CONFLICT while the tenant is being purged. Idempotent.
-    """
-    PurgeTenant: _aio.UnaryUnaryMultiCallable[_tenant_pb2.PurgeTenantRequest, _tenant_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Removes every row of the tenant. Each call does a bounded amount of work: call again until
-    `done`. From the first call until `done`, creating a transcript is refused with UNKNOWN_TENANT,
-    and reads and writes with NOT_FOUND. Idempotent: a tenant without data returns `done`. Not
-    promised: that nothing is created after `done`; the caller ends all work first.
-    """
     CreateTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]  # type: ignore[assignment]
     """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
     the same origin returns the same answer. A deleted transcript is never created again:
@@ -254,29 +231,6 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
     ListEntries, its descendants; any other session is NOT_FOUND.
     """
-
-    @_abc_1.abstractmethod
-    def PrepareTenant(
-        self,
-        request: _tenant_pb2.PrepareTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_tenant_pb2.PrepareTenantResponse, _abc.Awaitable[_tenant_pb2.PrepareTenantResponse]]:
-        """Prepares the tenant: the settings hold from the next append on, at every replica. A version
-        older than the stored one changes nothing. A tenant that was never prepared has every setting
-        off. CONFLICT while the tenant is being purged. Idempotent.
-        """
-
-    @_abc_1.abstractmethod
-    def PurgeTenant(
-        self,
-        request: _tenant_pb2.PurgeTenantRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_tenant_pb2.PurgeTenantResponse, _abc.Awaitable[_tenant_pb2.PurgeTenantResponse]]:
-        """Removes every row of the tenant. Each call does a bounded amount of work: call again until
-        `done`. From the first call until `done`, creating a transcript is refused with UNKNOWN_TENANT,
-        and reads and writes with NOT_FOUND. Idempotent: a tenant without data returns `done`. Not
-        promised: that nothing is created after `done`; the caller ends all work first.
-        """
 
     @_abc_1.abstractmethod
     def CreateTranscript(

@@ -1,0 +1,31 @@
+"""The data that this service keeps of tenants, for TenantParticipantService."""
+
+from dataclasses import dataclass
+
+from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.tenant_participant import TenantData
+
+from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.store import plugins, tenants
+
+
+@dataclass(frozen=True)
+class HookTenants(TenantData):
+    """Plugins, what became of their calls, and whether plugins receive masked content."""
+
+    directory: PluginDirectory
+    tables = tenants.TENANT_TABLES
+
+    async def put_settings(
+        self, connection: Connection, tenant_id: str, settings_version: int, settings: ParticipantSettings
+    ) -> None:
+        await tenants.put_settings(
+            connection, tenant_id, settings_version, mask_secrets=settings.transcripts.mask_secrets
+        )
+
+    async def announce_purge(self, connection: Connection) -> None:
+        await plugins.notify_plugins_changed(connection)
+
+    def forget(self, tenant_id: str) -> None:
+        self.directory.invalidate()
