@@ -27,8 +27,9 @@ $(READY): constraints.txt $(PACKAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(VERIFIED) -r constraints.txt
+	@$(PIP) install $(VERIFIED) --no-deps -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
+	@$(PIP) check > /dev/null
 	@touch $@
 
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
