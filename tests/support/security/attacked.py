@@ -90,7 +90,8 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         try:
             yield attacked
         finally:
-            await server.stop(None)
+            # A call that ends later would write its event into the test that runs then.
+            await server.drain_and_stop(grace_seconds=5.0)
             metering.shutdown()
 
 
