@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import grpc.aio
@@ -36,10 +37,16 @@ class Attacked:
     server: MeshServer
     keys: Path
     spans: InMemorySpanExporter
-    events: list[MutableMapping[str, Any]]
+    name: str
+    captured: list[MutableMapping[str, Any]]
     reached: list[str]
     measurements: InMemoryMetricReader
     target: str = ""
+
+    @property
+    def events(self) -> list[MutableMapping[str, Any]]:
+        """The events of this server. A call of an earlier one may end during this test."""
+        return [event for event in self.captured if event.get("service") == self.name]
 
     async def settled(self) -> None:
         """Wait until the running calls have written their spans, log events and measurements."""
@@ -71,8 +78,9 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
     tracing, metering = TracerProvider(shutdown_on_exit=False), MeterProvider([measurements])
     tracing.add_span_processor(SimpleSpanProcessor(spans))
+    name = f"attacked-{uuid4().hex}"
     process = Process(
-        "session",
+        name,
         ProcessSettings(**settings),
         None,
         TokenVerifier(JwksFile(keys / "jwks.json")),
@@ -84,7 +92,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
             server.add_registered_method_handlers(service.full_name, handlers)
-        attacked = Attacked(server, keys, spans, events, reached, measurements)
+        attacked = Attacked(server, keys, spans, name, events, reached, measurements)
         attacked.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         try:
