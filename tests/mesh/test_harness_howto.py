@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spawnmesh_devstack.stack import Stack
 
-from tests.mesh.test_readme import ROOT, shell
+from tests.support.mesh.shell import ROOT, shell
 
 PAGE = (ROOT / "docs" / "howto" / "harness.md").read_text()
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

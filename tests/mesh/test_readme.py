@@ -1,35 +1,17 @@
 """The commands and the program in the README work unchanged."""
 
-import asyncio
-import os
 import re
 from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.stack import Stack
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.mesh.shell import ROOT, shell
+
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 TYPED = "".join(text for language, text in BLOCKS if language == "sh" and not text.startswith("make "))
 PROGRAMS = [text for language, text in BLOCKS if language == "python"]
-
-
-async def shell(script: str, stack: Stack, tmp_path: Path, **environment: str) -> str:
-    """Run the script as a person does, in the checkout, and return its output."""
-    env = {
-        "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
-        "HOME": str(tmp_path),
-        "SPAWNMESH_DATA": str(stack.data_dir),
-        **environment,
-    }
-    process = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", script, cwd=ROOT, env=env,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    printed, _ = await process.communicate()
-    assert process.returncode == 0, printed.decode()
-    return printed.decode()
 
 
 def test_readme_has_what_the_tests_below_run() -> None:

@@ -152,3 +152,10 @@ def test_model_rests_for_all_only_after_the_like_failures_of_two_tenants(made: l
                 break
             confirmed |= other.tenant_id != call.tenant_id and has_same_cooldown(call.reason, other.reason)
         assert confirmed
+
+
+def test_two_failures_confirm_each_other_once() -> None:
+    tenants = ("acme", "globex", "globex", "acme")
+    made = [Call(tenant_id, R.TIMEOUT, 40_000, None) for tenant_id in tenants]
+    failures = [cooldown and cooldown.failures for _, _, cooldown in play(made)]
+    assert failures == [None, 1, 1, 2]

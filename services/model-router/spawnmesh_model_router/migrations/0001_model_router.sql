@@ -10,8 +10,8 @@
 --  target: MODEL `provider/model`, CREDENTIAL `provider/<digest of the key>`, or
 -- `provider/<digest of the key>/model` if the cooldown concerns one model, PROVIDER `provider`.
 -- until_time only moves later. The row is deleted when a call that began after the last failure
--- succeeds, when an operator clears the cooldown, or a day after its end. counted_time is the last failure that raised
--- failure_count. last_failure_time is the last failure.
+-- succeeds, when an operator clears the cooldown, or a day after its end. counted_time is the last
+-- failure that raised failure_count. last_failure_time is the last failure.
 --
 -- Primary key: the statements find one target, or all of a tenant. Index cooldowns_until_idx:
 -- list_cooldowns.

@@ -3,7 +3,8 @@
 select pg_advisory_xact_lock(hashtextextended(current_schema() || ' unconfirmed failures', 0));
 
 -- name: list_failures
--- Takes no lock. Index: none; the table has at most one row for each model, credential and provider.
+-- Takes no lock. Index: none; the table has at most one row for each model, credential and
+-- provider.
 select scope, target, failed_tenant_id, reason, failure_time
 from unconfirmed_failures
 where tenant_id = '*';

@@ -1,8 +1,8 @@
 -- name: queue_run
 -- Inserts a QUEUED run with its entry in the queue, which has the runtime and the agent of its
--- session, and its event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE. Fails on
--- runs_one_live_idx if the session has a live run. The run's times are those of the statement,
--- because the transaction may have waited for the lock. Index: sessions_pkey.
+-- session, and its event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE.
+-- Fails on runs_one_live_idx if the session has a live run. The run's times are those of the
+-- statement, because the transaction may have waited for the lock. Index: sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'

@@ -38,7 +38,8 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subj
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
 --     sees the runs that other claims took since the statement began.
 --   - others_took is true if another claim had such a lock, or was faster: look again soon.
---   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs wait.
+--   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs
+--     wait.
 -- Index: work_queue_runtime_due_idx or work_queue_agent_due_idx, work_queue_tenant_due_idx,
 -- work_queue_pkey, tenants_pkey.
 with served as (

@@ -16,18 +16,30 @@ WAITING = 10_000
 TAKE = {"lease_ttl": "1 minute", "limit": 4, "tenants": None, "agents": None}
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 
+_OF_REVIEWER = """
+    update session.work_queue set agent_id = 'reviewer'
+    where tenant_id = %(tenant)s and kind = 'RUN' and subject_id in (
+        select subject_id from session.work_queue
+        where tenant_id = %(tenant)s and kind = 'RUN' and runtime = 'EXTERNAL'
+        order by due_time desc limit 3
+    )"""
+
 
 @pytest.fixture(scope="module", params=[COUNTED[name] for name in REGIMES], ids=REGIMES)
 def crowded(
     postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
 ) -> Iterator[tuple[Grown, list[str]]]:
-    """A tenant with 10,000 waiting EXTERNAL runs, then four SUBAGENT runs; and these four."""
+    """A tenant with 10,000 waiting EXTERNAL runs, then four SUBAGENT runs; and these four.
+
+    The last three of the EXTERNAL runs are of another agent.
+    """
     others, size, _ = request.param
     with (
         grown_database(postgres.superuser_dsn, others=others, size=size, count=0) as grown,
         psycopg.connect(grown.superuser_dsn, autocommit=True) as link,
     ):
         waiting = come_alive(link, TENANT, WAITING, external=WAITING - 4)
+        link.execute(_OF_REVIEWER, {"tenant": TENANT})
         yield grown, [f"RUN{session_id[3:]}" for session_id in waiting[-4:]]
 
 
@@ -68,6 +80,7 @@ def test_limited_runner_reads_only_what_it_serves(
     grown, _ = crowded
     values = {**TAKE, "runtimes": [runtime], "tenants": [TENANT], "agents": agents}
     touched = blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", values, mode)
-    assert touched < (BLOCKS_TO_TAKE if agents in (None, ["default"]) else 40)
+    has_runs = agents in (None, ["default"]) or runtime == "EXTERNAL"
+    assert touched < (BLOCKS_TO_TAKE if has_runs else 40)
     nobody = {**values, "tenants": ["no-such-tenant"]}
     assert blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", nobody, mode) < 10

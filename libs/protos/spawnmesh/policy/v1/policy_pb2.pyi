@@ -46,8 +46,8 @@ class _CallerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Caller.ValueTy
     CALLER_SERVICE: _Caller.ValueType  # 4
     """A service of the mesh that acts by itself for one tenant."""
     CALLER_RUNNER: _Caller.ValueType  # 5
-    """A runner that asks for work. The token names no tenant and gives access only to the RPCs that
-    hand out runs.
+    """A runner that asks for work. The token gives access only to the RPCs that hand out runs. It can
+    limit them to runs of certain tenants and agents.
     """
 
 class Caller(_Caller, metaclass=_CallerEnumTypeWrapper):
@@ -70,8 +70,8 @@ and its descendants.
 CALLER_SERVICE: Caller.ValueType  # 4
 """A service of the mesh that acts by itself for one tenant."""
 CALLER_RUNNER: Caller.ValueType  # 5
-"""A runner that asks for work. The token names no tenant and gives access only to the RPCs that
-hand out runs.
+"""A runner that asks for work. The token gives access only to the RPCs that hand out runs. It can
+limit them to runs of certain tenants and agents.
 """
 Global___Caller: _TypeAlias = Caller  # noqa: Y015
 

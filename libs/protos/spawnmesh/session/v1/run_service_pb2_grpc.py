@@ -27,7 +27,9 @@ if _version_not_supported:
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     def __init__(self, channel):
@@ -75,12 +77,16 @@ class RunServiceStub:
 
 class RunServiceServicer:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     def ClaimRuns(self, request, context):
         """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
         tenants.
+        - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
+        sessions with these agents. Other runs are not counted, ended or otherwise touched.
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
         a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
@@ -227,7 +233,9 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     @staticmethod

@@ -28,7 +28,9 @@ GRPC_VERSION: str
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     @_typing.overload
@@ -38,6 +40,8 @@ class RunServiceStub:
     ClaimRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]
     """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
     tenants.
+    - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
+      sessions with these agents. Other runs are not counted, ended or otherwise touched.
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
@@ -111,13 +115,17 @@ class RunServiceStub:
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]  # type: ignore[assignment]
     """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
     tenants.
+    - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
+      sessions with these agents. Other runs are not counted, ended or otherwise touched.
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
@@ -190,7 +198,9 @@ class RunServiceAsyncStub(RunServiceStub):
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
+    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
+    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
     """
 
     @_abc_1.abstractmethod
@@ -201,6 +211,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_service_pb2.ClaimRunsResponse, _abc.Awaitable[_run_service_pb2.ClaimRunsResponse]]:
         """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
         tenants.
+        - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
+          sessions with these agents. Other runs are not counted, ended or otherwise touched.
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
           a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
