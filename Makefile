@@ -29,7 +29,7 @@ $(READY): constraints.txt $(PACKAGES)
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install $(VERIFIED) --no-deps -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
-	@$(PIP) check > /dev/null
+	@$(PIP) check
 	@touch $@
 
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
