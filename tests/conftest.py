@@ -19,6 +19,8 @@ from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
+from tests.support.citus.cluster import Cluster, citus_cluster, why_missing
+
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -90,14 +92,33 @@ def watchdog() -> Iterator[Watchdog]:
         yield dog
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs tests on a Citus cluster."""
+    parser.addoption("--citus", action="store_true", help="the PostgreSQL of the tests is a Citus cluster")
+
+
 @pytest.fixture(scope="session")
-async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
-    """Start a real PostgreSQL.
+async def citus(watchdog: Watchdog) -> AsyncIterator[Cluster]:
+    """Start a Citus cluster, or skip the test where the extension is missing."""
+    if reason := why_missing():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-citus-") as folder:
+        async with citus_cluster(Path(folder), watchdog) as cluster:
+            yield cluster
+
+
+@pytest.fixture(scope="session")
+async def postgres(pytestconfig: pytest.Config, watchdog: Watchdog) -> AsyncIterator[Postgres]:
+    """Start a real PostgreSQL, or with `--citus` the coordinator of a Citus cluster.
 
     It is not below pytest's directory, which each new run of pytest closes to other accounts.
     """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-postgres-") as folder:
         root = Path(folder)
+        if pytestconfig.getoption("citus"):
+            async with citus_cluster(root, watchdog) as cluster:
+                yield cluster.coordinator
+            return
         async with Postgres(root / "data", root / "postgres.log", watchdog, _quiet) as server:
             yield server
 

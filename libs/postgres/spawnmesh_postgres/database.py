@@ -75,7 +75,6 @@ def writers_key(tenant_id: str) -> str:
 
 _WRITERS_OF_SCOPE = writers_key("current_setting('spawnmesh.tenant')")
 _JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({_WRITERS_OF_SCOPE})"
-_FIND_PURGE = "select from purged_tenants where tenant_id = current_setting('spawnmesh.tenant')"
 
 
 class TenantPurged(MeshError):
@@ -96,9 +95,25 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
-async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
+async def _begin(connection: Connection, *statements: str) -> AsyncCursor[DictRow] | None:
+    """Begin a transaction with these statements, in one round trip.
+
+    Return the cursor of the last one if there are more than the scope. Each statement is a message:
+    the coordinator of a Citus cluster repeats the message of a `set local` on other nodes.
+    """
     connection.in_block = True
-    return await connection.execute(statements)
+    cursor = None
+    try:
+        async with connection.pipeline() as pipeline:
+            _queue(pipeline, "begin")
+            _queue(pipeline, statements[0])
+            for statement in statements[1:]:
+                cursor = await connection.execute(statement.encode(), prepare=False)
+    except BaseException:
+        if connection.info.pipeline_status is not PipelineStatus.OFF:
+            await connection.close()
+        raise
+    return cursor
 
 
 def _queue(pipeline: AsyncPipeline, statement: str) -> None:
@@ -179,10 +194,10 @@ class Database:
         rolled back if the block raises. Do nothing slow in the block: no RPC, no S3. Raises
         ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
-        begin = f"begin; {scope_statement(tenant_id)}".encode()
+        scope = scope_statement(tenant_id)
         async with self._connection() as connection:
             try:
-                await _begin(connection, begin)
+                await _begin(connection, scope)
                 yield connection
             except BaseException:
                 await _roll_back(connection)
@@ -196,15 +211,14 @@ class Database:
         No purge of the tenant begins until it ends. Raises TenantPurged if one has begun. It begins
         in one round trip as well; the service has the table of `tenant_purges`.
         """
-        begin = (
-            f"begin; {scope_statement(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
-        )  # Each sees what was committed before.
+        scope = scope_statement(tenant_id)
+        # The id is well-formed. As a constant, it names the one shard to read.
+        find_purge = f"select from purged_tenants where tenant_id = '{tenant_id}'"
         async with self._connection() as connection:
             try:
-                cursor = await _begin(connection, begin)
-                while cursor.nextset():
-                    pass
-                if cursor.rowcount:
+                # Each statement sees what was committed before.
+                purge = await _begin(connection, scope, _JOIN_WRITERS, find_purge)
+                if purge is not None and purge.rowcount:
                     raise TenantPurged
                 yield connection
             except BaseException:

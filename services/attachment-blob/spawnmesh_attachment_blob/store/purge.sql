@@ -78,8 +78,8 @@ where tenant_id = %(tenant_id)s and purging;
 -- name: has_rows
 -- Takes no lock. Index: the primary key of each table. Parts have no rows without their upload.
 select
-    exists (select from attachment_tenants t where t.tenant_id = %(tenant_id)s)
-    or exists (select from sets s where s.tenant_id = %(tenant_id)s)
-    or exists (select from set_files f where f.tenant_id = %(tenant_id)s)
-    or exists (select from blobs b where b.tenant_id = %(tenant_id)s)
-    or exists (select from uploads u where u.tenant_id = %(tenant_id)s) as has_rows;
+    exists (select true from attachment_tenants t where t.tenant_id = %(tenant_id)s)
+    or exists (select true from sets s where s.tenant_id = %(tenant_id)s)
+    or exists (select true from set_files f where f.tenant_id = %(tenant_id)s)
+    or exists (select true from blobs b where b.tenant_id = %(tenant_id)s)
+    or exists (select true from uploads u where u.tenant_id = %(tenant_id)s) as has_rows;

@@ -20,71 +20,72 @@ delete from tenants where tenant_id = %(tenant_id)s;
 
 -- name: purge_plugins
 -- Locks the rows that it deletes. Index: plugins_pkey.
-delete from plugins
-where (tenant_id, name) in (
-    select tenant_id, name from plugins where tenant_id = %(tenant_id)s order by name limit %(limit)s
-);
+with page as (
+    select name from plugins where tenant_id = %(tenant_id)s order by name limit %(limit)s
+)
+delete from plugins t using page
+where t.tenant_id = %(tenant_id)s and t.name = page.name;
 
 -- name: purge_outbox_entries
 -- Locks the rows that it deletes. Index: outbox_entries_pkey.
-delete from outbox_entries
-where (tenant_id, event_key, plugin) in (
-    select tenant_id, event_key, plugin from outbox_entries
-    where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
-);
+with page as (
+    select event_key, plugin from outbox_entries where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
+)
+delete from outbox_entries t using page
+where t.tenant_id = %(tenant_id)s and t.event_key = page.event_key and t.plugin = page.plugin;
 
 -- name: purge_observed_events
 -- Locks the rows that it deletes. Index: observed_events_pkey.
-delete from observed_events
-where (tenant_id, event_key) in (
-    select tenant_id, event_key from observed_events
-    where tenant_id = %(tenant_id)s order by event_key limit %(limit)s
-);
+with page as (
+    select event_key from observed_events where tenant_id = %(tenant_id)s order by event_key limit %(limit)s
+)
+delete from observed_events t using page
+where t.tenant_id = %(tenant_id)s and t.event_key = page.event_key;
 
 -- name: purge_decisions
 -- Locks the rows that it deletes. Index: decisions_pkey.
-delete from decisions
-where (tenant_id, run_id, dispatch_key) in (
-    select tenant_id, run_id, dispatch_key from decisions
-    where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
-);
+with page as (
+    select run_id, dispatch_key from decisions where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
+)
+delete from decisions t using page
+where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.dispatch_key = page.dispatch_key;
 
 -- name: purge_run_revisions
 -- Locks the rows that it deletes. Index: run_revisions_pkey.
-delete from run_revisions
-where (tenant_id, run_id) in (
-    select tenant_id, run_id from run_revisions
-    where tenant_id = %(tenant_id)s order by run_id limit %(limit)s
-);
+with page as (
+    select run_id from run_revisions where tenant_id = %(tenant_id)s order by run_id limit %(limit)s
+)
+delete from run_revisions t using page
+where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id;
 
 -- name: purge_revision_keys
 -- Locks the rows that it deletes. Index: revision_keys_pkey.
-delete from revision_keys
-where (tenant_id, run_id, plugin, idempotency_key) in (
-    select tenant_id, run_id, plugin, idempotency_key from revision_keys
-    where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
-);
+with page as (
+    select run_id, plugin, idempotency_key from revision_keys where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
+)
+delete from revision_keys t using page
+where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.plugin = page.plugin and t.idempotency_key = page.idempotency_key;
 
 -- name: purge_plugin_waits
 -- Locks the rows that it deletes. Index: plugin_waits_pkey.
-delete from plugin_waits
-where (tenant_id, run_id, plugin) in (
-    select tenant_id, run_id, plugin from plugin_waits
-    where tenant_id = %(tenant_id)s order by run_id, plugin limit %(limit)s
-);
+with page as (
+    select run_id, plugin from plugin_waits where tenant_id = %(tenant_id)s order by run_id, plugin limit %(limit)s
+)
+delete from plugin_waits t using page
+where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.plugin = page.plugin;
 
 -- name: purge_allowed_spawns
 -- Locks the rows that it deletes. Index: allowed_spawns_pkey.
-delete from allowed_spawns
-where (tenant_id, session_id) in (
-    select tenant_id, session_id from allowed_spawns
-    where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
-);
+with page as (
+    select session_id from allowed_spawns where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
+)
+delete from allowed_spawns t using page
+where t.tenant_id = %(tenant_id)s and t.session_id = page.session_id;
 
 -- name: purge_deliveries
 -- Locks the rows that it deletes. Index: deliveries_pkey.
-delete from deliveries
-where (tenant_id, delivery_id) in (
-    select tenant_id, delivery_id from deliveries
-    where tenant_id = %(tenant_id)s order by delivery_id limit %(limit)s
-);
+with page as (
+    select delivery_id from deliveries where tenant_id = %(tenant_id)s order by delivery_id limit %(limit)s
+)
+delete from deliveries t using page
+where t.tenant_id = %(tenant_id)s and t.delivery_id = page.delivery_id;

@@ -48,12 +48,12 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = any (%
 -- name: close_inbox
 -- Marks as read the messages that no run will read. Locks them. Index: inbox_messages_unread_idx.
 update inbox_messages set acknowledge_time = now()
-where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
   and acknowledge_time is null and position >= 0
 
 -- name: delete_messages
 -- Locks the rows. Index: inbox_messages_pkey.
-delete from inbox_messages where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 
 -- name: prune_messages
 -- Locks the oldest rows, and skips those that are locked. Index: inbox_messages_acknowledged_idx,
@@ -64,4 +64,4 @@ with oldest as (
     order by acknowledge_time limit %(limit)s for update skip locked
 )
 delete from inbox_messages m using oldest
-where m.tenant_id = (select %(tenant_id)s) and m.session_id = oldest.session_id and m.key = oldest.key
+where m.tenant_id = %(tenant_id)s and m.session_id = oldest.session_id and m.key = oldest.key

@@ -62,7 +62,7 @@ select session_id from sessions where tenant_id = %(tenant_id)s order by session
 -- name: purge_sessions
 -- Locks the rows. Their runs, messages and events are deleted with them.
 -- Index: sessions_pkey, runs_newest_idx, inbox_messages_pkey, session_events_pkey.
-delete from sessions where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+delete from sessions where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 
 -- name: purge_agents
 -- Locks the rows. Index: agents_pkey.

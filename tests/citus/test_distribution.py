@@ -1,0 +1,1 @@
+"""The migration of a schema distributes it over a Citus cluster, and keeps it distributed."""

@@ -1,0 +1,231 @@
+"""Says of a statement whether a Citus cluster runs it on one shard, by its parse tree."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pglast import ast, parse_sql
+from pglast.enums import A_Expr_Kind, BoolExprType, ConstrType
+from spawnmesh_postgres.citus import STAYS_LOCAL
+
+TENANT = "tenant_id"
+_PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
+Node = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a service by where a cluster stores them."""
+
+    distributed: frozenset[str]
+    local: frozenset[str]
+
+
+def schema_of(migrations: Iterable[str]) -> Schema:
+    """Read the tables and views that migrations create. A view is as distributed as its tables."""
+    tables: dict[str, bool] = {}
+    for text in migrations:
+        for parsed in parse_sql(text):
+            statement = parsed.stmt
+            if isinstance(statement, ast.CreateStmt):
+                tables[statement.relation.relname] = _first_key_column(statement) == TENANT
+            elif isinstance(statement, ast.ViewStmt):
+                tables[statement.view.relname] = True
+            elif isinstance(statement, ast.CommentStmt) and statement.comment == STAYS_LOCAL:
+                tables[statement.object[-1].sval] = False
+    distributed = frozenset(name for name, is_distributed in tables.items() if is_distributed)
+    return Schema(distributed, frozenset(tables) - distributed)
+
+
+def _first_key_column(table: ast.CreateStmt) -> str:
+    for element in table.tableElts:
+        if isinstance(element, ast.ColumnDef):
+            inline = element.constraints or ()
+            if any(one.contype == ConstrType.CONSTR_PRIMARY for one in inline):
+                return str(element.colname)
+        elif element.contype == ConstrType.CONSTR_PRIMARY:
+            return str(element.keys[0].sval)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The tables of a statement.
+
+    `unbound` are the distributed ones whose tenant the statement does not fix to `%(tenant_id)s`.
+    """
+
+    distributed: frozenset[str]
+    local: frozenset[str]
+    unbound: frozenset[str]
+
+
+def routing_of(statement: str, schema: Schema) -> Routing:
+    """Return which tables a named statement reads and writes, and of which it fixes no tenant."""
+    names = list(dict.fromkeys(_PARAMETER.findall(statement)))
+    numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement).replace("%%", "%")
+    (parsed,) = parse_sql(numbered)
+    check = _Check(schema, names.index(TENANT) + 1 if TENANT in names else 0)
+    check.query(parsed.stmt, {}, frozenset())
+    return Routing(frozenset(check.distributed), frozenset(check.local), frozenset(check.unbound))
+
+
+@dataclass(slots=True)
+class _Check:
+    """Walks over the levels of a query.
+
+    `bound` are the names at a level, or around it, whose tenant is that of the parameter.
+    """
+
+    schema: Schema
+    parameter: int
+    distributed: set[str] = field(default_factory=set)
+    local: set[str] = field(default_factory=set)
+    unbound: set[str] = field(default_factory=set)
+
+    def query(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> bool:
+        """Check a query. Return whether every distributed table in it has its tenant fixed."""
+        before = len(self.unbound)
+        ctes = self._with(node, ctes, bound)
+        if isinstance(node, ast.SelectStmt):
+            self._select(node, ctes, bound)
+        elif isinstance(node, ast.InsertStmt):
+            self._insert(node, ctes, bound)
+        elif isinstance(node, ast.UpdateStmt):
+            self._level(node, [node.relation, *(node.fromClause or ())], ctes, bound)
+        elif isinstance(node, ast.DeleteStmt):
+            self._level(node, [node.relation, *(node.usingClause or ())], ctes, bound)
+        return len(self.unbound) == before
+
+    def _with(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> dict[str, bool]:
+        clause = node.withClause
+        if clause is None:
+            return ctes
+        ctes = dict(ctes)
+        for cte in clause.ctes:
+            if clause.recursive:
+                ctes[cte.ctename] = True
+            ctes[cte.ctename] = self.query(cte.ctequery, ctes, bound)
+        return ctes
+
+    def _select(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> frozenset[str]:
+        if node.larg is not None:
+            self.query(node.larg, ctes, bound)
+            self.query(node.rarg, ctes, bound)
+            return bound
+        return self._level(node, list(node.fromClause or ()), ctes, bound)
+
+    def _insert(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> None:
+        source = node.selectStmt
+        inner = self._with(source, ctes, bound)
+        within = self._select(source, inner, bound)
+        target = node.relation.relname
+        if not self._note(target):
+            return
+        columns = [column.name for column in node.cols or ()]
+        place = columns.index(TENANT) if TENANT in columns else -1
+        rows = [row for row in source.valuesLists or ()] or [[one.val for one in source.targetList]]
+        if place < 0 or not all(self._is_tenant(row[place], within) for row in rows):
+            self.unbound.add(target)
+        self._sublinks([node.onConflictClause, node.returningClause], ctes, bound | {target})
+
+    def _level(
+        self, node: Node, sources: list[Node], ctes: dict[str, bool], bound: frozenset[str]
+    ) -> frozenset[str]:
+        """Check one level with its FROM list. Return the names whose tenant is fixed in it."""
+        tables: dict[str, str] = {}
+        subqueries: dict[str, Node] = {}
+        conditions = [node.whereClause]
+        known = set(bound)
+        for item in _flattened(sources):
+            if isinstance(item, ast.RangeVar):
+                name = item.alias.aliasname if item.alias else item.relname
+                known.discard(name)
+                if item.relname in ctes:
+                    known |= {name} if ctes[item.relname] else set()
+                elif self._note(item.relname):
+                    tables[name] = item.relname
+            elif isinstance(item, ast.RangeSubselect):
+                subqueries[item.alias.aliasname if item.alias else ""] = item.subquery
+            elif isinstance(item, ast.JoinExpr):
+                conditions.append(item.quals)
+        own = frozenset(tables) | frozenset(subqueries)
+        self._bind(conditions, own, known)
+        for name, subquery in subqueries.items():
+            if self.query(subquery, ctes, frozenset(known)):
+                known.add(name)
+        self._bind(conditions, own, known)
+        self.unbound |= {table for name, table in tables.items() if name not in known}
+        self._sublinks([node], ctes, frozenset(known))
+        return frozenset(known)
+
+    def _bind(self, conditions: list[Node], own: frozenset[str], known: set[str]) -> None:
+        """Add the names whose tenant the conditions make equal to that of the parameter."""
+        pairs = [pair for condition in conditions for pair in _equalities(condition)]
+        size = -1
+        while size != len(known):
+            size = len(known)
+            for one, other in (*pairs, *((right, left) for left, right in pairs)):
+                column = _column(one)
+                if column is not None and column[1] == TENANT and self._is_tenant(other, frozenset(known)):
+                    known |= {column[0]} if column[0] else own
+
+    def _is_tenant(self, node: Node, bound: frozenset[str]) -> bool:
+        if isinstance(node, ast.TypeCast):
+            return self._is_tenant(node.arg, bound)
+        if isinstance(node, ast.ParamRef):
+            return bool(node.number == self.parameter)
+        column = _column(node)
+        return column is not None and column[1] == TENANT and (column[0] in bound or not column[0] and bool(bound))
+
+    def _note(self, table: str) -> bool:
+        """Record a table. Return whether it is distributed."""
+        is_distributed = table in self.schema.distributed
+        (self.distributed if is_distributed else self.local).add(table)
+        return is_distributed
+
+    def _sublinks(self, nodes: list[Node], ctes: dict[str, bool], bound: frozenset[str]) -> None:
+        for node in nodes:
+            for subquery in _subqueries(node):
+                self.query(subquery, ctes, bound)
+
+
+def _flattened(sources: Iterable[Node]) -> Iterator[Node]:
+    for source in sources:
+        yield source
+        if isinstance(source, ast.JoinExpr):
+            yield from _flattened([source.larg, source.rarg])
+
+
+def _equalities(condition: Node) -> Iterator[tuple[Node, Node]]:
+    if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
+        for part in condition.args:
+            yield from _equalities(part)
+    elif isinstance(condition, ast.A_Expr) and condition.kind == A_Expr_Kind.AEXPR_OP:
+        if condition.name[-1].sval == "=":
+            yield condition.lexpr, condition.rexpr
+
+
+def _column(node: Node) -> tuple[str, str] | None:
+    """Return the qualifier, or '', and the name of a column."""
+    if not isinstance(node, ast.ColumnRef) or not all(isinstance(part, ast.String) for part in node.fields):
+        return None
+    parts = [str(part.sval) for part in node.fields]
+    return (parts[-2] if len(parts) > 1 else "", parts[-1])
+
+
+def _subqueries(node: Node) -> Iterator[Node]:
+    """Return the queries in expressions of the node: not those of its FROM list or its WITH."""
+    if isinstance(node, ast.SubLink):
+        yield node.subselect
+        yield from _subqueries(node.testexpr)
+    elif isinstance(node, tuple | list):
+        for part in node:
+            yield from _subqueries(part)
+    elif isinstance(node, ast.Node):
+        for name in node:
+            part = getattr(node, name)
+            if name == "withClause" or isinstance(part, ast.SelectStmt | ast.RangeSubselect):
+                continue
+            yield from _subqueries(part)
