@@ -19,7 +19,7 @@ from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from tests.support.citus.cluster import Cluster, citus_cluster, why_missing
+from tests.support.citus.cluster import citus_cluster
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
@@ -95,16 +95,6 @@ def watchdog() -> Iterator[Watchdog]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs tests on a Citus cluster."""
     parser.addoption("--citus", action="store_true", help="the PostgreSQL of the tests is a Citus cluster")
-
-
-@pytest.fixture(scope="session")
-async def citus(watchdog: Watchdog) -> AsyncIterator[Cluster]:
-    """Start a Citus cluster, or skip the test where the extension is missing."""
-    if reason := why_missing():
-        pytest.skip(reason)
-    with tempfile.TemporaryDirectory(prefix="spawnmesh-citus-") as folder:
-        async with citus_cluster(Path(folder), watchdog) as cluster:
-            yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ class Cluster:
     @property
     def superuser_dsn(self) -> str:
         """The superuser's DSN of the mesh's database on the coordinator."""
-        return dsn_of(self.coordinator)
+        return _dsn(self.coordinator, DATABASE)
 
 
 def extension_folder() -> Path:
@@ -70,13 +70,8 @@ async def citus_cluster(root: Path, watchdog: Watchdog) -> AsyncIterator[Cluster
         servers = [_server(root / name, watchdog, programs) for name in ("coordinator", "one", "two")]
         await asyncio.gather(*(stack.enter_async_context(server) for server in servers))
         cluster = Cluster(servers[0], tuple(servers[1:]))
-        await asyncio.to_thread(_register, cluster)
+        await asyncio.to_thread(create_database, cluster, DATABASE)
         yield cluster
-
-
-def dsn_of(server: Postgres) -> str:
-    """Return the superuser's DSN of the mesh's database on a server."""
-    return make_conninfo(server.superuser_dsn, dbname=DATABASE)
 
 
 def host_of(server: Postgres) -> str:
@@ -111,15 +106,39 @@ def _server(folder: Path, watchdog: Watchdog, programs: Path) -> Postgres:
     )
 
 
-def _register(cluster: Cluster) -> None:
+def create_database(cluster: Cluster, name: str, *, is_registered: bool = True) -> None:
+    """Create a database on every server, as one cluster unless `is_registered` is false."""
     for server in (cluster.coordinator, *cluster.workers):
         with psycopg.connect(server.superuser_dsn, autocommit=True) as connection:
-            connection.execute(f"create database {DATABASE}".encode())
-        with psycopg.connect(dsn_of(server), autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+    if is_registered:
+        register(cluster, name)
+
+
+def register(cluster: Cluster, name: str) -> None:
+    """Make the database of the coordinator one that is distributed over the workers."""
+    for server in (cluster.coordinator, *cluster.workers):
+        with psycopg.connect(_dsn(server, name), autocommit=True) as connection:
             connection.execute("create extension citus")
-    with psycopg.connect(cluster.superuser_dsn, autocommit=True) as connection:
-        connection.execute(
-            "select citus_set_coordinator_host(%s, %s)", (host_of(cluster.coordinator), PORT)
-        )
+    with psycopg.connect(_dsn(cluster.coordinator, name), autocommit=True) as connection:
+        connection.execute("select citus_set_coordinator_host(%s, %s)", (host_of(cluster.coordinator), PORT))
         for worker in cluster.workers:
             connection.execute("select citus_add_node(%s, %s)", (host_of(worker), PORT))
+
+
+def _dsn(server: Postgres, database: str) -> str:
+    return make_conninfo(server.superuser_dsn, dbname=database)
+
+
+def tenants_on_each_node(cluster: Cluster, table: str, tenants: list[str]) -> dict[str, list[str]]:
+    """Return which of the tenants are on which node, by the shards that Citus names."""
+    placed: dict[str, list[str]] = {}
+    with psycopg.connect(cluster.superuser_dsn) as connection:
+        for tenant in tenants:
+            row = connection.execute(
+                "select nodename from citus_shards"
+                " where table_name = %s::regclass and shardid = get_shard_id_for_distribution_column(%s, %s)",
+                (table, table, tenant),
+            ).fetchone()
+            placed.setdefault(row[0] if row else "", []).append(tenant)
+    return placed

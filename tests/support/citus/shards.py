@@ -67,7 +67,7 @@ def routing_of(statement: str, schema: Schema) -> Routing:
     numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement).replace("%%", "%")
     (parsed,) = parse_sql(numbered)
     check = _Check(schema, names.index(TENANT) + 1 if TENANT in names else 0)
-    check.query(parsed.stmt, {}, frozenset())
+    check.query(parsed.stmt, {})
     return Routing(frozenset(check.distributed), frozenset(check.local), frozenset(check.unbound))
 
 
@@ -75,7 +75,8 @@ def routing_of(statement: str, schema: Schema) -> Routing:
 class _Check:
     """Walks over the levels of a query.
 
-    `bound` are the names at a level, or around it, whose tenant is that of the parameter.
+    A condition of a subquery that names a table around it fixes nothing: Citus does not look
+    through it.
     """
 
     schema: Schema
@@ -84,21 +85,21 @@ class _Check:
     local: set[str] = field(default_factory=set)
     unbound: set[str] = field(default_factory=set)
 
-    def query(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> bool:
+    def query(self, node: Node, ctes: dict[str, bool]) -> bool:
         """Check a query. Return whether every distributed table in it has its tenant fixed."""
         before = len(self.unbound)
-        ctes = self._with(node, ctes, bound)
+        ctes = self._with(node, ctes)
         if isinstance(node, ast.SelectStmt):
-            self._select(node, ctes, bound)
+            self._select(node, ctes)
         elif isinstance(node, ast.InsertStmt):
-            self._insert(node, ctes, bound)
+            self._insert(node, ctes)
         elif isinstance(node, ast.UpdateStmt):
-            self._level(node, [node.relation, *(node.fromClause or ())], ctes, bound)
+            self._level(node, [node.relation, *(node.fromClause or ())], ctes)
         elif isinstance(node, ast.DeleteStmt):
-            self._level(node, [node.relation, *(node.usingClause or ())], ctes, bound)
+            self._level(node, [node.relation, *(node.usingClause or ())], ctes)
         return len(self.unbound) == before
 
-    def _with(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> dict[str, bool]:
+    def _with(self, node: Node, ctes: dict[str, bool]) -> dict[str, bool]:
         clause = node.withClause
         if clause is None:
             return ctes
@@ -106,20 +107,19 @@ class _Check:
         for cte in clause.ctes:
             if clause.recursive:
                 ctes[cte.ctename] = True
-            ctes[cte.ctename] = self.query(cte.ctequery, ctes, bound)
+            ctes[cte.ctename] = self.query(cte.ctequery, ctes)
         return ctes
 
-    def _select(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> frozenset[str]:
+    def _select(self, node: Node, ctes: dict[str, bool]) -> frozenset[str]:
         if node.larg is not None:
-            self.query(node.larg, ctes, bound)
-            self.query(node.rarg, ctes, bound)
-            return bound
-        return self._level(node, list(node.fromClause or ()), ctes, bound)
+            self.query(node.larg, ctes)
+            self.query(node.rarg, ctes)
+            return frozenset()
+        return self._level(node, list(node.fromClause or ()), ctes)
 
-    def _insert(self, node: Node, ctes: dict[str, bool], bound: frozenset[str]) -> None:
+    def _insert(self, node: Node, ctes: dict[str, bool]) -> None:
         source = node.selectStmt
-        inner = self._with(source, ctes, bound)
-        within = self._select(source, inner, bound)
+        within = self._select(source, self._with(source, ctes))
         target = node.relation.relname
         if not self._note(target):
             return
@@ -128,20 +128,17 @@ class _Check:
         rows = [row for row in source.valuesLists or ()] or [[one.val for one in source.targetList]]
         if place < 0 or not all(self._is_tenant(row[place], within) for row in rows):
             self.unbound.add(target)
-        self._sublinks([node.onConflictClause, node.returningClause], ctes, bound | {target})
+        self._sublinks([node.onConflictClause, node.returningClause], ctes)
 
-    def _level(
-        self, node: Node, sources: list[Node], ctes: dict[str, bool], bound: frozenset[str]
-    ) -> frozenset[str]:
+    def _level(self, node: Node, sources: list[Node], ctes: dict[str, bool]) -> frozenset[str]:
         """Check one level with its FROM list. Return the names whose tenant is fixed in it."""
         tables: dict[str, str] = {}
         subqueries: dict[str, Node] = {}
         conditions = [node.whereClause]
-        known = set(bound)
+        known: set[str] = set()
         for item in _flattened(sources):
             if isinstance(item, ast.RangeVar):
                 name = item.alias.aliasname if item.alias else item.relname
-                known.discard(name)
                 if item.relname in ctes:
                     known |= {name} if ctes[item.relname] else set()
                 elif self._note(item.relname):
@@ -153,11 +150,11 @@ class _Check:
         own = frozenset(tables) | frozenset(subqueries)
         self._bind(conditions, own, known)
         for name, subquery in subqueries.items():
-            if self.query(subquery, ctes, frozenset(known)):
+            if self.query(subquery, ctes):
                 known.add(name)
         self._bind(conditions, own, known)
         self.unbound |= {table for name, table in tables.items() if name not in known}
-        self._sublinks([node], ctes, frozenset(known))
+        self._sublinks([node], ctes)
         return frozenset(known)
 
     def _bind(self, conditions: list[Node], own: frozenset[str], known: set[str]) -> None:
@@ -185,10 +182,10 @@ class _Check:
         (self.distributed if is_distributed else self.local).add(table)
         return is_distributed
 
-    def _sublinks(self, nodes: list[Node], ctes: dict[str, bool], bound: frozenset[str]) -> None:
+    def _sublinks(self, nodes: list[Node], ctes: dict[str, bool]) -> None:
         for node in nodes:
             for subquery in _subqueries(node):
-                self.query(subquery, ctes, bound)
+                self.query(subquery, ctes)
 
 
 def _flattened(sources: Iterable[Node]) -> Iterator[Node]:

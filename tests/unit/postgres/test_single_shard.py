@@ -97,7 +97,7 @@ def routing(statement: str) -> Routing:
     [
         "select * from heads where tenant_id = %(tenant_id)s",
         "select * from heads h join entries e on e.tenant_id = h.tenant_id where h.tenant_id = %(tenant_id)s",
-        "select (select true from entries e where e.tenant_id = h.tenant_id limit 1) from heads h"
+        "select (select true from entries e where e.tenant_id = %(tenant_id)s limit 1) from heads h"
         " where h.tenant_id = %(tenant_id)s",
         "insert into heads (tenant_id, seq) values (%(tenant_id)s, 1)",
         "with head as (update heads set seq = seq + 1 where tenant_id = %(tenant_id)s returning tenant_id, seq)"
@@ -124,7 +124,7 @@ def test_statement_of_one_tenant_is_bound_to_its_shard(statement: str) -> None:
         ("select * from heads where tenant_id = %(other)s", {"heads"}),
         ("select * from heads h join entries e on e.seq = h.seq where h.tenant_id = %(tenant_id)s", {"entries"}),
         (
-            "select (select true from entries e where e.seq = h.seq) from heads h"
+            "select (select true from entries e where e.tenant_id = h.tenant_id) from heads h"
             " where h.tenant_id = %(tenant_id)s",
             {"entries"},
         ),

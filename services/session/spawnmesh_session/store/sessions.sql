@@ -200,5 +200,5 @@ where tenant_id = %(tenant_id)s and session_id = any (array(
 select session_id from sessions s
 where tenant_id = %(tenant_id)s and state in ('PROVISIONING', 'ACTIVE')
   and (select p.state from sessions p
-       where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
+       where p.tenant_id = %(tenant_id)s and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
 order by session_id limit %(limit)s
