@@ -1,15 +1,18 @@
 """A worker that is restarted and shards that are moved fail no run."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import TypeVar
 from uuid import uuid4
 
 import psycopg
 import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runtime.peers import Peer
 
@@ -18,6 +21,8 @@ from tests.support.serving import caller_at
 from tests.support.session.calls import finalize
 from tests.support.session.harness import Mesh
 from tests.support.waiting import eventually
+
+T = TypeVar("T")
 
 TENANTS = 6
 RETRYABLE = (Status.UNAVAILABLE, Status.ABORTED, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED)
@@ -30,46 +35,67 @@ async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
 
 
 class Load:
-    """Runs of several tenants, one after the other, each from its spawn to its answer."""
+    """Runs of several tenants, one after the other for each, from the spawn to the answer."""
 
     def __init__(self, meshes: list[Mesh], transcript: Peer) -> None:
         self._meshes = meshes
         self._transcript = transcript
-        self._stop = asyncio.Event()
+        self._stopped = False
+        self._done: dict[str, asyncio.Event] = {}
         self.ended: list[session_pb2.Session] = []
         self.refusals: list[MeshError] = []
 
-    async def run(self, mesh: Mesh) -> None:
-        while not self._stop.is_set():
-            self.ended.append(await self._job(mesh))
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Spawn and work for the block, and then until the last run has ended."""
+        async with asyncio.TaskGroup() as group:
+            runner = group.create_task(self._run_all())
+            tenants = [group.create_task(self._spawn(mesh)) for mesh in self._meshes]
+            await eventually(lambda: len(self.ended) >= len(self._meshes))
+            yield
+            self._stopped = True
+            await asyncio.wait(tenants)
+            runner.cancel()
 
-    async def _job(self, mesh: Mesh) -> session_pb2.Session:
-        request_id = uuid4().hex
-        session = await self._until_answered(lambda: mesh.spawn(request_id=request_id))
-        held = await self._until_answered(lambda: mesh.claim(session.session_id))
-        await self._until_answered(lambda: finalize(mesh, self._transcript, held, "42"))
-        found: session_pb2.Session = await self._until_answered(lambda: mesh.get(session.session_id))
-        return found
+    async def _spawn(self, mesh: Mesh) -> None:
+        while not self._stopped:
+            request_id = uuid4().hex
+            session = await self._until_answered(partial(mesh.spawn, request_id=request_id))
+            await self._done.setdefault(session.session_id, asyncio.Event()).wait()
+            self.ended.append(await self._until_answered(partial(mesh.get, session.session_id)))
 
-    async def _until_answered(self, call: Any) -> Any:
-        """Repeat a call that failed while a node was away, as clients do."""
+    async def _run_all(self) -> None:
+        """Claim runs and finalize them, as a runner does. A lost claim is left to the next one."""
+        mesh = self._meshes[0]
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for held in await self._until_answered(partial(mesh.claim_any, limit=4)):
+                    group.create_task(self._finalize(mesh, held))
+
+    async def _finalize(self, mesh: Mesh, held: run_pb.ClaimedRun) -> None:
+        while True:
+            try:
+                await finalize(mesh, self._transcript, held, "42")
+            except MeshError as refusal:
+                self._note(refusal)
+                if refusal.reason is Reason.RUN_LEASE_LOST:
+                    return
+            else:
+                self._done.setdefault(held.session.session_id, asyncio.Event()).set()
+                return
+
+    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call that fails while a node is away, as clients do."""
         while True:
             try:
                 return await call()
             except MeshError as refusal:
-                if refusal.status not in RETRYABLE:
-                    raise
-                self.refusals.append(refusal)
-                await asyncio.sleep(refusal.retry_after_seconds or 0.05)
+                self._note(refusal)
 
-    @asynccontextmanager
-    async def going(self) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as group:
-            for mesh in self._meshes:
-                group.create_task(self.run(mesh))
-            await eventually(lambda: len(self.ended) >= len(self._meshes))
-            yield
-            self._stop.set()
+    def _note(self, refusal: MeshError) -> None:
+        if refusal.status not in RETRYABLE:
+            raise refusal
+        self.refusals.append(refusal)
 
 
 @pytest.fixture

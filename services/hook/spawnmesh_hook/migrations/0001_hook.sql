@@ -141,13 +141,9 @@ comment on table outbox_entries is 'citus: local';
 -- statement about pending rows after it has once counted none.
 create index outbox_entries_pending_idx on outbox_entries (due_time)
     where state = 'PENDING' and due_time >= '-infinity';
--- For list_events_of_plugin and delete_entries_of_plugin. It finds one entry as fast as the primary
--- key does. Without statistics of the columns, the planner expects fewer rows the more columns are
--- given, also for a plugin that it does not know.
+-- For delete_entries_of_plugin. It finds one entry as fast as the primary key does: with stale
+-- statistics the planner may choose either.
 create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
-alter table outbox_entries
-    alter column tenant_id set statistics 0, alter column plugin set statistics 0,
-    alter column event_key set statistics 0;
 
 -- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
 -- requested revision that was not granted.

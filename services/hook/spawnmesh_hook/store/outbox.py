@@ -103,7 +103,6 @@ async def seconds_to_next_entry(connection: Connection, full_tenants: Sequence[s
 
 async def complete_entry(connection: Connection, entry: OutboxEntry) -> None:
     """Delete the entry, and clear the event's content if no other entry is pending."""
-    await connection.execute(_SQL["lock_event"], _key(entry))
     await connection.execute(_SQL["delete_entry"], _key(entry))
     await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
 
@@ -128,25 +127,27 @@ async def release_held_entries(connection: Connection, tenant_id: str, name: str
 
 async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:
     """Mark the entry as dead, and clear the event's content if no other entry is pending."""
-    await connection.execute(_SQL["lock_event"], _key(entry))
     await connection.execute(_SQL["dead_letter_entry"], _key(entry))
     await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
 
 
 async def delete_entries_of_plugin(connection: Connection, tenant_id: str, name: str) -> None:
     """Delete all entries of the plugin, and clear events that have no other pending entry."""
-    parameters = {"tenant_id": tenant_id, "name": name}
-    cursor = await connection.execute(_SQL["list_events_of_plugin"], parameters)
+    cursor = await connection.execute(
+        _SQL["delete_entries_of_plugin"], {"tenant_id": tenant_id, "name": name}
+    )
     event_keys = [row["event_key"] for row in await cursor.fetchall()]
     if event_keys:
-        await connection.execute(_SQL["lock_events"], {"tenant_id": tenant_id, "event_keys": event_keys})
-    await connection.execute(_SQL["delete_entries_of_plugin"], parameters)
-    await _clear_delivered(connection, tenant_id, event_keys)
+        await _clear_delivered(connection, tenant_id, event_keys)
 
 
 async def _clear_delivered(connection: Connection, tenant_id: str, event_keys: Sequence[str]) -> None:
-    """Clear the content of those of the locked events that have no pending entry left."""
+    """Clear the content of those of the events that have no pending entry left.
+
+    The transaction has ended the entries that it ends.
+    """
     parameters = {"tenant_id": tenant_id, "event_keys": list(event_keys)}
+    await connection.execute(_SQL["lock_events"], parameters)
     cursor = await connection.execute(_SQL["list_open_events"], parameters)
     still_open = {row["event_key"] for row in await cursor.fetchall()}
     delivered = [key for key in event_keys if key not in still_open]

@@ -44,11 +44,6 @@ select extract(epoch from min(due_time) - now())::float8 as seconds
 from outbox_entries
 where state = 'PENDING' and due_time >= '-infinity' and tenant_id <> all (%(full_tenants)s::text[]);
 
--- name: lock_event
--- Locks the event. Of two deliveries that end at the same time, the second then sees in its next
--- statement that the first has ended. Index: observed_events_pkey.
-select from observed_events where tenant_id = %(tenant_id)s and event_key = %(event_key)s for no key update;
-
 -- name: delete_entry
 -- Locks the row. Index: outbox_entries_pkey.
 delete from outbox_entries
@@ -90,16 +85,13 @@ where tenant_id = %(tenant_id)s and event_key = any (%(event_keys)s) and state <
 update observed_events set event = ''
 where tenant_id = %(tenant_id)s and event_key = any (%(event_keys)s) and event <> '';
 
--- name: list_events_of_plugin
--- Takes no lock. Index: outbox_entries_plugin_idx.
-select event_key from outbox_entries where tenant_id = %(tenant_id)s and plugin = %(name)s;
-
 -- name: lock_events
--- Locks the events in order. Index: observed_events_pkey.
+-- Locks the events in order, after their entries. Of two deliveries that end at the same time, the
+-- second then sees in its next statement that the first has ended. Index: observed_events_pkey.
 select from observed_events
 where tenant_id = %(tenant_id)s and event_key = any (%(event_keys)s)
 order by event_key for no key update;
 
 -- name: delete_entries_of_plugin
 -- Locks the rows. Index: outbox_entries_plugin_idx.
-delete from outbox_entries where tenant_id = %(tenant_id)s and plugin = %(name)s;
+delete from outbox_entries where tenant_id = %(tenant_id)s and plugin = %(name)s returning event_key;

@@ -59,9 +59,10 @@ delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any 
 -- Locks the oldest rows, and skips those that are locked. Index: inbox_messages_acknowledged_idx,
 -- inbox_messages_pkey.
 with oldest as (
-    select session_id, key from inbox_messages
+    select session_id, key, acknowledge_time from inbox_messages
     where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
     order by acknowledge_time limit %(limit)s for update skip locked
 )
 delete from inbox_messages m using oldest
 where m.tenant_id = %(tenant_id)s and m.session_id = oldest.session_id and m.key = oldest.key
+  and m.acknowledge_time <= (select max(acknowledge_time) from oldest)
