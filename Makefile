@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick chaos soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check clean
+.PHONY: help setup demo up chart conformance test test-quick citus chaos soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: $(READY) ## Measure what the mesh costs, against floors taken in the same
 
 chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of everything under load, then check every invariant
 	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
+
+citus: $(READY) ## Run the session service's contract tests, and faults of nodes, on a Citus cluster; SPAWNMESH_CITUS= names the built extension
+	@pytest -q tests/citus -m "citus_faults or not citus_faults" -p randomly --randomly-seed=$(SEED)
 
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))

@@ -73,24 +73,28 @@ class Load:
                     group.create_task(self._finalize(mesh, held))
 
     async def _finalize(self, mesh: Mesh, held: run_pb.ClaimedRun) -> None:
-        while True:
+        async def is_over() -> bool:
             try:
                 await finalize(mesh, self._transcript, held, "42")
             except MeshError as refusal:
                 self._note(refusal)
-                if refusal.reason is Reason.RUN_LEASE_LOST:
-                    return
-            else:
-                self._done.setdefault(held.session.session_id, asyncio.Event()).set()
-                return
+                return refusal.reason is Reason.RUN_LEASE_LOST
+            self._done.setdefault(held.session.session_id, asyncio.Event()).set()
+            return True
+
+        await eventually(is_over)
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call that fails while a node is away, as clients do."""
-        while True:
+
+        async def answer() -> T | None:
             try:
                 return await call()
             except MeshError as refusal:
                 self._note(refusal)
+                return None
+
+        return await eventually(answer)
 
     def _note(self, refusal: MeshError) -> None:
         if refusal.status not in RETRYABLE:

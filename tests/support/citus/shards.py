@@ -11,6 +11,7 @@ from spawnmesh_postgres.citus import STAYS_LOCAL
 
 TENANT = "tenant_id"
 _PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
+_CLOCKS = ("now", "clock_timestamp", "statement_timestamp", "transaction_timestamp")
 Node = Any
 
 
@@ -54,11 +55,13 @@ class Routing:
     """The tables of a statement.
 
     `unbound` are the distributed ones whose tenant the statement does not fix to `%(tenant_id)s`.
+    `refused` are the forms that Citus does not run.
     """
 
     distributed: frozenset[str]
     local: frozenset[str]
     unbound: frozenset[str]
+    refused: frozenset[str]
 
 
 def routing_of(statement: str, schema: Schema) -> Routing:
@@ -68,7 +71,12 @@ def routing_of(statement: str, schema: Schema) -> Routing:
     (parsed,) = parse_sql(numbered)
     check = _Check(schema, names.index(TENANT) + 1 if TENANT in names else 0)
     check.query(parsed.stmt, {})
-    return Routing(frozenset(check.distributed), frozenset(check.local), frozenset(check.unbound))
+    return Routing(
+        frozenset(check.distributed),
+        frozenset(check.local),
+        frozenset(check.unbound),
+        frozenset(_refused_forms(parsed.stmt, schema)),
+    )
 
 
 @dataclass(slots=True)
@@ -186,6 +194,34 @@ class _Check:
         for node in nodes:
             for subquery in _subqueries(node):
                 self.query(subquery, ctes)
+
+
+def _refused_forms(node: Node, schema: Schema) -> Iterator[str]:
+    """Return what Citus would refuse in the query, also in those below it."""
+    if isinstance(node, ast.InsertStmt) and node.relation.relname in schema.distributed:
+        from_query = node.selectStmt is not None and not node.selectStmt.valuesLists
+        if from_query and node.onConflictClause is None and node.returningClause is None:
+            yield "an insert from a query, without `returning`: it would be a COPY, despite row-level security"
+        if any(_calls_clock([node.onConflictClause, node.returningClause])):
+            yield "the time in `on conflict` or `returning`"
+    if isinstance(node, ast.SubLink) and isinstance(node.testexpr, ast.RowExpr):
+        yield "a row that is compared with a subquery"
+    for part in _parts(node):
+        yield from _refused_forms(part, schema)
+
+
+def _calls_clock(nodes: Iterable[Node]) -> Iterator[bool]:
+    for node in nodes:
+        if isinstance(node, ast.FuncCall):
+            yield node.funcname[-1].sval in _CLOCKS
+        yield from _calls_clock(_parts(node))
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    if isinstance(node, tuple | list):
+        yield from node
+    elif isinstance(node, ast.Node):
+        yield from (getattr(node, name) for name in node)
 
 
 def _flattened(sources: Iterable[Node]) -> Iterator[Node]:

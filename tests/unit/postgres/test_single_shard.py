@@ -88,6 +88,16 @@ def test_statements_that_use_the_coordinator_too_are_those_that_are_listed() -> 
     assert mixed == WITH_THE_COORDINATOR.keys()
 
 
+def test_statements_have_no_form_that_citus_refuses() -> None:
+    schemas = {service: schema(service) for service in SERVICES}
+    refused = {
+        (service, name): routing.refused
+        for service, name, text in statements()
+        if (routing := routing_of(text, schemas[service])).distributed and routing.refused
+    }
+    assert refused == {}
+
+
 def routing(statement: str) -> Routing:
     return routing_of(statement, SCHEMA)
 
@@ -144,3 +154,31 @@ def test_statement_of_one_tenant_is_bound_to_its_shard(statement: str) -> None:
 )
 def test_table_without_a_fixed_tenant_is_found(statement: str, unbound: set[str]) -> None:
     assert routing(statement).unbound == unbound
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into heads (tenant_id, seq) select %(tenant_id)s, n from unnest(%(numbers)s::int[]) n",
+        "insert into heads (tenant_id) values (%(tenant_id)s) on conflict (tenant_id) do update"
+        " set seq = extract(epoch from now())",
+        "insert into heads (tenant_id) values (%(tenant_id)s) returning now() as moment",
+        "delete from entries where tenant_id = %(tenant_id)s and (seq, body) in ("
+        "select seq, body from entries where tenant_id = %(tenant_id)s limit 5)",
+    ],
+)
+def test_form_that_citus_refuses_is_found(statement: str) -> None:
+    assert routing(statement).refused
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into heads (tenant_id, seq) select %(tenant_id)s, n from unnest(%(numbers)s::int[]) n returning seq",
+        "insert into queue (tenant_id, id) select %(tenant_id)s, n from unnest(%(numbers)s::text[]) n",
+        "insert into heads (tenant_id) values (%(tenant_id)s)",
+        "delete from entries where tenant_id = %(tenant_id)s and (seq, body) <= (%(seq)s, %(body)s)",
+    ],
+)
+def test_form_that_citus_runs_is_not_refused(statement: str) -> None:
+    assert not routing(statement).refused
