@@ -1,6 +1,5 @@
 """The migration of a schema distributes it over a Citus cluster, and keeps it distributed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -71,15 +70,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
 
 
 @pytest.fixture
-def notes(cluster: Cluster) -> Iterator[ServiceDsn]:
-    """An empty schema in a new database of the cluster, which is no coordinator yet."""
+def notes(cluster: Cluster) -> ServiceDsn:
+    """An empty schema in a new database of the cluster."""
     database, role = f"notes_{uuid4().hex[:8]}", f"notes_{uuid4().hex[:8]}"
     app, owner = (
         make_conninfo(cluster.superuser_dsn, user=user, dbname=database) for user in (role, f"{role}_owner")
     )
     create_database(cluster, database)
     prepare_database(cluster.coordinator.superuser_dsn, {"notes": DatabaseUrls(app, owner)})
-    yield ServiceDsn(app, owner)
+    return ServiceDsn(app, owner)
 
 
 def test_rows_that_are_there_move_to_the_nodes(cluster: Cluster, package: Package) -> None:

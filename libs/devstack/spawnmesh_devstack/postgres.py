@@ -104,7 +104,9 @@ class Postgres:
             _let_pass(self._data_dir, self._report)
         settings = {**self._settings, "unix_socket_directories": str(self._socket_dir)}
         options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
-        self._process = self._run("postgres", str(self._program("postgres")), "-D", str(self._data_dir), *options)
+        self._process = self._run(
+            "postgres", str(self._program("postgres")), "-D", str(self._data_dir), *options
+        )
         await until_ready(self._process, self._answers, _START_SECONDS)
         self._report("PostgreSQL is ready")
 

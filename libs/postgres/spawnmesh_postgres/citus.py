@@ -23,8 +23,8 @@ _HAS_CITUS = "select from pg_extension where extname = 'citus'"
 # that is not distributed yet.
 _TABLES = """
 with recursive depths (id, depth) as (
-    select c.oid, 0 from pg_class c where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('r', 'p')
-        and not c.relispartition
+    select c.oid, 0 from pg_class c
+    where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
     union
     select f.conrelid, d.depth + 1
     from depths d

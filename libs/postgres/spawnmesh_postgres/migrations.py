@@ -101,8 +101,8 @@ def migrate(
 
     Each migration runs in a transaction, as the owner of the schema, never as the role of the
     service. On the coordinator of a Citus cluster, the new tables of each migration are distributed
-    before the next one runs. There are no downgrades. The function waits for other migrations of the database and
-    for locks, as `retry` states; `report` receives a line for each failed attempt.
+    before the next one runs. There are no downgrades. The function waits for other migrations of
+    the database and for locks, as `retry` states; `report` receives a line for each failed attempt.
 
     Raises MigrationChanged before anything is applied if an applied migration has changed,
     MigrationLocked, MigrationFailed if the database refuses a migration or its locks are never

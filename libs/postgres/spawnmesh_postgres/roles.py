@@ -2,7 +2,9 @@
 spawnmesh_postgres.roles [--citus] DIRECTORY`.
 
 With `--citus` the database becomes the coordinator of a Citus cluster: the schemas are distributed
-when they are migrated. The directory has a URL in each file: `admin-url` for a role with CREATEROLE that owns the database
+when they are migrated.
+
+The directory has a URL in each file: `admin-url` for a role with CREATEROLE that owns the database
 or creates it (CREATEDB), and for each service `<service>-url` and `<service>-owner-url`. The users
 and passwords of the latter are created.
 """
@@ -84,9 +86,11 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls], *, cit
     name; what exists stays, with the passwords of the entries.
 
     What the owner creates in its schema becomes usable by the app role by itself; a migration may
-    take rights back. `citus` creates the extension, for which the admin must be a superuser unless
-    the extension exists. The nodes of the cluster are added by an operator. Raises ValueError where the entries are of several databases, or one names no
-    user, and TooStrongRoleError where a role that exists could do more than use its schema.
+    take rights back. `citus` creates the extension, for which the admin must be a superuser, unless
+    the database has it. The nodes of the cluster are added by an operator.
+
+    Raises ValueError where the entries are of several databases, or one names no user, and
+    TooStrongRoleError where a role that exists could do more than use its schema.
     """
     databases = {_part(dsn, "dbname") for entry in entries.values() for dsn in (entry.app, entry.owner)}
     if len(databases) != 1:

@@ -182,7 +182,9 @@ class _Check:
         if isinstance(node, ast.ParamRef):
             return bool(node.number == self.parameter)
         column = _column(node)
-        return column is not None and column[1] == TENANT and (column[0] in bound or not column[0] and bool(bound))
+        if column is None or column[1] != TENANT:
+            return False
+        return column[0] in bound if column[0] else bool(bound)
 
     def _note(self, table: str) -> bool:
         """Record a table. Return whether it is distributed."""
@@ -235,9 +237,12 @@ def _equalities(condition: Node) -> Iterator[tuple[Node, Node]]:
     if isinstance(condition, ast.BoolExpr) and condition.boolop == BoolExprType.AND_EXPR:
         for part in condition.args:
             yield from _equalities(part)
-    elif isinstance(condition, ast.A_Expr) and condition.kind == A_Expr_Kind.AEXPR_OP:
-        if condition.name[-1].sval == "=":
-            yield condition.lexpr, condition.rexpr
+    elif (
+        isinstance(condition, ast.A_Expr)
+        and condition.kind == A_Expr_Kind.AEXPR_OP
+        and condition.name[-1].sval == "="
+    ):
+        yield condition.lexpr, condition.rexpr
 
 
 def _column(node: Node) -> tuple[str, str] | None:

@@ -12,7 +12,10 @@ from tests.support.citus.shards import Routing, Schema, routing_of, schema_of
 SERVICES = ("session", "attachment_blob", "model_router", "hook")
 
 EVERY_TENANT = {
-    ("attachment_blob", "list_tenants"): "the collector goes through the tenants; a page of ids, without a lock",
+    (
+        "attachment_blob",
+        "list_tenants",
+    ): "the collector goes through the tenants; a page of ids, without a lock",
     ("hook", "list_tenants"): "the log pruner goes through the tenants; a page of ids, without a lock",
 }
 """Statements that read distributed tables of every tenant, and why."""
@@ -132,7 +135,10 @@ def test_statement_of_one_tenant_is_bound_to_its_shard(statement: str) -> None:
         ("select * from heads where tenant_id = %(tenant_id)s or seq = 1", {"heads"}),
         ("select * from heads where tenant_id = (select %(tenant_id)s)", {"heads"}),
         ("select * from heads where tenant_id = %(other)s", {"heads"}),
-        ("select * from heads h join entries e on e.seq = h.seq where h.tenant_id = %(tenant_id)s", {"entries"}),
+        (
+            "select * from heads h join entries e on e.seq = h.seq where h.tenant_id = %(tenant_id)s",
+            {"entries"},
+        ),
         (
             "select (select true from entries e where e.tenant_id = h.tenant_id) from heads h"
             " where h.tenant_id = %(tenant_id)s",
