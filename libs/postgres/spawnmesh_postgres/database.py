@@ -274,10 +274,10 @@ class Database:
     async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
         """Run one statement as its own transaction, in one round trip, and return its rows.
 
-        The statement must call a function that takes its tenant from the expression SCOPE;
-        `tenant_id` is added to the parameters. The scope is set before the function runs and ends
-        with the statement. Raises ValueError for a statement without SCOPE and for a malformed
-        tenant id.
+        The statement must evaluate the expression SCOPE before it reads a table: as an argument of
+        the function that it calls, or in a row on which all else depends. `tenant_id` is added to
+        the parameters. The scope ends with the statement. Raises ValueError for a statement without
+        SCOPE and for a malformed tenant id.
         """
         if SCOPE not in statement:
             raise ValueError(f"the statement must take its tenant from {SCOPE}")

@@ -43,8 +43,8 @@ where
 
 -- name: find_entry_seqs
 -- Returns those of the ids that the transcript has. Takes no lock. Needs `keep_index_order`; the
--- range in order leaves the planner no other index. Index: entries (tenant_id, session_id,
--- entry_id).
+-- range in order leaves the planner no other index. Index: entries (entry_id, session_id,
+-- tenant_id).
 select known.entry_id, known.seq
 from unnest(%(entry_ids)s::text[]) as wanted (entry_id)
 cross join lateral (
@@ -75,7 +75,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMP
 -- name: list_messages_off_branch
 -- Lists the messages that are not ancestors of the leaf. Takes no lock. Needs `keep_index_order`:
 -- each ancestor is found by a range in order, and the branch is hashed once. Indexes: entries
--- (tenant_id, session_id, entry_id), entries primary key.
+-- (entry_id, session_id, tenant_id), entries primary key.
 with recursive branch as (
     (
         select entry_id, parent_entry_id
@@ -94,7 +94,7 @@ with recursive branch as (
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s
             and entry_id between b.parent_entry_id and b.parent_entry_id
         order by entry_id
-        offset 0
+        limit 1
     ) as e
 )
 select entry_id
@@ -105,8 +105,8 @@ order by e.seq;
 
 -- name: find_newest_on_branch
 -- Returns the newest of the entries that is an ancestor of the leaf, or the leaf. Takes no lock.
--- Needs `keep_index_order`: each ancestor is found by a range in order. Index: entries (tenant_id,
--- session_id, entry_id).
+-- Needs `keep_index_order`: each ancestor is found by a range in order. Index: entries (entry_id,
+-- session_id, tenant_id).
 with recursive branch as (
     (
         select entry_id, parent_entry_id, seq
@@ -125,7 +125,7 @@ with recursive branch as (
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s
             and entry_id between b.parent_entry_id and b.parent_entry_id
         order by entry_id
-        offset 0
+        limit 1
     ) as e
 )
 select entry_id
@@ -158,8 +158,6 @@ from (
     from entries said
     where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
         and said.seq <= %(last_source_seq)s
-    order by said.seq
-    offset 0
 ) as covered
 where kind in ('MESSAGE', 'NOTE');
 
@@ -190,8 +188,8 @@ from imports i
 cross join lateral (
     select incarnation, state
     from transcripts
-    where tenant_id = i.tenant_id and session_id = i.session_id
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = i.session_id
+    limit 1
 ) as t
 where i.tenant_id = %(tenant_id)s and i.state <> 'COMPLETE'
     and i.update_time < now() - make_interval(secs => %(age_seconds)s)

@@ -12,7 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import key_parameters, runs_of
+from spawnmesh_transcript.store.rows import key_parameters, runs_of, seqs_parameters
 
 _SQL = load_statements(__name__)
 
@@ -132,7 +132,7 @@ async def list_unstored_payloads(
 ) -> dict[int, list[UnstoredPayload]]:
     """Return payloads that the blob store may not have, by seq, for some entries.
 
-    It returns up to `file_count` payloads of each entry. Needs `keep_index_order`.
+    It returns up to `file_count` payloads of each entry.
     """
     async with connection.cursor(binary=True, row_factory=args_row(UnstoredPayload)) as cursor:
         await cursor.execute(
@@ -147,7 +147,7 @@ async def list_unstored_payloads(
 async def count_unstored_entries(connection: Connection, key: Key, *, last_seq: int | None = None) -> int:
     """Return the number of entries with payloads that the blob store may not have.
 
-    It counts entries up to `last_seq`, or all. Needs `keep_index_order`.
+    It counts entries up to `last_seq`, or all.
     """
     row = await (
         await connection.execute(_SQL["count_unstored_entries"], key_parameters(key, last_seq=last_seq))
@@ -181,7 +181,7 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
 async def read_stubs(
     connection: Connection, key: Key, seqs: Collection[int], *, among: Collection[int]
 ) -> list[ReadStub]:
-    """Return the stubs of these seqs with their bodies. Needs `keep_index_order`.
+    """Return the stubs of these seqs with their bodies.
 
     `among` are the seqs of which all other stubs may be read in passing.
     """
@@ -198,12 +198,8 @@ async def read_stubs(
 async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadFile]]:
-    """Return the stored files of each entry that has some, in the order of content blocks. Needs
-    `keep_index_order`.
-    """
-    rows = await (
-        await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=list(set(seqs))))
-    ).fetchall()
+    """Return the stored files of each entry that has some, in the order of content blocks."""
+    rows = await (await connection.execute(_SQL["list_stored_files"], seqs_parameters(key, seqs))).fetchall()
     files: dict[int, list[PayloadFile]] = {}
     for row in rows:
         file = PayloadFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
@@ -238,10 +234,7 @@ async def list_payloads_to_release(connection: Connection, key: Key, *, row_coun
 
 
 async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """Delete the rows of released blobs. Needs `keep_index_order`.
-
-    A row that another transaction has just changed stays; a later call deletes it.
-    """
+    """Delete the rows of released blobs. Needs `keep_index_order`."""
     await _for_each(connection, "delete_payload", key, blob_ids)
 
 
@@ -249,7 +242,7 @@ async def _for_each(connection: Connection, statement: str, key: Key, blob_ids: 
     """Run the statement for each blob, in one round trip."""
     async with connection.cursor() as cursor:
         await cursor.executemany(
-            _SQL[statement], [{"tenant_id": key.tenant_id, "blob_id": blob_id} for blob_id in blob_ids]
+            _SQL[statement], [key_parameters(key, blob_id=blob_id) for blob_id in blob_ids]
         )
 
 

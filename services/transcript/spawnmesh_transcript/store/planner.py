@@ -17,8 +17,3 @@ async def begin_snapshot(connection: Connection) -> None:
 async def keep_index_order(connection: Connection) -> None:
     """Make later statements read only the entries that they return, not the whole transcript."""
     await connection.execute(_SQL["keep_index_order"])
-
-
-async def keep_to_indexes(connection: Connection) -> None:
-    """Make the deletions that follow find the rows of a page in the order of an index."""
-    await connection.execute(_SQL["keep_to_indexes"])

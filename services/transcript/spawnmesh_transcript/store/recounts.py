@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from psycopg.rows import args_row
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import transact
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
@@ -70,5 +71,10 @@ async def recount_entries(
         stub_token_counts=[stub_token_counts.get(seq) for seq in token_counts],
         thinking_token_counts=[thinking_token_counts.get(seq) for seq in token_counts],
     )
-    rows = await database.call(key.tenant_id, _SQL["recount_entries"], parameters)
-    return {row["recounted_seq"] for row in rows}
+    _, recounted = await transact(
+        database,
+        key.tenant_id,
+        (_SQL["lock_for_recount"], key_parameters(key)),
+        (_SQL["recount_entries"], parameters),
+    )
+    return {row["recounted_seq"] for row in recounted}

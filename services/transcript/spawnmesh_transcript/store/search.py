@@ -12,6 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_transcript.domain.entries import EntryFilter
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import fetch_one, key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 # A long entry has tens of MiB, of which the driver and the server would hold several copies.
@@ -64,10 +65,12 @@ async def advance_search(
 
     It does nothing if another search has stored them, or the transcript is gone.
     """
-    if (
-        await fetch_one(connection, _SQL["lock_indexed_transcript"], key, incarnation=known.incarnation)
-        is None
-    ):
+    async with connection.pipeline():
+        await connection.execute(*join_writers_statement(key.tenant_id))
+        locked = await connection.execute(
+            _SQL["lock_indexed_transcript"], key_parameters(key, incarnation=known.incarnation)
+        )
+    if locked.rowcount != 1:
         return
     parameters = {
         "tenant_id": key.tenant_id,

@@ -4,15 +4,15 @@ select t.incarnation, t.seq as head_seq, coalesce(p.seq, 0) as seq
 from transcripts t
 left join search_progress p on p.tenant_id = t.tenant_id and p.session_id = t.session_id
 where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
-    and not tenant_is_purging(%(tenant_id)s);
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: lock_indexed_transcript
--- Keeps the transcript from being deleted until the transaction ends. Index: transcripts primary
--- key.
+-- Follows `join_writers` of tenants. Keeps the transcript from being deleted until the transaction
+-- ends. Indexes: tenants and transcripts primary keys.
 select from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s
     and state = 'LIVE'
-    and enter_tenant(%(tenant_id)s)
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 for share;
 
 -- name: advance_search
@@ -53,9 +53,8 @@ from (
             select tenant_id, session_id, entry_id, seq, kind, role, create_time, body, dropped_bytes
             from entries
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-                and seq between found.seq and found.seq
-            order by seq
-            offset 0
+                and seq = found.seq
+            limit 1
         ) as e
         where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
             and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))

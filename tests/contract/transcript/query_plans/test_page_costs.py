@@ -87,7 +87,7 @@ async def test_pages_of_rows_are_deleted_at_the_cost_of_a_page(long: Session, da
     touched = {}
     for name in statements:
         key = {"tenant_id": long.tenant_id, "session_id": long.session_id, "row_count": PAGE, "days": 7}
-        touched[name] = await _touched(database, name, key, first="keep_to_indexes")
+        touched[name] = await _touched(database, name, key)
     assert max(touched.values()) < 3 * ENTRIES, touched
 
 
@@ -165,7 +165,9 @@ async def test_words_are_searched_at_the_cost_of_the_entries_with_the_first_word
     assert touched < 20 * ENTRIES
 
 
-async def _touched(database: Database, name: str, parameters: dict[str, Any], *, first: str) -> int:
+async def _touched(
+    database: Database, name: str, parameters: dict[str, Any], *, first: str = "keep_index_order"
+) -> int:
     """Return the buffer pages that the statement touches, and roll it back."""
     try:
         async with database.transaction(parameters["tenant_id"]) as connection:

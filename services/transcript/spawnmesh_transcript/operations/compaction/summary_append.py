@@ -11,11 +11,13 @@ from spawnmesh_transcript.domain.compaction import SummaryMethod
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.refusals import compacted_meanwhile, is_being_written, require_current
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.bodies.masking import masked_body
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
 from spawnmesh_transcript.operations.compaction.plan import CompactionPlan
 from spawnmesh_transcript.operations.compaction.summarize import WrittenSummary
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import summaries as summary_store
@@ -95,9 +97,8 @@ async def append_summary(
             target_entry_id=kept.first_entry_id,
             token_vocabulary=vocabulary,
         )
-        head = await summary_store.append_summary(
-            connection, key, entry, claim=requester.claim, client=requester.client
-        )
+        writer = Writer(claim=requester.claim, client=requester.client)
+        head = await append_store.write_entries(connection, key, [entry], writer)
         summary = Summary(
             seq=head.seq,
             entry_id=entry_id,

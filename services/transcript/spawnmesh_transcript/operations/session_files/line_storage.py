@@ -16,7 +16,7 @@ from spawnmesh_transcript.operations.import_abort import abort_import
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.session_files.batch_reader import (
     DUPLICATE,
-    IMPORT_SERVICE,
+    IMPORT_WRITER,
     MAX_MALFORMED,
     read_lines,
     without_lost_labels,
@@ -26,7 +26,7 @@ from spawnmesh_transcript.operations.session_files.import_threads import ImportT
 from spawnmesh_transcript.operations.session_files.repeated_lines import find_repeated
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.stub_creation import create_stubs
-from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import planner
@@ -90,7 +90,7 @@ async def store_lines(
             targets = [entry.target_entry_id for entry in new if entry.label]
             known = await import_store.find_entry_seqs(connection, key, targets) if targets else {}
             new = without_lost_labels(new, known)
-            head = await entry_store.write_entries(connection, key, new, service=IMPORT_SERVICE)
+            head = await append_store.write_entries(connection, key, new, IMPORT_WRITER, is_import=True)
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
