@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.domain.writers import Writer
+from spawnmesh_transcript.domain.writers import Writer, is_current
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class AppendOutcome(StrEnum):
     """The key was used with the same content, which is in the transcript."""
     APPENDED = "APPENDED"
     BUSY = "BUSY"
-    """Another transaction held the transcript, or a rule refused the append. It wrote nothing."""
+    """Another transaction held the transcript, or the reason is not known. It wrote nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def refuse_append(append: Append, state: AppendState) -> AppendResult | None:
             return AppendResult(AppendOutcome.KEY_REUSED)
         return AppendResult(AppendOutcome.REPLAYED, earlier.head, earlier.first_seq, earlier.entry_ids)
     claim = append.writer.claim
-    if claim and (claim.run_id, claim.epoch) != (state.head.writer_run_id, state.head.writer_epoch):
+    if claim and not is_current(claim, state.head):
         return AppendResult(AppendOutcome.CLAIM_LOST, state.head)
     if state.missing_entry_id:
         return AppendResult(

@@ -16,11 +16,8 @@
 --     search_progress, search_pieces
 --   Tables of activities
 --     activity_heads, activities
+--   Statistics
 --   Row-level security
---   Purges
---     tenant_is_open
---   References
---     find_target
 --   The hash chain
 --     link_chain
 
@@ -64,13 +61,15 @@ create table tenants (
 -- with its ids alone, so that a late creation finds it. Only the import reads and writes an
 -- IMPORTING transcript.
 --
--- transcripts and entries have no CHECK constraints: PostgreSQL parses the text of a constraint
--- again for each insert, which took a tenth of the server's time for an append. It keeps those of a
--- domain.
+-- The checks of transcripts and entries are those of domains: PostgreSQL parses the text of a
+-- table's constraint again for each insert, which took a tenth of the server's time for an append,
+-- and keeps those of a domain.
+create domain transcript_state as text check (value in ('IMPORTING', 'LIVE', 'DELETED'));
+
 create table transcripts (
     tenant_id              text        not null,
     session_id             text        not null,
-    state                  text        not null default 'LIVE',
+    state                  transcript_state not null default 'LIVE',
     incarnation            text        not null, -- New with each creation of the same session.
     forked_from_session_id text        not null, -- Empty if the transcript is no fork.
     parent_session_id      text        not null default '', -- A deleted row keeps it for its children.
@@ -142,9 +141,12 @@ create table entries (
     dropped_bytes    integer     not null default 0,
     token_vocabulary text        not null default 'o200k_base', -- The vocabulary of token_count.
     primary key (tenant_id, session_id, seq),
-    unique (entry_id, session_id, tenant_id)
+    unique (entry_id, tenant_id)
 );
 
+-- Serves lookups by entry_id. In a table that looks small, a B-tree of ids costs the planner what
+-- the primary key of all entries of the tenant costs; this index has no descent and costs less.
+create index entries_id_idx on entries using hash (entry_id);
 -- Serves `read_newest_user_turn`.
 create index entries_user_idx on entries (tenant_id, session_id, seq) where role = 'USER';
 -- Serves every query that leaves superseded entries out.
@@ -219,8 +221,9 @@ create table payloads (
     primary key (tenant_id, session_id, seq, block_index)
 );
 
--- Serves lookups by blob_id.
-create unique index payloads_blob_idx on payloads (blob_id, tenant_id);
+create unique index payloads_blob_key on payloads (blob_id, tenant_id);
+-- Serves lookups by blob_id, as entries_id_idx does.
+create index payloads_blob_idx on payloads using hash (blob_id);
 -- Serves `list_unstored_payloads`.
 create index payloads_unstored_idx on payloads (tenant_id, session_id, seq) where not is_stored;
 -- Serves `list_inline_entries` and `list_transcripts_with_inline_payloads`.
@@ -246,8 +249,9 @@ create table stubs (
     primary key (tenant_id, session_id, seq)
 );
 
--- Serves `read_condensed_entry`.
-create unique index stubs_file_idx on stubs (file_id, tenant_id) where file_id <> '';
+create unique index stubs_file_key on stubs (file_id, tenant_id) where file_id <> '';
+-- Serves `read_condensed_entry`, as entries_id_idx does.
+create index stubs_file_idx on stubs using hash (file_id) where file_id <> '';
 
 -- -------------------------------------------------------------------------------------------------
 -- Tables of compaction
@@ -331,6 +335,43 @@ create table activities (
 create index activities_session_idx on activities (tenant_id, session_id, position) where session_id <> '';
 
 -- -------------------------------------------------------------------------------------------------
+-- Statistics
+-- -------------------------------------------------------------------------------------------------
+
+-- The planner expects one row in 200 for a value of these columns, whatever it has seen of other
+-- tenants: an index of which more columns are given is always cheaper, and reading all rows of a
+-- tenant or a transcript is never cheap.
+alter table transcripts
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column parent_session_id set statistics 0;
+alter table entries
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0, alter column entry_id set statistics 0,
+    alter column target_seq set statistics 0;
+alter table appends
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column idempotency_key set statistics 0;
+alter table imports
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0;
+alter table payloads
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0, alter column blob_id set statistics 0;
+alter table stubs
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0, alter column file_id set statistics 0;
+alter table summaries
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0;
+alter table search_progress
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0;
+alter table search_pieces
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0;
+alter table activities
+    alter column tenant_id set statistics 0, alter column position set statistics 0,
+    alter column session_id set statistics 0;
+
+-- -------------------------------------------------------------------------------------------------
 -- Row-level security
 -- -------------------------------------------------------------------------------------------------
 
@@ -386,42 +427,6 @@ create policy tenant on activities using (tenant_id = current_setting('spawnmesh
 
 -- A worker lists the tenants, and reads nothing else across tenants.
 create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
-
--- -------------------------------------------------------------------------------------------------
--- Purges
--- -------------------------------------------------------------------------------------------------
-
--- Returns false if a purge of the tenant has begun. It is volatile, so that it sees what was
--- committed before it runs and after the statement that calls it began. Index: tenants primary key.
-create function tenant_is_open(tenant text) returns boolean language sql volatile as $$
-    select not exists (select from tenants where tenant_id = tenant and is_purging);
-$$;
-
--- -------------------------------------------------------------------------------------------------
--- References
--- -------------------------------------------------------------------------------------------------
-
--- Returns an entry by its id, and whether it is superseded; no row if there is no such entry. It is
--- a function because it forbids sorting: while the planner has no statistics of a tenant, reading
--- the whole transcript and sorting looks cheaper than the index with the id. Indexes: entries
--- (entry_id, session_id, tenant_id), entries_superseded_idx.
-create function find_target(tenant text, session text, target text)
-returns table (seq bigint, kind text, is_superseded boolean) language sql stable rows 1
-set enable_sort = off as $$
-    select found.seq, found.kind, (
-        select true from entries e
-        where e.tenant_id = tenant and e.session_id = session
-            and e.target_seq between found.seq and found.seq and e.label = 'SUPERSEDED'
-        order by e.target_seq
-        limit 1
-    ) is not null
-    from (
-        select e.seq, e.kind::text as kind from entries e
-        where e.tenant_id = tenant and e.session_id = session and e.entry_id between target and target
-        order by e.entry_id
-        limit 1
-    ) as found;
-$$;
 
 -- -------------------------------------------------------------------------------------------------
 -- The hash chain

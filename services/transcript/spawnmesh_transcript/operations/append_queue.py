@@ -2,8 +2,8 @@
 
 An append goes at once if its tenant has no transaction in flight. Later ones wait until that
 transaction ends, or until they are enough for another one beside it. Appends of one transaction
-fail independently: no lock is waited for, and an append that would have to wait, that a rule may
-refuse, or that the database rejects is repeated by its caller alone, outside the queue.
+fail independently: no lock is waited for, and an append that would have to wait, whose key was
+used, or that the database rejects is repeated by its caller alone, outside the queue.
 """
 
 import asyncio
@@ -64,8 +64,7 @@ class AppendQueue:
         """
         if _fitting_count((append,)):
             result = await self._append_queued(append)
-            if result := result or await append_store.find_refusal(self._database, append):
-                return result
+            return result or await append_store.append_alone(self._database, append)
         return await append_store.append_waiting(self._database, append)
 
     async def _append_queued(self, append: Append) -> AppendResult | None:

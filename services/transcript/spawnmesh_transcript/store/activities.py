@@ -6,11 +6,9 @@ from datetime import datetime
 
 from psycopg.rows import args_row
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.pipelines import transact
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.planner import keep_index_order
 from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
@@ -36,8 +34,7 @@ async def record_activities(database: Database, tenant_id: str, rows: Sequence[t
         "session_ids": [session_id for session_id, _ in rows],
         "activities": [body for _, body in rows],
     }
-    *_, recorded = await transact(
-        database,
+    *_, recorded = await database.transact(
         tenant_id,
         join_writers_statement(tenant_id),
         (_SQL["lock_activities"], {"tenant_id": tenant_id}),
@@ -60,7 +57,7 @@ async def read_newest_position(connection: Connection, tenant_id: str) -> int:
 async def list_activities(
     connection: Connection, key: Key, *, after_position: int, row_count: int
 ) -> list[RecordedActivity]:
-    """Return a page of activities, oldest first. Needs `keep_index_order`.
+    """Return a page of activities, oldest first.
 
     They are of one session, or of the tenant if `key` names none.
     """
@@ -78,6 +75,5 @@ async def list_activities(
 
 async def forget_activities(connection: Connection, tenant_id: str, *, days: int, row_count: int) -> int:
     """Delete up to `row_count` activities older than `days`, and return their number."""
-    await keep_index_order(connection)
     parameters = {"tenant_id": tenant_id, "days": days, "row_count": row_count}
     return (await connection.execute(_SQL["forget_activities"], parameters)).rowcount

@@ -42,17 +42,16 @@ select position, session_id, create_time, body
 from activities
 where tenant_id = %(tenant_id)s and position > %(after_position)s
 order by position
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: list_session_activities
--- Lists the activities of a session, oldest first. Takes no lock. Comparison and order leave the
--- planner no other index. Needs `keep_index_order`. Index: activities_session_idx.
+-- Lists the activities of a session, oldest first. Takes no lock. Index: activities_session_idx.
 select position, session_id, create_time, body
 from activities
-where tenant_id = %(tenant_id)s and (session_id, position) > (%(session_id)s, %(after_position)s)
-    and session_id <= %(session_id)s and session_id <> ''
-order by session_id, position
-limit %(row_count)s;
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
+    and position > %(after_position)s
+order by position
+limit (select %(row_count)s::bigint);
 
 -- name: forget_activities
 -- Deletes the oldest activities, whose positions rise with their times. Locks the rows that it
@@ -61,7 +60,7 @@ with page as materialized (
     select position, create_time from activities
     where tenant_id = %(tenant_id)s
     order by position
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from activities
 where tenant_id = %(tenant_id)s and create_time < now() - make_interval(days => %(days)s)

@@ -26,14 +26,16 @@ class Calls:
         self._bodies: list[bytes] = []
         self._first_byte = 1
 
-    def add(self, key: Key, entries: Sequence[NewEntry], writer: Writer, **more: Any) -> tuple[str, ...]:
+    def add(
+        self, transcript: Key, entries: Sequence[NewEntry], writer: Writer, **more: Any
+    ) -> tuple[str, ...]:
         """Add a call and return the ids of its entries.
 
         It omits empty values, because the server parses every word.
         """
         described = self._describe(entries)
         call: dict[str, Any] = {
-            "session_id": key.session_id,
+            "session_id": transcript.session_id,
             "service": writer.service,
             "client": writer.client,
             "entries": described,
@@ -45,36 +47,34 @@ class Calls:
         }
         if writer.claim:
             call["run_id"], call["epoch"] = writer.claim.run_id, writer.claim.epoch
-        if any(entry.label for entry in entries):
-            call |= _superseded(entries, described)
+        call |= _references(entries, described)
         self._calls.append(call)
         return tuple(one["entry_id"] for one in described)
 
     def add_append(self, append: Append) -> tuple[str, ...]:
         """Add a call of one append as `add` does."""
-        more: dict[str, Any] = {
-            "settings_version": append.settings_version,
-            "idempotency_key": append.idempotency_key,
-            "content_hash": append.content_hash.hex(),
-        }
-        if append.target_ids:
-            more["target_ids"] = append.target_ids
-        return self.add(append.key, append.entries, append.writer, **more)
+        return self.add(
+            append.key,
+            append.entries,
+            append.writer,
+            settings_version=append.settings_version,
+            key=append.idempotency_key,
+            hash=append.content_hash.hex(),
+        )
 
     def add_chained(self, appends: Sequence[Append]) -> tuple[str, ...]:
         """Add a call of several appends that can share it, as `add` does."""
         first, ends = appends[0], ends_of(appends)
-        more: dict[str, Any] = {
-            "settings_version": first.settings_version,
-            "idempotency_keys": [append.idempotency_key for append in appends],
-            "content_hashes": [append.content_hash.hex() for append in appends],
-            "first_places": [0, *ends[:-1]],
-            "last_places": [end - 1 for end in ends],
-        }
-        if target_ids := [target_id for append in appends for target_id in append.target_ids]:
-            more["target_ids"] = target_ids
-        entries = [entry for append in appends for entry in append.entries]
-        return self.add(first.key, entries, first.writer, **more)
+        return self.add(
+            first.key,
+            [entry for append in appends for entry in append.entries],
+            first.writer,
+            settings_version=first.settings_version,
+            keys=[append.idempotency_key for append in appends],
+            hashes=[append.content_hash.hex() for append in appends],
+            first_places=[0, *ends[:-1]],
+            last_places=[end - 1 for end in ends],
+        )
 
     def parameters(self, tenant_id: str) -> dict[str, Any]:
         """Return the parameters of the statement. Raises ValueError for a body of another size."""
@@ -120,18 +120,25 @@ class Calls:
         return described
 
 
-def _superseded(entries: Sequence[NewEntry], described: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a call says about the entries that its labels supersede.
+def _references(entries: Sequence[NewEntry], described: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a call says about the entries that its own refer to and supersede.
 
-    The own ones are counted here; the database knows whether another one was superseded before.
+    The own ones are counted here; the database looks up the others, and knows whether one was
+    superseded before.
     """
+    own_ids = {one["entry_id"] for one in described}
+    target_ids = {entry.target_entry_id for entry in entries if entry.target_entry_id} - own_ids
     marks = [one for one in described if one.get("label") is Label.SUPERSEDED]
     own = {one["target_place"] for one in marks if "target_place" in one}
-    others = {one["target_entry_id"] for one in marks if "target_place" not in one}
-    return {
-        "superseded_turn_count": sum(entries[place].kind in _TURNS for place in own),
-        "superseded_ids": sorted(others) or None,
-    }
+    superseded_ids = {one["target_entry_id"] for one in marks} & target_ids
+    references: dict[str, Any] = {}
+    if target_ids:
+        references["target_ids"] = sorted(target_ids)
+    if superseded_ids:
+        references["superseded_ids"] = sorted(superseded_ids)
+    if own:
+        references["superseded_turn_count"] = sum(entries[place].kind in _TURNS for place in own)
+    return references
 
 
 def result_of(append: Append, row: Row, entry_ids: tuple[str, ...]) -> AppendResult:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Flag, auto
 from functools import cache
 
-from spawnmesh_postgres.database import SCOPE, Connection, Database
-from spawnmesh_postgres.pipelines import Statement, transact
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.appends import (
@@ -26,8 +26,9 @@ from spawnmesh_transcript.store.payloads import stub_rows
 from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
 
 _SQL = load_statements(__name__)
-_AROUND_SIGNS = re.compile(r" ?(\|\||[(),=]) ?")
+_AROUND_SIGNS = re.compile(r" ?(\|\||[(),=+<>]) ?")
 _BUSY = AppendResult(AppendOutcome.BUSY)
+_SETTINGS_CHANGED = AppendResult(AppendOutcome.SETTINGS_CHANGED)  # Or what refused it did: repeat it.
 
 
 class _Need(Flag):
@@ -48,12 +49,14 @@ class _Need(Flag):
 
 _PLAIN = {
     "stubs": "",
+    "targets": "",
     "call_columns": "",
     "key_columns": _SQL["key_columns"],
     "keys": _SQL["keys"],
     "is_kept": _SQL["is_kept"],
-    "keys_are_new": "true",
-    "targets_exist": "true",
+    "used_key": _SQL["used_key"],
+    "keys_are_new": "",
+    "targets_exist": "",
     "chain_hash": "sha256(l.link)",
     "chain_hashes": "",
     "target_seq": "null",
@@ -66,13 +69,15 @@ _PLAIN = {
 _FRAGMENTS = {
     _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
     _Need.REFERENCES: {
-        name: _SQL[name] for name in ("call_columns", "targets_exist", "target_seq", "superseded_turn_count")
+        name: _SQL[name]
+        for name in ("call_columns", "targets", "targets_exist", "target_seq", "superseded_turn_count")
     },
     _Need.SEVERAL_APPENDS: {
         "key_columns": _SQL["key_columns_of_several"],
         "keys": _SQL["keys_of_several"],
         "is_kept": "c.session_id in (select session_id from kept)",
-        "keys_are_new": _SQL["keys_are_new"],
+        "used_key": _SQL["used_key_of_several"],
+        "keys_are_new": f"and {_SQL['used_key_of_several']} is null",
         "chain_hashes": _SQL["chain_hashes"],
     },
     _Need.STUBS: {"stubs": _SQL["stubs"]},
@@ -89,7 +94,7 @@ def _statement(needs: _Need) -> str:
     statement = _compact(_SQL["append"])
     for name, text in fragments.items():
         statement = statement.replace(f"{{{name}}}", _compact(text))
-    return statement.replace("{scope}", SCOPE)
+    return statement
 
 
 def _compact(text: str) -> str:
@@ -110,8 +115,8 @@ def _needs_of(entries: Sequence[NewEntry]) -> _Need:
 async def append_batch(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
     """Make appends that can share a transaction, in one round trip; each has its own result.
 
-    An append is BUSY if it would wait for a lock, or if a rule refuses it or one of those that
-    share its transcript; `find_refusal` then gives the reason.
+    An append is BUSY if it, or one of those that share its transcript, would wait for a lock, has a
+    used key or refers to a missing entry; `append_alone` then gives the result.
     """
     by_key: dict[Key, list[Append]] = {}
     for append in appends:
@@ -143,34 +148,53 @@ def batch_statement(
 def _results(
     sharing: Sequence[Append], row: Row | None, entry_ids: tuple[str, ...]
 ) -> Iterable[AppendResult]:
-    if row is None:
-        return [_BUSY] * len(sharing)
+    if row is None or not row["is_made"]:
+        return [_refusal(append, row) or _BUSY for append in sharing]
     if len(sharing) > 1:
         return chained_results(sharing, row, entry_ids)
     return [result_of(sharing[0], row, entry_ids)]
 
 
+def _refusal(append: Append, row: Row | None) -> AppendResult | None:
+    """Return why a rule refuses the append, if the row of `append` says enough to decide."""
+    if row is None or row["has_used_key"]:
+        return None
+    head = None if row["is_purging"] else head_of(row)
+    return refuse_append(append, AppendState(row["settings"], head, None, ""))
+
+
 async def append_waiting(database: Database, append: Append, stubs: Sequence[Stub] = ()) -> AppendResult:
     """Make one append, with the stubs of its entries, in one transaction.
 
-    It waits for the transcript's lock. If a rule refuses it, a second transaction reads the reason.
+    It waits for the transcript's lock. It takes one round trip, or two if the key was used or
+    another entry is missing.
     """
-    key = append.key
     statements, ids = waiting_statements(append, stubs)
-    if len(statements) == 1:  # The statement sets its scope.
-        rows = await database.call(key.tenant_id, *statements[0])
-    else:
-        *_, rows = await transact(database, key.tenant_id, *statements)
-    if rows:
-        return result_of(append, rows[0], ids)
-    # What refused the append may have changed since.
-    return await find_refusal(database, append) or AppendResult(AppendOutcome.SETTINGS_CHANGED)
+    row = _only((await database.transact(append.key.tenant_id, *statements))[-1])
+    if row and row["is_made"]:
+        return result_of(append, row, ids)
+    return _refusal(append, row) or await _find_refusal(database, append)
 
 
-async def find_refusal(database: Database, append: Append) -> AppendResult | None:
-    """Return why a rule refuses the append; None if no rule does. Waits for no lock."""
-    (row,) = await database.call(append.key.tenant_id, *state_statement(append))
-    return refuse_append(append, state_of(row))
+async def append_alone(database: Database, append: Append) -> AppendResult:
+    """Make one append that a batch did not make, in one round trip. It waits for the transcript's
+    lock.
+    """
+    statements, ids = waiting_statements(append)
+    *_, rows, (state,) = await database.transact(append.key.tenant_id, *statements, state_statement(append))
+    row = _only(rows)
+    if row and row["is_made"]:
+        return result_of(append, row, ids)
+    return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
+
+
+async def _find_refusal(database: Database, append: Append) -> AppendResult:
+    [(row,)] = await database.transact(append.key.tenant_id, state_statement(append))
+    return refuse_append(append, state_of(row)) or _SETTINGS_CHANGED
+
+
+def _only(rows: Sequence[Row]) -> Row | None:
+    return rows[0] if rows else None
 
 
 def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list[Statement], tuple[str, ...]]:

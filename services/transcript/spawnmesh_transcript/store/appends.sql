@@ -5,12 +5,14 @@
 
 -- name: append
 -- Appends the entries of each call behind the head of its transcript, all or none; at most one call
--- for each transcript. It may run as a transaction of its own.
+-- for each transcript.
 --
--- Returns the head of each call that was made. A call without a row left nothing behind: another
--- transaction holds the transcript's row, or the key was used, or a precondition does not hold. The
+-- Returns a row for each call whose transcript it locked: the head, and with `is_made` false the
+-- values that decide why the call left nothing behind. A call without a row left nothing either:
+-- there is no such transcript, or, with `skip_locked`, another transaction holds its row. The
 -- preconditions of a call, where it has them: its claim is current; the tenant's settings are those
--- under which its entries were prepared, and it is not being purged; all of its target_ids exist.
+-- under which its entries were prepared, and it is not being purged; no key was used; all of its
+-- targets exist.
 --
 -- Each step takes the rows of the one before: the transcript's row as it is once it is locked,
 -- which may be newer than the snapshot; the key, if it is new; the entries; the head. The head
@@ -19,32 +21,32 @@
 --
 -- Locks the rows of transcripts until commit: with `skip_locked`, those that no other transaction
 -- holds, and never waits.
--- Indexes: the primary keys; those of `find_target` for entries with a target.
-with call as materialized (
-    select c.*, t.seq as head_seq, t.chain_hash as head_hash,
-        t.newest_entry_id, t.writer_run_id, t.writer_epoch, clock_timestamp() as moment
-    from (
-        select {scope}, %(calls)s::jsonb as calls
-    ) as given
-    cross join lateral jsonb_to_recordset(given.calls) as c (
+-- Indexes: the primary keys; those of `targets` for entries with a target.
+with held as (
+    select c.*, t.*, tenant.*, clock_timestamp() as moment
+    from jsonb_to_recordset(%(calls)s::jsonb) as c (
         session_id text, settings_version bigint, run_id text, epoch bigint, service text, client text,
         {key_columns}, entries jsonb, entry_count integer, token_count bigint, byte_count bigint,
         turn_count bigint{call_columns}
     )
+    cross join (
+        select coalesce(max(settings_version), 0) as settings, coalesce(bool_or(is_purging), false) as is_purging
+        from tenants
+        where tenant_id = %(tenant_id)s
+    ) as tenant
     cross join lateral (
-        select seq, chain_hash, newest_entry_id, writer_run_id, writer_epoch
+        select incarnation, seq as head_seq, chain_hash as head_hash, newest_entry_id, writer_run_id,
+            writer_epoch
         from transcripts
         where tenant_id = %(tenant_id)s and session_id = c.session_id and state = {state}
-            and (c.run_id is null or (writer_run_id = c.run_id and writer_epoch = c.epoch))
         limit 1
         for update {skip_locked}
     ) as t
-    where (c.settings_version is null or coalesce((
-            select settings_version = c.settings_version and not is_purging
-            from tenants
-            where tenant_id = %(tenant_id)s
-        ), c.settings_version = 0))
-        and {keys_are_new} and {targets_exist}
+){targets}, call as (
+    select c.* from held c
+    where (c.settings_version is null or (c.settings_version = c.settings and not c.is_purging))
+        and (c.run_id is null or (c.writer_run_id = c.run_id and c.writer_epoch = c.epoch))
+        {keys_are_new} {targets_exist}
 ), kept as (
     insert into appends (
         tenant_id, session_id, idempotency_key, content_hash, first_seq, last_seq, writer_run_id,
@@ -100,53 +102,67 @@ with call as materialized (
         logical_bytes = t.logical_bytes + excluded.logical_bytes,
         turn_count = t.turn_count + excluded.turn_count,
         superseded_turn_count = t.superseded_turn_count + excluded.superseded_turn_count
-    returning t.session_id, t.incarnation, t.seq, t.chain_hash, t.writer_run_id, t.writer_epoch
+    returning t.session_id, t.seq, t.chain_hash
 )
-select m.*{chain_hashes} from moved m;
+select c.session_id, c.incarnation, coalesce(m.seq, c.head_seq) as seq,
+    coalesce(m.chain_hash, c.head_hash) as chain_hash, c.writer_run_id, c.writer_epoch,
+    c.settings, c.is_purging, m.seq is not null as is_made,
+    case when m.seq is null then {used_key} end as has_used_key{chain_hashes}
+from held c
+left join moved m on m.session_id = c.session_id;
 
 -- name: key_columns
 -- A fragment of `append`: each call is one append.
-idempotency_key text, content_hash text
+key text, hash text
 
 -- name: keys
 -- A fragment of `append`: each call is one append.
-c.idempotency_key, decode(c.content_hash, 'hex'), c.head_seq + 1, c.head_seq + c.entry_count,
+c.key, decode(c.hash, 'hex'), c.head_seq + 1, c.head_seq + c.entry_count,
     c.writer_run_id, c.writer_epoch
 from call c
-where c.idempotency_key is not null
+where c.key is not null
 on conflict do nothing
 
 -- name: is_kept
 -- A fragment of `append`: each call is one append.
-c.idempotency_key is null or c.session_id in (select session_id from kept)
+c.key is null or c.session_id in (select session_id from kept)
+
+-- name: used_key
+-- A fragment of `append`: each call is one append.
+(
+    select true from appends
+    where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = c.key
+    limit 1
+)
 
 -- name: key_columns_of_several
 -- A fragment of `append`: a call has the entries of several appends.
-idempotency_keys text[], content_hashes text[], first_places integer[], last_places integer[]
+keys text[], hashes text[], first_places integer[], last_places integer[]
 
 -- name: keys_of_several
 -- A fragment of `append`: a call has the entries of several appends. The statement fails if one of
 -- the keys was used by a transaction that it does not see.
-k.idempotency_key, decode(k.content_hash, 'hex'), c.head_seq + 1 + k.first_place,
+k.key, decode(k.hash, 'hex'), c.head_seq + 1 + k.first_place,
     c.head_seq + 1 + k.last_place, c.writer_run_id, c.writer_epoch
 from call c
-cross join lateral unnest(c.idempotency_keys, c.content_hashes, c.first_places, c.last_places)
-    as k (idempotency_key, content_hash, first_place, last_place)
+cross join lateral unnest(c.keys, c.hashes, c.first_places, c.last_places)
+    as k (key, hash, first_place, last_place)
 
--- name: keys_are_new
+-- name: used_key_of_several
 -- A fragment of `append`: a call has the entries of several appends.
-not exists (
-    select from unnest(c.idempotency_keys) as used_key
+(
+    select true from unnest(c.keys) as given (key)
     where (
         select true from appends
-        where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = used_key
+        where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = given.key
         limit 1
     )
+    limit 1
 )
 
 -- name: chain_hashes
 -- A fragment of `append`: a call has the entries of several appends.
-, array(select l.chain_hash from linked l where l.session_id = m.session_id order by l.place) as chain_hashes
+, array(select l.chain_hash from linked l where l.session_id = c.session_id order by l.place) as chain_hashes
 
 -- name: stubs
 -- A fragment of `append`: the stubs and the payloads of the only call.
@@ -177,15 +193,36 @@ not exists (
 -- A fragment of `append`: entries refer to others.
 , target_ids text[], superseded_ids text[], superseded_turn_count bigint
 
--- name: targets_exist
+-- name: targets
 -- A fragment of `append`: entries refer to others, which are looked up as they were when the
--- statement began. It makes no append to a transcript that has grown since.
-t.seq = (
+-- statement began. An id is looked up without the session, for which the planner could read the
+-- whole transcript. Indexes: entries_id_idx, entries_superseded_idx.
+, target as (
+    select c.session_id, wanted.entry_id, found.seq, found.kind, (
+            select true from entries
+            where tenant_id = %(tenant_id)s and session_id = c.session_id and target_seq = found.seq
+                and label = 'SUPERSEDED'
+            limit 1
+        ) is not null as is_superseded
+    from held c
+    cross join lateral unnest(c.target_ids) as wanted (entry_id)
+    cross join lateral (
+        select session_id, seq, kind from entries
+        where tenant_id = %(tenant_id)s and entry_id = wanted.entry_id
+        limit 1
+    ) as found
+    where found.session_id = c.session_id
+)
+
+-- name: targets_exist
+-- A fragment of `append`: entries refer to others. It makes no append to a transcript that has
+-- grown since the targets were looked up. Only appends of callers have settings, and a guard.
+and c.head_seq = (
     select seq from transcripts where tenant_id = %(tenant_id)s and session_id = c.session_id limit 1
-) and (c.target_ids is null or not exists (
-    select from unnest(c.target_ids) as target_id
-    where not exists (select from find_target(%(tenant_id)s, c.session_id, target_id))
-))
+) and (
+    c.settings_version is null
+    or coalesce(cardinality(c.target_ids), 0) = (select count(*) from target where session_id = c.session_id)
+)
 
 -- name: chain_hash
 -- A fragment of `append`: calls have several entries.
@@ -196,18 +233,17 @@ chain_hash(l.link) over (partition by l.session_id order by l.place)
 case
     when l.target_place is not null then l.head_seq + 1 + l.target_place
     when l.label is not null then (
-        select seq from find_target(%(tenant_id)s, l.session_id, l.target_entry_id)
+        select seq from target where session_id = l.session_id and entry_id = l.target_entry_id
     )
 end
 
 -- name: superseded_turn_count
 -- A fragment of `append`: the number of messages and notes that were not superseded before.
-case when c.superseded_ids is null then 0 else (
-    select count(*)
-    from unnest(c.superseded_ids) as target_id
-    cross join lateral find_target(%(tenant_id)s, c.session_id, target_id) as target
-    where target.kind in ('MESSAGE', 'NOTE') and not target.is_superseded
-) end + coalesce(c.superseded_turn_count, 0)
+coalesce(c.superseded_turn_count, 0) + (
+    select count(*) from target
+    where session_id = c.session_id and entry_id = any(c.superseded_ids) and kind in ('MESSAGE', 'NOTE')
+        and not is_superseded
+)
 
 -- name: lock_for_append
 -- Waits for the transaction that holds the transcript's row, and locks it until commit. Index:
@@ -217,44 +253,34 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 for update;
 
 -- name: read_append_state
--- Runs as a transaction of its own. Reads what decides about an append: the tenant's settings, the
--- head of a readable transcript, what the key was used for, and the first of the targets that does
--- not exist. Takes no lock. Every lookup depends on the row that sets the scope. Indexes: the
--- primary keys; those of `find_target`.
+-- Reads what decides about an append: the tenant's settings, the head of a readable transcript,
+-- what the key was used for, and the first of the targets that does not exist. Takes no lock.
+-- Indexes: the primary keys; entries_id_idx.
 select coalesce(tn.settings_version, 0) as settings_version, t.incarnation, t.seq, t.chain_hash,
     t.writer_run_id, t.writer_epoch, a.content_hash, a.first_seq, a.last_seq,
     a.writer_run_id as append_run_id, a.writer_epoch as append_epoch, stored.entry_ids,
     stored.chain_hash as last_chain_hash,
     (
-        select target_id from unnest(%(target_ids)s::text[]) as target_id
-        where not exists (select from find_target(%(tenant_id)s, %(session_id)s, target_id))
+        select wanted.entry_id from unnest(%(target_ids)s::text[]) as wanted (entry_id)
+        where (
+            select session_id from entries
+            where tenant_id = %(tenant_id)s and entry_id = wanted.entry_id
+            limit 1
+        ) is distinct from %(session_id)s
         limit 1
     ) as missing_entry_id
-from (select set_config('spawnmesh.tenant', %(tenant_id)s, true) as tenant_id) as scope
-left join lateral (
-    select settings_version, is_purging from tenants
-    where tenant_id = %(tenant_id)s and tenant_id = scope.tenant_id
-    limit 1
-) as tn on true
-left join lateral (
-    select * from transcripts
-    where tenant_id = %(tenant_id)s and tenant_id = scope.tenant_id and session_id = %(session_id)s
-        and state = 'LIVE' and tn.is_purging is not true
-    limit 1
-) as t on true
-left join lateral (
-    select * from appends
-    where tenant_id = %(tenant_id)s and tenant_id = scope.tenant_id and session_id = %(session_id)s
-        and idempotency_key = %(idempotency_key)s
-    limit 1
-) as a on true
+from (values (1)) as one
+left join tenants tn on tn.tenant_id = %(tenant_id)s
+left join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
+    and tn.is_purging is not true
+left join appends a on a.tenant_id = %(tenant_id)s and a.session_id = %(session_id)s
+    and a.idempotency_key = %(idempotency_key)s
 left join lateral (
     select array_agg(page.entry_id) as entry_ids, (array_agg(page.chain_hash))[count(*)] as chain_hash
     from (
         select entry_id, chain_hash from entries
-        where tenant_id = %(tenant_id)s and tenant_id = a.tenant_id and session_id = %(session_id)s
-            and seq between a.first_seq and a.last_seq
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and seq >= a.first_seq and seq <= a.last_seq
         order by seq
-        limit a.last_seq - a.first_seq + 1
     ) as page
 ) as stored on true;

@@ -5,7 +5,6 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.activities import lock_activities
-from spawnmesh_transcript.store.planner import keep_index_order
 from spawnmesh_transcript.store.rows import key_parameters
 
 _SQL = load_statements(__name__)
@@ -31,7 +30,6 @@ async def delete_rows(connection: Connection, key: Key, table: str, *, row_count
     """
     parameters = key_parameters(key, row_count=row_count)
     async with connection.pipeline():
-        await keep_index_order(connection)
         if table == "activities":
             await lock_activities(connection, key.tenant_id)
         deleted = await connection.execute(_SQL[f"delete_{table}"], parameters)

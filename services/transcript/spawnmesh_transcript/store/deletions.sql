@@ -29,7 +29,7 @@ with page as materialized (
     select seq from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -41,7 +41,7 @@ with page as materialized (
     select idempotency_key from appends
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by idempotency_key
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from appends
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -54,7 +54,7 @@ with page as materialized (
     select seq, piece from search_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, piece
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from search_pieces
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -67,7 +67,7 @@ with page as materialized (
     select seq from stubs
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -79,7 +79,7 @@ with page as materialized (
     select seq from summaries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from summaries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
@@ -92,7 +92,7 @@ with page as materialized (
     select position from activities
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
     order by position
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from activities
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
@@ -106,7 +106,7 @@ with page as materialized (
     select seq, block_index from payloads
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, block_index
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s

@@ -83,7 +83,7 @@ async def list_entries(
     page_size: int,
     max_bytes: int,
 ) -> tuple[list[StoredEntry], bool]:
-    """Return a page of entries by seq, and whether there are more. Needs `keep_index_order`."""
+    """Return a page of entries by seq, and whether there are more."""
     parameters = key_parameters(
         key,
         seq=position.seq,
@@ -103,7 +103,7 @@ async def list_entries(
 
 
 async def read_newest_user_turn(connection: Connection, key: Key) -> Turn | None:
-    """Return the newest message of a user that is not superseded. Needs `keep_index_order`."""
+    """Return the newest message of a user that is not superseded."""
     row = await fetch_one(connection, _SQL["read_newest_user_turn"], key)
     if row is None:
         return None
@@ -123,9 +123,7 @@ async def read_token_vocabularies(
 async def scan_entries(
     connection: Connection, key: Key, *, after_seq: int, before_seq: int, row_count: int
 ) -> list[ScannedEntry]:
-    """Return the entries between two seqs, newest first, without bodies. Needs
-    `keep_index_order`.
-    """
+    """Return the entries between two seqs, newest first, without bodies."""
     parameters = key_parameters(key, after_seq=after_seq, before_seq=before_seq, row_count=row_count)
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
         await cursor.execute(_SQL["scan_entries"], parameters)
@@ -235,7 +233,7 @@ class EntrySize:
 
 
 async def scan_sizes(connection: Connection, key: Key, *, after_seq: int, row_count: int) -> list[EntrySize]:
-    """Return the sizes of entries behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return the sizes of entries behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(EntrySize)) as cursor:
         await cursor.execute(
             _SQL["scan_sizes"], key_parameters(key, after_seq=after_seq, row_count=row_count)

@@ -12,7 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import key_parameters, runs_of, seqs_parameters
+from spawnmesh_transcript.store.rows import key_parameters, runs_of
 
 _SQL = load_statements(__name__)
 
@@ -159,7 +159,7 @@ async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str
     """Mark payloads as stored, and return the stubs whose payloads are now all stored.
 
     It locks the stubs first: if two transactions each mark one payload of an entry, the second
-    sees the first's mark. Needs `keep_index_order`.
+    sees the first's mark.
     """
     parameters = key_parameters(key, blob_ids=list(blob_ids))
     locked = await (await connection.execute(_SQL["lock_stubs"], parameters)).fetchall()
@@ -199,7 +199,9 @@ async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadFile]]:
     """Return the stored files of each entry that has some, in the order of content blocks."""
-    rows = await (await connection.execute(_SQL["list_stored_files"], seqs_parameters(key, seqs))).fetchall()
+    rows = await (
+        await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=sorted(set(seqs))))
+    ).fetchall()
     files: dict[int, list[PayloadFile]] = {}
     for row in rows:
         file = PayloadFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
@@ -208,9 +210,7 @@ async def list_stored_files(
 
 
 async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> StoredPayload | None:
-    """Return the file of this blob; None if no readable transcript has it. Needs
-    `keep_index_order`.
-    """
+    """Return the file of this blob; None if no readable transcript has it."""
     async with connection.cursor(row_factory=class_row(StoredPayload)) as cursor:
         await cursor.execute(_SQL["read_payload"], {"tenant_id": tenant_id, "blob_id": blob_id})
         return await cursor.fetchone()
@@ -218,7 +218,7 @@ async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> 
 
 async def read_condensed_entry(connection: Connection, tenant_id: str, file_id: str) -> CondensedEntry | None:
     """Return the entry of the condensed message with this id; None if no readable transcript has
-    it. Needs `keep_index_order`.
+    it.
     """
     async with connection.cursor(row_factory=args_row(CondensedEntry)) as cursor:
         await cursor.execute(_SQL["read_condensed_entry"], {"tenant_id": tenant_id, "file_id": file_id})
@@ -234,7 +234,7 @@ async def list_payloads_to_release(connection: Connection, key: Key, *, row_coun
 
 
 async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """Delete the rows of released blobs. Needs `keep_index_order`."""
+    """Delete the rows of released blobs."""
     await _for_each(connection, "delete_payload", key, blob_ids)
 
 

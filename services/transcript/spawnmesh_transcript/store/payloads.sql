@@ -45,7 +45,7 @@ from (
         select seq
         from payloads
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_releasing
-        limit %(row_count)s
+        limit (select %(row_count)s::bigint)
     ) as page
 ) as w
 cross join lateral (
@@ -54,7 +54,7 @@ cross join lateral (
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = w.seq
         and not is_stored and not is_releasing
     order by block_index
-    limit %(file_count)s
+    limit (select %(file_count)s::bigint)
 ) as p
 cross join lateral (
     select token_count, octet_length(body) as stored_bytes
@@ -77,8 +77,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_store
 
 -- name: lock_stubs
 -- Locks the stubs of the entries that have these payloads, in the order of their seqs, until
--- commit. Needs `keep_index_order`; the range in order leaves the planner no other index. Indexes:
--- payloads_blob_idx, stubs primary key.
+-- commit. Indexes: payloads_blob_idx, stubs primary key.
 select s.seq
 from (
     select distinct p.seq
@@ -86,8 +85,7 @@ from (
     cross join lateral (
         select seq
         from payloads
-        where tenant_id = %(tenant_id)s and blob_id between named.blob_id and named.blob_id
-        order by blob_id
+        where tenant_id = %(tenant_id)s and blob_id = named.blob_id
         limit 1
     ) as p
     order by p.seq
@@ -101,7 +99,7 @@ cross join lateral (
 ) as s;
 
 -- name: mark_stored
--- Locks the row. Changes nothing if the payload is being released. Needs `keep_index_order`.
+-- Locks the row. Changes nothing if the payload is being released.
 -- Indexes: payloads_blob_idx, payloads primary key.
 update payloads
 set is_stored = true
@@ -110,9 +108,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(
     and (seq, block_index) = (
         select seq, block_index
         from payloads
-        where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-        order by blob_id
-        limit 1
+        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     );
 
 -- name: enable_stubs
@@ -166,24 +162,25 @@ cross join lateral (
 ) as stub;
 
 -- name: list_stored_files
--- Takes no lock. The least and the greatest seq bound the scan. Index: payloads primary key.
-select seq, block_index, blob_id, size_bytes
-from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq between %(first_seq)s and %(last_seq)s and seq = any(%(seqs)s::bigint[])
-    and is_stored and not is_releasing
-order by seq, block_index;
+-- Takes no lock. Each entry is looked up by itself. Index: payloads primary key.
+select wanted.seq, p.block_index, p.blob_id, p.size_bytes
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select block_index, blob_id, size_bytes
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
+        and is_stored and not is_releasing
+    order by block_index
+) as p;
 
 -- name: read_payload
--- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
--- Indexes: payloads_blob_idx, tenants, transcripts and entries primary keys.
+-- Takes no lock. Indexes: payloads_blob_idx, tenants, transcripts and entries primary keys.
 select p.blob_id, p.session_id, p.seq, p.block_index, p.tool_name, p.about, p.mime_type, p.size_bytes,
     p.line_count, p.sha256, p.is_stored, e.entry_id, e.create_time
 from (
     select *
     from payloads
-    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-    order by blob_id
+    where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     limit 1
 ) as p
 cross join lateral (
@@ -202,14 +199,12 @@ where t.state = 'LIVE' and not p.is_releasing
     and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: read_condensed_entry
--- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
--- Indexes: stubs_file_idx, tenants, transcripts and entries primary keys.
+-- Takes no lock. Indexes: stubs_file_idx, tenants, transcripts and entries primary keys.
 select s.session_id, s.seq, e.entry_id, e.create_time
 from (
     select session_id, seq
     from stubs
-    where tenant_id = %(tenant_id)s and file_id between %(file_id)s and %(file_id)s and file_id <> ''
-    order by file_id
+    where tenant_id = %(tenant_id)s and file_id = %(file_id)s and file_id <> ''
     limit 1
 ) as s
 cross join lateral (
@@ -231,16 +226,14 @@ where t.state = 'LIVE' and not exists (select from tenants where tenant_id = %(t
 select blob_id from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq, block_index
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: delete_payload
--- Locks the row. Needs `keep_index_order`. Indexes: payloads_blob_idx, payloads primary key.
+-- Locks the row. Indexes: payloads_blob_idx, payloads primary key.
 delete from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(blob_id)s
     and (seq, block_index) = (
         select seq, block_index
         from payloads
-        where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-        order by blob_id
-        limit 1
+        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     );

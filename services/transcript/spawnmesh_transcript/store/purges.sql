@@ -40,7 +40,7 @@ with page as materialized (
     select session_id, seq from entries
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from entries
 where tenant_id = %(tenant_id)s
@@ -53,7 +53,7 @@ with page as materialized (
     select session_id, idempotency_key from appends
     where tenant_id = %(tenant_id)s
     order by session_id, idempotency_key
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from appends
 where tenant_id = %(tenant_id)s
@@ -70,7 +70,7 @@ with page as materialized (
     select session_id from search_progress
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from search_progress
 where tenant_id = %(tenant_id)s
@@ -82,7 +82,7 @@ with page as materialized (
     select session_id, seq, piece from search_pieces
     where tenant_id = %(tenant_id)s
     order by session_id, seq, piece
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from search_pieces
 where tenant_id = %(tenant_id)s
@@ -99,7 +99,7 @@ with page as materialized (
     select session_id, seq from stubs
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from stubs
 where tenant_id = %(tenant_id)s
@@ -112,7 +112,7 @@ with page as materialized (
     select session_id, seq from summaries
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from summaries
 where tenant_id = %(tenant_id)s
@@ -126,7 +126,7 @@ with page as materialized (
     select session_id, seq, block_index from payloads
     where tenant_id = %(tenant_id)s
     order by session_id, seq, block_index
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from payloads
 where tenant_id = %(tenant_id)s
@@ -143,7 +143,7 @@ with page as materialized (
     select session_id from imports
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from imports
 where tenant_id = %(tenant_id)s
@@ -156,7 +156,7 @@ with page as materialized (
     select session_id from transcripts
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from transcripts
 where tenant_id = %(tenant_id)s
@@ -169,7 +169,7 @@ with page as materialized (
     select position from activities
     where tenant_id = %(tenant_id)s
     order by position
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from activities
 where tenant_id = %(tenant_id)s

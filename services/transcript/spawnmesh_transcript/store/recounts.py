@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from psycopg.rows import args_row
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.pipelines import transact
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
@@ -32,7 +31,7 @@ class ScannedCount:
 async def scan_counts(
     connection: Connection, key: Key, *, after_seq: int, row_count: int
 ) -> list[ScannedCount]:
-    """Return the counts of entries behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return the counts of entries behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(ScannedCount)) as cursor:
         await cursor.execute(
             _SQL["scan_counts"], key_parameters(key, after_seq=after_seq, row_count=row_count)
@@ -71,8 +70,7 @@ async def recount_entries(
         stub_token_counts=[stub_token_counts.get(seq) for seq in token_counts],
         thinking_token_counts=[thinking_token_counts.get(seq) for seq in token_counts],
     )
-    _, recounted = await transact(
-        database,
+    _, recounted = await database.transact(
         key.tenant_id,
         (_SQL["lock_for_recount"], key_parameters(key)),
         (_SQL["recount_entries"], parameters),

@@ -9,7 +9,7 @@ from (
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 ) as e
 left join lateral (
     select seq, token_count

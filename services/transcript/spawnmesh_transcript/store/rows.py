@@ -17,13 +17,6 @@ def key_parameters(key: Key, **more: Any) -> dict[str, Any]:
     return {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
 
 
-def seqs_parameters(key: Key, seqs: Collection[int]) -> dict[str, Any]:
-    """Return the parameters of a statement about these entries of one transcript."""
-    return key_parameters(
-        key, seqs=list(set(seqs)), first_seq=min(seqs, default=0), last_seq=max(seqs, default=0)
-    )
-
-
 async def fetch_one(connection: Connection, statement: str, key: Key, **more: Any) -> Row | None:
     """Run a statement about one transcript and return its first row."""
     cursor = await connection.execute(statement, key_parameters(key, **more), binary=True)

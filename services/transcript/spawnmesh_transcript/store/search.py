@@ -112,7 +112,7 @@ async def search_by_words(
 ) -> tuple[list[FoundEntry], bool]:
     """Return up to `limit` entries with all wanted terms and none of the excluded, newest first.
 
-    The flag says whether `max_bytes` left some of them out. Needs `keep_index_order`.
+    The flag says whether `max_bytes` left some of them out.
     """
     parameters = key_parameters(
         key,
@@ -134,7 +134,7 @@ async def measure_window(
 ) -> tuple[int, int]:
     """Return the number of entries between the seqs and the bytes of their bodies.
 
-    It measures at most `limit` entries. Needs `keep_index_order`.
+    It measures at most `limit` entries.
     """
     parameters = key_parameters(key, after_seq=within.after_seq, before_seq=within.before_seq, limit=limit)
     row = await (await connection.execute(_SQL["measure_window"], parameters)).fetchone()
@@ -142,7 +142,7 @@ async def measure_window(
 
 
 async def read_window(connection: Connection, key: Key, within: SearchRange) -> list[FoundEntry]:
-    """Return the entries of the range, newest first. Needs `keep_index_order`."""
+    """Return the entries of the range, newest first."""
     async with connection.cursor(binary=True, row_factory=args_row(FoundEntry)) as cursor:
         await cursor.execute(_SQL["read_window"], key_parameters(key, **_range_parameters(within)))
         return await cursor.fetchall()

@@ -113,7 +113,7 @@ async def read_summary_token_count(connection: Connection, key: Key, seq: int) -
 async def scan_sources(
     connection: Connection, key: Key, *, after_seq: int, row_count: int
 ) -> list[ScannedSource]:
-    """Return messages and notes behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return messages and notes behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_source)) as cursor:
         await cursor.execute(
             _SQL["scan_sources"], key_parameters(key, after_seq=after_seq, row_count=row_count)
@@ -124,9 +124,7 @@ async def scan_sources(
 async def list_sources(
     connection: Connection, key: Key, summary: Summary, *, after_seq: int, page_size: int, max_bytes: int
 ) -> tuple[list[StoredEntry], bool]:
-    """Return a page of a summary's messages and notes, and whether there are more. Needs
-    `keep_index_order`.
-    """
+    """Return a page of a summary's messages and notes, and whether there are more."""
     parameters = key_parameters(
         key,
         after_seq=max(after_seq, summary.first_source_seq - 1),
@@ -142,9 +140,7 @@ async def list_sources(
 
 
 async def read_kept(connection: Connection, key: Key, *, after_seq: int) -> Kept:
-    """Return what is behind a seq and covered by no summary. Needs `lock_transcript` and
-    `keep_index_order`.
-    """
+    """Return what is behind a seq and covered by no summary. Needs `lock_transcript`."""
     row = await (
         await connection.execute(_SQL["read_kept"], key_parameters(key, after_seq=after_seq))
     ).fetchone()

@@ -40,7 +40,7 @@ select token_count from summaries where tenant_id = %(tenant_id)s and session_id
     and seq = %(seq)s;
 
 -- name: scan_sources
--- Reads stored lengths and no bodies, oldest first. Takes no lock. Needs `keep_index_order`.
+-- Reads stored lengths and no bodies, oldest first. Takes no lock.
 -- Indexes: entries primary key, entries_superseded_idx.
 select said.seq, said.kind, said.role, said.token_count, said.calls, said.answers, said.is_synthetic,
     said.seq in (
@@ -54,7 +54,7 @@ from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s
     and said.kind in ('MESSAGE', 'NOTE')
 order by said.seq
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: list_sources
 -- Lists the sources of a summary, including entries that were superseded from
@@ -80,7 +80,7 @@ from (
                 order by target_seq
             )
         order by said.seq
-        limit %(page_size)s + 1
+        limit (select %(page_size)s::bigint + 1)
     ) as page
     window nearest as (order by seq)
 ) as measured
@@ -92,8 +92,7 @@ order by seq;
 -- entries, and the tokens of all messages and notes up to the seq. The totals give the tokens
 -- behind the seq: it reads only the entries since the newest summary's sources up to the seq,
 -- and superseded ones behind it, without bodies. The transaction holds the transcript's row or
--- reads one snapshot. Needs `keep_index_order`. Indexes: the primary keys,
--- entries_superseded_idx.
+-- reads one snapshot. Indexes: the primary keys, entries_superseded_idx.
 select
     coalesce(kept.entry_id, '') as first_entry_id,
     t.token_count - covered.token_count - superseded.token_count as token_count,
@@ -107,13 +106,12 @@ left join lateral (
         and (
             select true from entries mark
             where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s
-                and mark.target_seq between said.seq and said.seq
+                and mark.target_seq = said.seq
                 and mark.label = 'SUPERSEDED'
-            order by mark.target_seq
             limit 1
         ) is null
     order by said.seq
-    limit 1
+    limit (select 1)
 ) as kept on true
 left join lateral (
     select s.covered_token_count, s.last_source_seq
@@ -189,7 +187,7 @@ cross join lateral (
     limit 1
 ) as e
 where s.tenant_id = %(tenant_id)s and not s.is_published and t.state = 'LIVE'
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: mark_published
 -- Locks the row. Index: summaries primary key.

@@ -36,7 +36,7 @@ where tenant_id = %(tenant_id)s;
 select tenant_id from tenants
 where tenant_id > %(after_tenant_id)s and not is_purging
 order by tenant_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: claim_tenant
 -- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval.

@@ -10,13 +10,13 @@ from typing import Any
 from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.pipelines import Statement, transact
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.payloads import file_values
-from spawnmesh_transcript.store.rows import key_parameters, seqs_parameters
+from spawnmesh_transcript.store.rows import key_parameters
 from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
@@ -75,7 +75,7 @@ async def list_payloads(
 
     It leaves out payloads that are being released.
     """
-    return await _payloads(connection, "list_payloads", seqs_parameters(key, seqs))
+    return await _payloads(connection, "list_payloads", key_parameters(key, seqs=sorted(set(seqs))))
 
 
 async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> set[int]:
@@ -94,8 +94,8 @@ async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *
         stub_bodies=[stub.body for stub in referring],
         files=Jsonb(files),
     )
-    _, _, recorded = await transact(
-        database, key.tenant_id, *_locking(key), (_SQL["record_payloads"], parameters)
+    _, _, recorded = await database.transact(
+        key.tenant_id, *_locking(key), (_SQL["record_payloads"], parameters)
     )
     return {row["recorded_seq"] for row in recorded}
 
@@ -115,8 +115,8 @@ async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) 
         file_ids=[stub.file_id for stub in stubs],
         thinking_token_counts=[stub.thinking_token_count for stub in stubs],
     )
-    _, _, rows = await transact(
-        database, key.tenant_id, *_locking(key), (_SQL["record_condensed"], parameters)
+    _, _, rows = await database.transact(
+        key.tenant_id, *_locking(key), (_SQL["record_condensed"], parameters)
     )
     recorded = {row["seq"] for row in rows}
     return [stub for stub in stubs if stub.place in recorded]
@@ -125,7 +125,7 @@ async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) 
 async def delete_condensed(database: Database, key: Key, *, first_seq: int, last_seq: int) -> None:
     """Delete the condensed messages between two seqs."""
     parameters = key_parameters(key, first_seq=first_seq, last_seq=last_seq)
-    await transact(database, key.tenant_id, *_locking(key), (_SQL["delete_condensed"], parameters))
+    await database.transact(key.tenant_id, *_locking(key), (_SQL["delete_condensed"], parameters))
 
 
 async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[ShorterBody]) -> dict[int, int]:
@@ -139,7 +139,7 @@ async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[Sh
         )
         for one in bodies
     ]
-    _, _, *rows = await transact(database, key.tenant_id, *_locking(key), *statements)
+    _, _, *rows = await database.transact(key.tenant_id, *_locking(key), *statements)
     return {one.seq: row["byte_count"] for one, found in zip(bodies, rows, strict=True) for row in found}
 
 
@@ -155,7 +155,7 @@ async def restore_inline_payloads(
         (_SQL["restore_inline_payload"], key_parameters(key, seq=seq, body=body))
         for seq, body in bodies.items()
     ]
-    _, _, *rows = await transact(database, key.tenant_id, *_locking(key), *statements)
+    _, _, *rows = await database.transact(key.tenant_id, *_locking(key), *statements)
     return {seq: row["byte_count"] for seq, found in zip(bodies, rows, strict=True) for row in found}
 
 

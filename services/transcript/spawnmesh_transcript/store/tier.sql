@@ -6,13 +6,16 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between 
 order by seq, block_index;
 
 -- name: list_payloads
--- Takes no lock. The least and the greatest seq bound the scan. Index: payloads primary key.
-select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_releasing
-from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq between %(first_seq)s and %(last_seq)s and seq = any(%(seqs)s::bigint[])
-    and not is_releasing
-order by seq, block_index;
+-- Takes no lock. Each entry is looked up by itself. Index: payloads primary key.
+select wanted.seq, p.block_index, p.blob_id, p.size_bytes, p.sha256, p.is_stored, p.is_inline, p.is_releasing
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_releasing
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
+        and not is_releasing
+    order by block_index
+) as p;
 
 -- name: lock_for_payload_move
 -- Follows `join_writers` of tenants. Locks the transcript's row until commit: no deletion begins,
@@ -186,7 +189,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(afte
 group by seq
 having bool_and(is_stored)
 order by seq
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: list_transcripts_with_inline_payloads
 -- Lists transcripts with inline copies that have grown since a worker last dropped copies. Takes no
@@ -203,7 +206,7 @@ where t.tenant_id = %(tenant_id)s and t.session_id > %(after_session_id)s and t.
         limit 1
     )
 order by t.session_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: mark_inline_dropped
 -- Locks the transcript's row. Index: transcripts primary key.
@@ -220,11 +223,11 @@ union
 select session_id from payloads
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and is_releasing
 order by session_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: list_releasing_payloads
 -- Lists payloads whose blobs must be released. Takes no lock. Index: payloads_releasing_idx.
 select blob_id, seq from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and is_releasing
     and (%(seqs)s::bigint[] is null or seq = any(%(seqs)s::bigint[]))
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);

@@ -11,6 +11,7 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 
@@ -37,7 +38,9 @@ async def begin_transcript(
         entry_id=new_id(IdKind.ENTRY),
         body=header,
     )
-    rows = await database.call(key.tenant_id, _SQL["begin_transcript"], parameters)
+    _, rows = await database.transact(
+        key.tenant_id, join_writers_statement(key.tenant_id), (_SQL["begin_transcript"], parameters)
+    )
     return Head(incarnation, 1, rows[0]["chain_hash"], "", 0) if rows else None
 
 

@@ -9,22 +9,18 @@ on conflict do nothing
 returning incarnation;
 
 -- name: begin_transcript
--- Runs as a transaction of its own. Inserts a transcript with its first entry, and returns the
--- chain hash of the entry. Returns no row, and writes nothing, if the tenant is being purged or the
--- transcript exists in any state, DELETED included. Keeps a purge of the tenant from beginning
--- until commit; a purge that has begun is seen after the wait for it. Waits for a transaction that
--- inserts or deletes the same transcript. Indexes: tenants, transcripts and entries primary keys.
-with joined as materialized (
-    select set_config('spawnmesh.tenant', %(tenant_id)s, true) as tenant_id,
-        pg_advisory_xact_lock_shared(hashtextextended('transcripts of ' || %(tenant_id)s, 0)),
-        clock_timestamp() as moment
-), linked as materialized (
+-- Follows `join_writers` of tenants in a transaction of its own. Inserts a transcript with its first
+-- entry, and returns the chain hash of the entry. Returns no row, and writes nothing, if the tenant
+-- is being purged or the transcript exists in any state, DELETED included. Waits for a transaction
+-- that inserts or deletes the same transcript. Indexes: tenants, transcripts and entries primary
+-- keys.
+with linked as materialized (
     select j.moment, sha256(convert_to(concat_ws(
             E'\n', %(entry_id)s::text, '', '', 0, %(service)s::text,
             (extract(epoch from j.moment) * 1000000)::bigint, 0, '', ''
         ), 'UTF8') || %(body)b) as chain_hash
-    from joined j
-    where tenant_is_open(j.tenant_id)
+    from (select clock_timestamp() as moment) as j
+    where not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 ), begun as (
     insert into transcripts (
         tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id, seq, chain_hash,
@@ -112,4 +108,4 @@ from transcripts
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and state = 'LIVE'
     and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 order by session_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);

@@ -1,10 +1,11 @@
-"""The writer claim of a transcript. Each function is one round trip, two if it is refused."""
+"""The writer claim of a transcript. Each function is one round trip."""
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.writers import supersedes
 from spawnmesh_transcript.store.rows import head_of, key_parameters
 
 _SQL = load_statements(__name__)
@@ -32,6 +33,11 @@ async def _move_claim(
 ) -> tuple[Head, bool] | None:
     """Return the head, and whether the claim was moved."""
     parameters = key_parameters(key, run_id=claim.run_id, epoch=claim.epoch, new_run_id=new_run_id)
-    moved = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
-    rows = moved or await database.call(key.tenant_id, _SQL["read_head"], key_parameters(key))
-    return (head_of(rows[0]), bool(moved)) if rows else None
+    while True:
+        rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
+        if not rows:
+            return None
+        head, is_moved = head_of(rows[0]), bool(rows[0]["is_moved"])
+        # Otherwise a higher claim was acquired while the statement waited: read its head.
+        if is_moved or not supersedes(claim, head):
+            return head, is_moved

@@ -53,7 +53,6 @@ def _drawn(random: Random, kind: EntryKind, role: Role | None) -> NewEntry:
         calls=tuple(f'call {n}, "quoted" {{}}' for n in range(random.randrange(3))),
         answers=random.choice(["", "call-1"]),
         is_synthetic=random.random() < 0.5,
-        entry_id=new_id(IdKind.ENTRY),
         parent_entry_id=random.choice(["", new_id(IdKind.ENTRY)]),
         token_vocabulary=random.choice([*Vocabulary]),
     )
@@ -96,7 +95,7 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
         head = replace(
             longer.head, incarnation=plain.head.incarnation, chain_hash=plain.head.chain_hash
         )  # The hash covers the time.
-        assert plain == replace(longer, head=head), seed
+        assert plain == replace(longer, head=head, entry_ids=plain.entry_ids), seed
         assert plain.head.incarnation != longer.head.incarnation
     mine, theirs = await stored_rows(superuser, session), await stored_rows(superuser, twin)
     for entries, _, (transcript,) in (mine, theirs):
@@ -106,12 +105,12 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
 
 
 def _without_hashes(rows: list[list[Any]]) -> list[Any]:
-    """Return the rows without the header, times, and the hashes that cover times."""
+    """Return the rows without the header, ids, times, and the hashes that cover them."""
     entries, keys, (transcript,) = rows
     return [
-        [(*row[:15], *row[16:19]) for row in entries[1:]],
+        [(row[0], *row[3:15], *row[16:19]) for row in entries[1:]],
         keys,
-        (transcript[0], *transcript[2:]),
+        (transcript[0], *transcript[3:]),
     ]
 
 
@@ -125,7 +124,7 @@ async def test_each_call_of_a_transaction_has_its_own_entry_or_none(
     appends = [_append(one, claim) for one, claim in zip(sessions, claims, strict=True)]
     appends[1] = replace(appends[1], writer=Writer(claim=WriterClaim(claims[0].run_id, 1)))
     outcomes = await append_batch(database, session.tenant_id, appends)
-    assert [outcome.outcome for outcome in outcomes] == ["APPENDED", "BUSY", "APPENDED", "APPENDED"]
+    assert [outcome.outcome for outcome in outcomes] == ["APPENDED", "CLAIM_LOST", "APPENDED", "APPENDED"]
     assert [await check_totals(superuser, one) for one in sessions] == [2, 1, 2, 2]
     for one, append in zip(sessions, appends, strict=True):
         bodies = [entry[16] for entry in (await stored_rows(superuser, one))[0][1:]]
@@ -197,32 +196,34 @@ async def _others(session: Session, append: Append, superuser: Superuser) -> App
     return replace(append, key=Key(session.tenant_id, stranger.session_id), writer=Writer(service="session"))
 
 
-_REFUSED: dict[str, tuple[Break, str]] = {
-    "a key that was used": (_used_key, "REPLAYED"),
-    "a key that was used for something else": (_other_content, "KEY_REUSED"),
-    "an epoch that was never given": (_epoch, "CLAIM_LOST"),
-    "another run": (_run, "CLAIM_LOST"),
-    "settings that changed": (_settings, "SETTINGS_CHANGED"),
-    "settings that there are none of": (_no_settings, "SETTINGS_CHANGED"),
-    "a transcript that was deleted": (_deleted, "NOT_FOUND"),
-    "a transcript that never was": (_nowhere, "NOT_FOUND"),
-    "a tenant that is being purged": (_purging, "NOT_FOUND"),
-    "a transcript of another tenant": (_others, "NOT_FOUND"),
+_REFUSED: dict[str, tuple[Break, str, str]] = {
+    "a key that was used": (_used_key, "BUSY", "REPLAYED"),
+    "a key that was used for something else": (_other_content, "BUSY", "KEY_REUSED"),
+    "an epoch that was never given": (_epoch, "CLAIM_LOST", "CLAIM_LOST"),
+    "another run": (_run, "CLAIM_LOST", "CLAIM_LOST"),
+    "settings that changed": (_settings, "SETTINGS_CHANGED", "SETTINGS_CHANGED"),
+    "settings that there are none of": (_no_settings, "SETTINGS_CHANGED", "SETTINGS_CHANGED"),
+    "a transcript that was deleted": (_deleted, "BUSY", "NOT_FOUND"),
+    "a transcript that never was": (_nowhere, "BUSY", "NOT_FOUND"),
+    "a tenant that is being purged": (_purging, "NOT_FOUND", "NOT_FOUND"),
+    "a transcript of another tenant": (_others, "BUSY", "NOT_FOUND"),
 }
 
 
 @pytest.mark.parametrize("name", _REFUSED)
-async def test_a_refused_call_is_left_to_the_general_append(
+async def test_a_refused_append_writes_nothing_and_gets_the_reason(
     session: Session, database: Database, superuser: Superuser, name: str
 ) -> None:
-    broken, answer = _REFUSED[name]
+    """In its own statement, or in the next one if that has to read more."""
+    broken, first_answer, answer = _REFUSED[name]
     append = _append(session, await session.acquire(1))
     append = await broken(session, append, superuser)
     before = await stored_rows(superuser, session)
     (outcome,) = await append_batch(database, session.tenant_id, [append])
-    assert outcome.is_busy
+    assert outcome.outcome == first_answer
     async with open_append_queue(database, slots=1) as queue:
         assert (await queue.append(append)).outcome == answer
+    assert (await append_store.append_waiting(database, append)).outcome == answer
     assert await stored_rows(superuser, session) == before
 
 
@@ -341,7 +342,7 @@ async def _gone(session: Session, claim: pb.WriterClaim, append: Append) -> None
 
 @pytest.mark.parametrize(
     ("meanwhile", "answer", "entry_count"),
-    [(_appended, "APPENDED", 5), (_key_taken, "BUSY", 2), (_taken_over, "BUSY", 2), (_gone, "BUSY", 0)],
+    [(_appended, "APPENDED", 5), (_key_taken, "BUSY", 2), (_taken_over, "CLAIM_LOST", 2), (_gone, "BUSY", 0)],
     ids=["appended", "used the key", "took over", "deleted"],
 )
 async def test_a_commit_after_the_snapshot_is_seen_by_the_statement_that_locks(

@@ -131,7 +131,8 @@ def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -
         statements, _ = append_store.waiting_statements(append)
         for statement in statements:
             made = await connection.execute(*statement, binary=True)
-        if await made.fetchone():
+        row = await made.fetchone()
+        if row and row["is_made"]:
             assert outcome == "APPENDED"
             return
         row = await (await connection.execute(*append_store.state_statement(append), binary=True)).fetchone()
@@ -253,7 +254,6 @@ WORKS: dict[str, tuple[Work, int]] = {
     "an append": (plainly(1), 3),
     "appends that share a transaction": (plainly(16), 48),
     "appends that share a call": (chained, 48),
-    # The planner reads the ends of indexes for `find_target`.
     "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 25),
     "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 25),
     "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),

@@ -19,7 +19,6 @@ from spawnmesh_transcript.operations.compaction.plan import CompactionPlan
 from spawnmesh_transcript.operations.compaction.summarize import WrittenSummary
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.summaries import Summary
@@ -78,7 +77,6 @@ async def append_summary(
     )
     body = entry_pb.EntryBody(compaction=entry_pb.Compaction(summary=text, sources=sources))
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         await _lock_unchanged(connection, key, requester, plan)
         # Minutes after the plan.
         policy = await tenant_store.read_policy(connection, key.tenant_id)

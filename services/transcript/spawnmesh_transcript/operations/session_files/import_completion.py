@@ -29,7 +29,7 @@ async def complete_import(
 ) -> ImportProgress:
     """Mark other branches and publish the transcript.
 
-    Needs `keep_index_order` and `import_store.lock_import`.
+    Needs `import_store.lock_import`.
     """
     leaf_entry_id = progress.leaf_entry_id
     if progress.is_branched:

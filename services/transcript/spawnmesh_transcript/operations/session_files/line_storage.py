@@ -29,7 +29,6 @@ from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.imports import ImportProgress
 
@@ -78,7 +77,6 @@ async def store_lines(
         if data and policy.settings_version != file_import.policy.settings_version:
             # The next call reads the lines under the policy that holds now.
             raise import_offset_differs(progress.byte_count)
-        await planner.keep_index_order(connection)
         if not await import_store.lock_import(connection, key, progress.incarnation):
             raise await lost_import(connection, key)
         known = await import_store.find_entry_seqs(connection, key, [entry.entry_id for entry in new])
