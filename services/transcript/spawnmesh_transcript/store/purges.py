@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.store.planner import keep_to_indexes
-
 _SQL = load_statements(__name__)
-
 
 PURGED_TABLES = (
     "entries",
@@ -65,7 +62,6 @@ async def _gives_row(connection: Connection, statement: str, tenant_id: str, set
 
 async def purge_page(connection: Connection, tenant_id: str, row_count: int) -> PurgedRows:
     """Delete up to `row_count` rows, table by table."""
-    await keep_to_indexes(connection)
     rows = transcripts = 0
     for table in PURGED_TABLES:
         left = {"tenant_id": tenant_id, "row_count": row_count - rows}

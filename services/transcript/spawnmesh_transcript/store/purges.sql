@@ -36,12 +36,16 @@ delete from tenants where tenant_id = %(tenant_id)s and is_purging;
 
 -- name: purge_entries
 -- Locks the rows that it deletes. Index: entries primary key.
-select delete_rows_at('entries', array(
-    select ctid from entries
+with page as materialized (
+    select session_id, seq from entries
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
-));
+    limit (select %(row_count)s::bigint)
+)
+delete from entries
+where tenant_id = %(tenant_id)s
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
 
 -- name: purge_appends
 -- Locks the rows that it deletes. Index: appends primary key.
@@ -49,13 +53,16 @@ with page as materialized (
     select session_id, idempotency_key from appends
     where tenant_id = %(tenant_id)s
     order by session_id, idempotency_key
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from appends
 where tenant_id = %(tenant_id)s
-    and (session_id, idempotency_key)
-    <= (select session_id,
-    idempotency_key from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, idempotency_key) <= (
+        select session_id, idempotency_key from page
+        order by session_id desc, idempotency_key desc
+        limit 1
+    );
 
 -- name: purge_search_progress
 -- Locks the rows that it deletes. Index: search_progress primary key.
@@ -63,11 +70,11 @@ with page as materialized (
     select session_id from search_progress
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from search_progress
 where tenant_id = %(tenant_id)s
-    and session_id <= (select max(session_id) from page);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page);
 
 -- name: purge_search_pieces
 -- Locks the rows that it deletes. Index: search_pieces primary key.
@@ -75,12 +82,16 @@ with page as materialized (
     select session_id, seq, piece from search_pieces
     where tenant_id = %(tenant_id)s
     order by session_id, seq, piece
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from search_pieces
 where tenant_id = %(tenant_id)s
-    and (session_id, seq, piece)
-    <= (select session_id, seq, piece from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, seq, piece) <= (
+        select session_id, seq, piece from page
+        order by session_id desc, seq desc, piece desc
+        limit 1
+    );
 
 -- name: purge_stubs
 -- Locks the rows that it deletes. Index: stubs primary key.
@@ -88,12 +99,12 @@ with page as materialized (
     select session_id, seq from stubs
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from stubs
 where tenant_id = %(tenant_id)s
-    and (session_id, seq)
-    <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
 
 -- name: purge_summaries
 -- Locks the rows that it deletes. Index: summaries primary key.
@@ -101,22 +112,30 @@ with page as materialized (
     select session_id, seq from summaries
     where tenant_id = %(tenant_id)s
     order by session_id, seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from summaries
 where tenant_id = %(tenant_id)s
-    and (session_id, seq)
-    <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
 
 -- name: purge_payloads
--- Locks the rows that it deletes. The blob store purges the tenant's blobs itself. Index:
--- payloads primary key.
-select delete_rows_at('payloads', array(
-    select ctid from payloads
+-- Locks the rows that it deletes. The blob store purges the tenant's blobs itself. Index: payloads
+-- primary key.
+with page as materialized (
+    select session_id, seq, block_index from payloads
     where tenant_id = %(tenant_id)s
-    order by blob_id
-    limit %(row_count)s
-));
+    order by session_id, seq, block_index
+    limit (select %(row_count)s::bigint)
+)
+delete from payloads
+where tenant_id = %(tenant_id)s
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (session_id, seq, block_index) <= (
+        select session_id, seq, block_index from page
+        order by session_id desc, seq desc, block_index desc
+        limit 1
+    );
 
 -- name: purge_imports
 -- Locks the rows that it deletes. Index: imports primary key.
@@ -124,11 +143,11 @@ with page as materialized (
     select session_id from imports
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from imports
 where tenant_id = %(tenant_id)s
-    and session_id <= (select max(session_id) from page);
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page);
 
 -- name: purge_transcripts
 -- Locks the rows that it deletes, and returns whether each was readable. Index: transcripts
@@ -137,22 +156,24 @@ with page as materialized (
     select session_id from transcripts
     where tenant_id = %(tenant_id)s
     order by session_id
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from transcripts
 where tenant_id = %(tenant_id)s
-    and session_id <= (select max(session_id) from page)
+    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
 returning state <> 'DELETED' as was_live;
 
 -- name: purge_activities
--- Locks the rows that it deletes. No recorder is left. Needs `keep_to_indexes`. Index:
--- activities primary key.
-select delete_rows_at('activities', array(
-    select ctid from activities
+-- Locks the rows that it deletes. No recorder is left. Index: activities primary key.
+with page as materialized (
+    select position from activities
     where tenant_id = %(tenant_id)s
     order by position
-    limit %(row_count)s
-));
+    limit (select %(row_count)s::bigint)
+)
+delete from activities
+where tenant_id = %(tenant_id)s
+    and position between (select min(position) from page) and (select max(position) from page);
 
 -- name: purge_activity_heads
 -- Locks the row. Index: activity_heads primary key.

@@ -1,7 +1,11 @@
--- name: enter_tenant
--- Keeps a purge of the tenant from beginning until the transaction ends. Waits for a purge that
--- is about to begin. Index: tenants primary key.
-select enter_tenant(%(tenant_id)s) as is_open;
+-- name: join_writers
+-- Takes a shared lock that keeps a purge of the tenant from beginning until commit. Waits for a
+-- purge that is about to begin; the next statement sees whether one has begun.
+select pg_advisory_xact_lock_shared(hashtextextended('transcripts of ' || %(tenant_id)s, 0));
+
+-- name: find_purge
+-- Returns a row while the tenant is being purged. Takes no lock. Index: tenants primary key.
+select from tenants where tenant_id = %(tenant_id)s and is_purging;
 
 -- name: put_tenant
 -- Locks the row if it exists. An older or equal version changes nothing. Index: tenants primary
@@ -32,7 +36,7 @@ where tenant_id = %(tenant_id)s;
 select tenant_id from tenants
 where tenant_id > %(after_tenant_id)s and not is_purging
 order by tenant_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: claim_tenant
 -- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval.
