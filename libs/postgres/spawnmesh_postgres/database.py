@@ -95,9 +95,9 @@ async def _begin(connection: Connection, *statements: str) -> AsyncCursor[DictRo
     connection.in_block = True
     cursor = None
     try:
-        async with connection.pipeline() as pipeline:
-            _queue(pipeline, "begin")
-            _queue(pipeline, statements[0])
+        async with open_pipeline(connection) as pipeline:
+            queue(pipeline, "begin")
+            queue(pipeline, statements[0])
             for statement in statements[1:]:
                 cursor = await connection.execute(statement.encode(), prepare=False)
     except BaseException:

@@ -6,16 +6,18 @@ from importlib.resources.abc import Traversable
 
 import pytest
 from spawnmesh_postgres.statements import named_statements
+from spawnmesh_transcript.store import appends
 
 from tests.support.citus.shards import Routing, Schema, routing_of, schema_of
 
-SERVICES = ("session", "attachment_blob", "model_router", "hook")
+SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 EVERY_TENANT = {
     (
         "attachment_blob",
         "list_tenants",
     ): "the collector goes through the tenants; a page of ids, without a lock",
+    ("transcript", "list_tenants"): "the worker goes through the tenants; a page of ids, without a lock",
     ("hook", "list_tenants"): "the log pruner goes through the tenants; a page of ids, without a lock",
 }
 """Statements that read distributed tables of every tenant, and why."""
@@ -62,8 +64,15 @@ def statements() -> Iterator[tuple[str, str, str]]:
 
 def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
     for file in folder.iterdir():
-        if file.name.endswith(".sql"):
-            yield from named_statements(file.read_text()).items()
+        if not file.name.endswith(".sql"):
+            continue
+        for name, text in named_statements(file.read_text()).items():
+            if "-- A fragment of" in text or "\nset transaction" in text:
+                continue
+            if "{state}" in text:
+                yield from ((f"{name} {needs}", appends._statement(needs)) for needs in appends._Need)
+            else:
+                yield name, text
 
 
 def schema(service: str) -> Schema:

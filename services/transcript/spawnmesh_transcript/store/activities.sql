@@ -29,6 +29,7 @@ with known as materialized (
         clock_timestamp(), k.body
     from known k
     cross join head h
+    returning position
 )
 select position from head;
 

@@ -77,7 +77,7 @@ _FRAGMENTS = {
         "keys": _SQL["keys_of_several"],
         "is_kept": "c.session_id in (select session_id from kept)",
         "used_key": _SQL["used_key_of_several"],
-        "keys_are_new": f"and {_SQL['used_key_of_several']} is null",
+        "keys_are_new": f"and\n{_SQL['used_key_of_several']} is null",
         "chain_hashes": _SQL["chain_hashes"],
     },
     _Need.STUBS: {"stubs": _SQL["stubs"]},

@@ -87,6 +87,7 @@ with held as (
         coalesce(l.label, ''), {target_seq}, coalesce(l.run_id, ''), coalesce(l.epoch, 0), l.service,
         l.client, l.moment, l.chain_hash, l.body, l.token_vocabulary
     from linked l
+    returning seq
 ){stubs}, moved as (
     insert into transcripts as t (
         tenant_id, session_id, incarnation, forked_from_session_id, seq, chain_hash, newest_entry_id,
@@ -176,6 +177,7 @@ cross join lateral unnest(c.keys, c.hashes, c.first_places, c.last_places)
         %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
         as stub (place, token_count, body, file_id, thinking_token_count)
     where {is_kept}
+    returning seq
 ), offloaded as (
     insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
         size_bytes, line_count, sha256)
@@ -187,6 +189,7 @@ cross join lateral unnest(c.keys, c.hashes, c.first_places, c.last_places)
         size_bytes bigint, line_count bigint, sha256 text
     )
     where {is_kept}
+    returning seq
 )
 
 -- name: call_columns

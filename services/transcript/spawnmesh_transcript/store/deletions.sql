@@ -56,10 +56,11 @@ with page as materialized (
     order by seq, piece
     limit (select %(row_count)s::bigint)
 )
-delete from search_pieces
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq between (select min(seq) from page) and (select max(seq) from page)
-    and (seq, piece) <= (select seq, piece from page order by seq desc, piece desc limit 1);
+delete from search_pieces t
+using (select seq, piece from page order by seq desc, piece desc limit 1) last
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    and t.seq between (select min(seq) from page) and (select max(seq) from page)
+    and (t.seq, t.piece) <= (last.seq, last.piece);
 
 -- name: delete_stubs
 -- Locks the rows that it deletes. Index: stubs primary key.
@@ -108,7 +109,8 @@ with page as materialized (
     order by seq, block_index
     limit (select %(row_count)s::bigint)
 )
-delete from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq between (select min(seq) from page) and (select max(seq) from page)
-    and (seq, block_index) <= (select seq, block_index from page order by seq desc, block_index desc limit 1);
+delete from payloads t
+using (select seq, block_index from page order by seq desc, block_index desc limit 1) last
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    and t.seq between (select min(seq) from page) and (select max(seq) from page)
+    and (t.seq, t.block_index) <= (last.seq, last.block_index);

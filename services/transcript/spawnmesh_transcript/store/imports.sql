@@ -141,7 +141,8 @@ from (
     where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
         and said.seq <= %(last_source_seq)s
 ) as covered
-where kind in ('MESSAGE', 'NOTE');
+where kind in ('MESSAGE', 'NOTE')
+returning seq;
 
 -- name: abort_import
 -- Locks the row if the import made no progress for %(age_seconds)s. Needs `lock_import`. Index:

@@ -8,6 +8,7 @@ with stubbed as (
     from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
         %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
         as stub (place, token_count, body, file_id, thinking_token_count)
+    returning seq
 )
 insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
     size_bytes, line_count, sha256)
@@ -16,7 +17,8 @@ select %(tenant_id)s, file.blob_id, %(session_id)s, %(first_seq)s + file.place, 
 from jsonb_to_recordset(%(files)s) as file (
     blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text,
     size_bytes bigint, line_count bigint, sha256 text
-);
+)
+returning seq;
 
 -- name: find_calls
 -- Reads at most %(row_count)s entries back, newest first. Takes no lock. Index: entries primary

@@ -42,10 +42,11 @@ with page as materialized (
     order by session_id, seq
     limit (select %(row_count)s::bigint)
 )
-delete from entries
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
+delete from entries t
+using (select session_id, seq from page order by session_id desc, seq desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.seq) <= (last.session_id, last.seq);
 
 -- name: purge_appends
 -- Locks the rows that it deletes. Index: appends primary key.
@@ -55,14 +56,11 @@ with page as materialized (
     order by session_id, idempotency_key
     limit (select %(row_count)s::bigint)
 )
-delete from appends
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, idempotency_key) <= (
-        select session_id, idempotency_key from page
-        order by session_id desc, idempotency_key desc
-        limit 1
-    );
+delete from appends t
+using (select session_id, idempotency_key from page order by session_id desc, idempotency_key desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.idempotency_key) <= (last.session_id, last.idempotency_key);
 
 -- name: purge_search_progress
 -- Locks the rows that it deletes. Index: search_progress primary key.
@@ -84,14 +82,11 @@ with page as materialized (
     order by session_id, seq, piece
     limit (select %(row_count)s::bigint)
 )
-delete from search_pieces
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, seq, piece) <= (
-        select session_id, seq, piece from page
-        order by session_id desc, seq desc, piece desc
-        limit 1
-    );
+delete from search_pieces t
+using (select session_id, seq, piece from page order by session_id desc, seq desc, piece desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.seq, t.piece) <= (last.session_id, last.seq, last.piece);
 
 -- name: purge_stubs
 -- Locks the rows that it deletes. Index: stubs primary key.
@@ -101,10 +96,11 @@ with page as materialized (
     order by session_id, seq
     limit (select %(row_count)s::bigint)
 )
-delete from stubs
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
+delete from stubs t
+using (select session_id, seq from page order by session_id desc, seq desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.seq) <= (last.session_id, last.seq);
 
 -- name: purge_summaries
 -- Locks the rows that it deletes. Index: summaries primary key.
@@ -114,10 +110,11 @@ with page as materialized (
     order by session_id, seq
     limit (select %(row_count)s::bigint)
 )
-delete from summaries
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, seq) <= (select session_id, seq from page order by session_id desc, seq desc limit 1);
+delete from summaries t
+using (select session_id, seq from page order by session_id desc, seq desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.seq) <= (last.session_id, last.seq);
 
 -- name: purge_payloads
 -- Locks the rows that it deletes. The blob store purges the tenant's blobs itself. Index: payloads
@@ -128,14 +125,11 @@ with page as materialized (
     order by session_id, seq, block_index
     limit (select %(row_count)s::bigint)
 )
-delete from payloads
-where tenant_id = %(tenant_id)s
-    and session_id between (select min(session_id) from page) and (select max(session_id) from page)
-    and (session_id, seq, block_index) <= (
-        select session_id, seq, block_index from page
-        order by session_id desc, seq desc, block_index desc
-        limit 1
-    );
+delete from payloads t
+using (select session_id, seq, block_index from page order by session_id desc, seq desc, block_index desc limit 1) last
+where t.tenant_id = %(tenant_id)s
+    and t.session_id between (select min(session_id) from page) and (select max(session_id) from page)
+    and (t.session_id, t.seq, t.block_index) <= (last.session_id, last.seq, last.block_index);
 
 -- name: purge_imports
 -- Locks the rows that it deletes. Index: imports primary key.

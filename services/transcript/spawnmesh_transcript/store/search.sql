@@ -28,7 +28,8 @@ where p.seq = %(known_seq)s;
 -- Index: search_pieces primary key.
 insert into search_pieces (tenant_id, session_id, seq, piece, words)
 select %(tenant_id)s, %(session_id)s, seq, piece, words::tsvector
-from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words);
+from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words)
+returning piece;
 
 -- name: search_by_words
 -- Reads the words of the session, newest first, until %(limit)s entries match. Ends early to stay
@@ -120,7 +121,7 @@ where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > 
     and (%(before_time)s::timestamptz is null or e.create_time < %(before_time)s)
     and (%(with_superseded)s or not exists (
         select from entries mark
-        where mark.tenant_id = e.tenant_id and mark.session_id = e.session_id and mark.target_seq = e.seq
+        where mark.tenant_id = %(tenant_id)s and mark.session_id = e.session_id and mark.target_seq = e.seq
             and mark.label = 'SUPERSEDED'
     ))
 order by e.seq desc;

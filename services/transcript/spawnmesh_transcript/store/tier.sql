@@ -74,6 +74,7 @@ with fresh as materialized (
         size_bytes bigint, line_count bigint, sha256 text
     )
     where file.seq in (select f.seq from fresh f)
+    returning seq
 )
 select f.seq as recorded_seq from fresh f;
 
