@@ -118,8 +118,10 @@ async def test_worker_that_is_killed_and_started_again_fails_no_run(load: Load, 
     async with load.going():
         await worker.process.kill()
         seen = len(load.ended)
-        await eventually(lambda: load.refusals)
-        await worker.start()
+        try:
+            await eventually(lambda: load.refusals)
+        finally:
+            await worker.start()
         await eventually(lambda: len(load.ended) >= seen + 2 * TENANTS)
     assert successes(load) == len(load.ended)
 

@@ -17,6 +17,9 @@ _UNAVAILABLE = (
     errors.IdleInTransactionSessionTimeout,
     errors.TransactionTimeout,
 )
+_CONNECTION_CLASS = "08"
+# Citus reports a node that is lost in a transaction by this text alone, as an internal error.
+_NODE_LOST = "failure on connection marked as essential"
 _NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 
 
@@ -62,7 +65,11 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(
             Reason.INVALID_REQUEST, "a text of the request contains a character that cannot be stored (NUL)"
         )
-    # No server answered, or the connection was lost.
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+    # No server answered, or the connection was lost; on a Citus cluster also that of a node.
+    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or _CONNECTION_CLASS).startswith(
+        _CONNECTION_CLASS
+    ):
+        return unavailable("PostgreSQL")
+    if isinstance(error, errors.InternalError_) and _NODE_LOST in str(error):
         return unavailable("PostgreSQL")
     return None

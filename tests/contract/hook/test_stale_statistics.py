@@ -142,7 +142,7 @@ async def check_purge(database: Database, tenant_id: str) -> None:
     """Purge the tenant without comparing each row with each other."""
     for table in (table for table in tenants.PURGED_TABLES if table != "plugins"):
         deleted = PAGE_ROWS
-        while deleted == PAGE_ROWS:
+        while deleted >= PAGE_ROWS:
             async with database.transaction(tenant_id) as connection:
                 before = await rows_read(connection)
                 deleted = await tenants.purge_rows(connection, tenant_id, table, PAGE_ROWS)

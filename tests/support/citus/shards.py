@@ -201,15 +201,24 @@ class _Check:
 def _refused_forms(node: Node, schema: Schema) -> Iterator[str]:
     """Return what Citus would refuse in the query, also in those below it."""
     if isinstance(node, ast.InsertStmt) and node.relation.relname in schema.distributed:
-        from_query = node.selectStmt is not None and not node.selectStmt.valuesLists
-        if from_query and node.onConflictClause is None and node.returningClause is None:
-            yield "an insert from a query, without `returning`: it would be a COPY, despite row-level security"
+        if node.selectStmt is not None and not node.selectStmt.valuesLists and node.onConflictClause is None:
+            yield from _refused_insert(node, schema)
         if any(_calls_clock([node.onConflictClause, node.returningClause])):
             yield "the time in `on conflict` or `returning`"
     if isinstance(node, ast.SubLink) and isinstance(node.testexpr, ast.RowExpr):
         yield "a row that is compared with a subquery"
     for part in _parts(node):
         yield from _refused_forms(part, schema)
+
+
+def _refused_insert(node: Node, schema: Schema) -> Iterator[str]:
+    """Return what would be refused of an insert from a query without `on conflict`."""
+    sources = _flattened(node.selectStmt.fromClause or ())
+    is_local = any(isinstance(one, ast.RangeVar) and one.relname in schema.distributed for one in sources)
+    if is_local and node.returningClause is not None and node.relation.alias is None:
+        yield "`returning` of an insert on the node of its source, without an alias of the table"
+    if not is_local and node.returningClause is None:
+        yield "an insert of rows of the coordinator without `returning`: a COPY, despite row-level security"
 
 
 def _calls_clock(nodes: Iterable[Node]) -> Iterator[bool]:

@@ -175,6 +175,8 @@ def test_table_without_a_fixed_tenant_is_found(statement: str, unbound: set[str]
     "statement",
     [
         "insert into heads (tenant_id, seq) select %(tenant_id)s, n from unnest(%(numbers)s::int[]) n",
+        "insert into entries (tenant_id, seq) select h.tenant_id, h.seq from heads h"
+        " where h.tenant_id = %(tenant_id)s returning seq",
         "insert into heads (tenant_id) values (%(tenant_id)s) on conflict (tenant_id) do update"
         " set seq = extract(epoch from now())",
         "insert into heads (tenant_id) values (%(tenant_id)s) returning now() as moment",
@@ -190,6 +192,10 @@ def test_form_that_citus_refuses_is_found(statement: str) -> None:
     "statement",
     [
         "insert into heads (tenant_id, seq) select %(tenant_id)s, n from unnest(%(numbers)s::int[]) n returning seq",
+        "insert into entries as e (tenant_id, seq) select h.tenant_id, h.seq from heads h"
+        " where h.tenant_id = %(tenant_id)s returning e.seq",
+        "insert into entries (tenant_id, seq) select h.tenant_id, h.seq from heads h"
+        " where h.tenant_id = %(tenant_id)s",
         "insert into queue (tenant_id, id) select %(tenant_id)s, n from unnest(%(numbers)s::text[]) n",
         "insert into heads (tenant_id) values (%(tenant_id)s)",
         "delete from entries where tenant_id = %(tenant_id)s and (seq, body) <= (%(seq)s, %(body)s)",

@@ -25,7 +25,6 @@ files as (
     cross join jsonb_to_recordset(%(files)s::jsonb)
         as f (position integer, name text, size_bytes bigint, sha256 text, mime_type text)
     where t.tenant_id = %(tenant_id)s and exists (select true from written)
-    returning position
 ),
 added as (
     insert into blobs (tenant_id, sha256, size_bytes, state, object_key)

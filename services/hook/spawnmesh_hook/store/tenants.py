@@ -57,19 +57,19 @@ async def delete_settings(connection: Connection, tenant_id: str) -> None:
 
 
 async def purge_rows(connection: Connection, tenant_id: str, table: str, limit: int) -> int:
-    """Delete at most `limit` rows of one of PURGED_TABLES. Return how many."""
+    """Delete about `limit` rows of one of PURGED_TABLES, all of a key together. Return how many."""
     parameters = {"tenant_id": tenant_id, "limit": limit}
     return (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
 
 
 async def purge_page(connection: Connection, tenant_id: str, limit: int) -> PurgedPage:
-    """Delete at most `limit` rows, table by table."""
+    """Delete about `limit` rows, table by table."""
     rows = plugins = 0
     for table in PURGED_TABLES:
         deleted = await purge_rows(connection, tenant_id, table, limit - rows)
         rows += deleted
         if table == "plugins":
             plugins = deleted
-        if rows == limit:
+        if rows >= limit:
             break
     return PurgedPage(rows, plugins)

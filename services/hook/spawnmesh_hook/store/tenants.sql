@@ -23,69 +23,60 @@ delete from tenants where tenant_id = %(tenant_id)s;
 with page as (
     select name from plugins where tenant_id = %(tenant_id)s order by name limit %(limit)s
 )
-delete from plugins t using page
-where t.tenant_id = %(tenant_id)s and t.name = page.name;
+delete from plugins where tenant_id = %(tenant_id)s and name <= (select max(name) from page);
 
 -- name: purge_outbox_entries
 -- Locks the rows that it deletes. Index: outbox_entries_pkey.
 with page as (
-    select event_key, plugin from outbox_entries where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
+    select event_key from outbox_entries where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
 )
-delete from outbox_entries t using page
-where t.tenant_id = %(tenant_id)s and t.event_key = page.event_key and t.plugin = page.plugin;
+delete from outbox_entries where tenant_id = %(tenant_id)s and event_key <= (select max(event_key) from page);
 
 -- name: purge_observed_events
 -- Locks the rows that it deletes. Index: observed_events_pkey.
 with page as (
     select event_key from observed_events where tenant_id = %(tenant_id)s order by event_key limit %(limit)s
 )
-delete from observed_events t using page
-where t.tenant_id = %(tenant_id)s and t.event_key = page.event_key;
+delete from observed_events where tenant_id = %(tenant_id)s and event_key <= (select max(event_key) from page);
 
 -- name: purge_decisions
 -- Locks the rows that it deletes. Index: decisions_pkey.
 with page as (
-    select run_id, dispatch_key from decisions where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
+    select run_id from decisions where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
 )
-delete from decisions t using page
-where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.dispatch_key = page.dispatch_key;
+delete from decisions where tenant_id = %(tenant_id)s and run_id <= (select max(run_id) from page);
 
 -- name: purge_run_revisions
 -- Locks the rows that it deletes. Index: run_revisions_pkey.
 with page as (
     select run_id from run_revisions where tenant_id = %(tenant_id)s order by run_id limit %(limit)s
 )
-delete from run_revisions t using page
-where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id;
+delete from run_revisions where tenant_id = %(tenant_id)s and run_id <= (select max(run_id) from page);
 
 -- name: purge_revision_keys
 -- Locks the rows that it deletes. Index: revision_keys_pkey.
 with page as (
-    select run_id, plugin, idempotency_key from revision_keys where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
+    select run_id from revision_keys where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
 )
-delete from revision_keys t using page
-where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.plugin = page.plugin and t.idempotency_key = page.idempotency_key;
+delete from revision_keys where tenant_id = %(tenant_id)s and run_id <= (select max(run_id) from page);
 
 -- name: purge_plugin_waits
 -- Locks the rows that it deletes. Index: plugin_waits_pkey.
 with page as (
-    select run_id, plugin from plugin_waits where tenant_id = %(tenant_id)s order by run_id, plugin limit %(limit)s
+    select run_id from plugin_waits where tenant_id = %(tenant_id)s order by run_id, plugin limit %(limit)s
 )
-delete from plugin_waits t using page
-where t.tenant_id = %(tenant_id)s and t.run_id = page.run_id and t.plugin = page.plugin;
+delete from plugin_waits where tenant_id = %(tenant_id)s and run_id <= (select max(run_id) from page);
 
 -- name: purge_allowed_spawns
 -- Locks the rows that it deletes. Index: allowed_spawns_pkey.
 with page as (
     select session_id from allowed_spawns where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
 )
-delete from allowed_spawns t using page
-where t.tenant_id = %(tenant_id)s and t.session_id = page.session_id;
+delete from allowed_spawns where tenant_id = %(tenant_id)s and session_id <= (select max(session_id) from page);
 
 -- name: purge_deliveries
 -- Locks the rows that it deletes. Index: deliveries_pkey.
 with page as (
     select delivery_id from deliveries where tenant_id = %(tenant_id)s order by delivery_id limit %(limit)s
 )
-delete from deliveries t using page
-where t.tenant_id = %(tenant_id)s and t.delivery_id = page.delivery_id;
+delete from deliveries where tenant_id = %(tenant_id)s and delivery_id <= (select max(delivery_id) from page);
