@@ -56,6 +56,11 @@ ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT EXECUTE ON FU
 # Only then does `set local spawnmesh.tenant` reach the nodes that hold the tenant's rows.
 _PREPARE_FOR_CITUS = "ALTER ROLE {app} SET citus.propagate_set_commands = 'local'"
 
+_NOT_INSTALLED = (
+    psycopg.errors.FeatureNotSupported,  # There is no such extension.
+    psycopg.errors.InternalError_,  # Its library was not loaded with the server.
+)
+
 _IS_TOO_STRONG = """
 SELECT 1 FROM pg_roles WHERE rolname = %s
    AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication)
@@ -71,6 +76,15 @@ class TooStrongRoleError(ValueError):
 
     The message names the role.
     """
+
+
+class CitusMissingError(ValueError):
+    """The server cannot create the extension `citus`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server has no extension citus; install Citus, and name it in shared_preload_libraries"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +103,9 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls], *, cit
     take rights back. `citus` creates the extension, for which the admin must be a superuser, unless
     the database has it. The nodes of the cluster are added by an operator.
 
-    Raises ValueError where the entries are of several databases, or one names no user, and
-    TooStrongRoleError where a role that exists could do more than use its schema.
+    Raises ValueError where the entries are of several databases, or one names no user,
+    TooStrongRoleError where a role that exists could do more than use its schema, and
+    CitusMissingError.
     """
     databases = {_part(dsn, "dbname") for entry in entries.values() for dsn in (entry.app, entry.owner)}
     if len(databases) != 1:
@@ -103,7 +118,7 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls], *, cit
             server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
         with psycopg.connect(make_conninfo(admin_dsn, dbname=database)) as connection:
             if citus and not has_citus(connection):
-                connection.execute("CREATE EXTENSION citus")
+                _create_citus(connection)
             _run(connection, _CLOSE_DATABASE, database=database)
             for schema, entry in entries.items():
                 app, owner = _part(entry.app, "user"), _part(entry.owner, "user")
@@ -113,6 +128,13 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls], *, cit
                 _run(connection, _PREPARE_SCHEMA, schema=schema, app=app, owner=owner)
                 if has_citus(connection):
                     _run(connection, _PREPARE_FOR_CITUS, app=app)
+
+
+def _create_citus(connection: psycopg.Connection) -> None:
+    try:
+        connection.execute("CREATE EXTENSION citus")
+    except _NOT_INSTALLED as error:
+        raise CitusMissingError from error
 
 
 def _make_role(connection: psycopg.Connection, role: str, password: object) -> None:
@@ -187,7 +209,7 @@ def main(arguments: list[str]) -> None:
         prepare_database(_read(directory, _ADMIN), entries, citus=citus)
     except OSError as error:
         raise SystemExit(f"the file {Path(error.filename or '').name} cannot be read") from None
-    except (MalformedUrlError, TooStrongRoleError) as error:
+    except (MalformedUrlError, TooStrongRoleError, CitusMissingError) as error:
         raise SystemExit(f"the database cannot be prepared: {error}") from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise SystemExit(
