@@ -29,24 +29,25 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
-MESH = Path("tests") / "mesh"
+# The tests of each of these directories share what takes long to start: a mesh, a cluster.
+_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus")
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
-_LONG = ("mesh", "chaos", "deploy")
+_LONG = ("mesh", "citus", "chaos", "deploy")
 
 
-class MeshTogether(LoadFileScheduling):
-    """Give each file to one worker, and all files of tests/mesh to the same one: they share a mesh."""
+class DirectoriesTogether(LoadFileScheduling):
+    """Give each file to one worker, and all files of some directories to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
-        return str(MESH if file.is_relative_to(MESH) else file)
+        return str(next((folder for folder in _TOGETHER if file.is_relative_to(folder)), file))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Refine `--dist loadfile`."""
-    return MeshTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+    return DirectoriesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
