@@ -18,7 +18,7 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.support.citus.cluster import Cluster, host_of
 from tests.support.serving import caller_at
-from tests.support.session.calls import finalize
+from tests.support.session.drafting import draft
 from tests.support.session.harness import Mesh
 from tests.support.waiting import eventually
 
@@ -32,6 +32,10 @@ RETRYABLE = (Status.UNAVAILABLE, Status.ABORTED, Status.RESOURCE_EXHAUSTED, Stat
 async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
     async with caller_at(peers["transcript"], "transcript") as peer:
         yield peer
+
+
+class LeaseLost(Exception):
+    """The run was claimed again meanwhile."""
 
 
 class Load:
@@ -73,16 +77,13 @@ class Load:
                     group.create_task(self._finalize(mesh, held))
 
     async def _finalize(self, mesh: Mesh, held: run_pb.ClaimedRun) -> None:
-        async def is_over() -> bool:
-            try:
-                await finalize(mesh, self._transcript, held, "42")
-            except MeshError as refusal:
-                self._note(refusal)
-                return refusal.reason is Reason.RUN_LEASE_LOST
-            self._done.setdefault(held.session.session_id, asyncio.Event()).set()
-            return True
-
-        await eventually(is_over)
+        """Write the draft and offer it until the run ends, or belongs to another claim."""
+        try:
+            request = await self._until_answered(partial(draft, self._transcript, held, "42"))
+            await self._until_answered(partial(mesh.run, held, mesh.runs.FinalizeRun, request))
+        except LeaseLost:
+            return
+        self._done.setdefault(held.session.session_id, asyncio.Event()).set()
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call that fails while a node is away, as clients do."""
@@ -97,6 +98,8 @@ class Load:
         return await eventually(answer)
 
     def _note(self, refusal: MeshError) -> None:
+        if refusal.reason in (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST):
+            raise LeaseLost from refusal
         if refusal.status not in RETRYABLE:
             raise refusal
         self.refusals.append(refusal)

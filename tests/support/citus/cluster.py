@@ -102,7 +102,8 @@ def _server(folder: Path, watchdog: Watchdog, programs: Path) -> Postgres:
         watchdog,
         lambda _line: None,
         programs=programs,
-        settings=_SETTINGS,
+        # Moves of shards connect to their own server too.
+        settings={**_SETTINGS, "citus.local_hostname": str(folder / "data")},
     )
 
 
@@ -137,7 +138,7 @@ def tenants_on_each_node(cluster: Cluster, table: str, tenants: list[str]) -> di
         for tenant in tenants:
             row = connection.execute(
                 "select nodename from citus_shards"
-                " where table_name = %s::regclass and shardid = get_shard_id_for_distribution_column(%s, %s)",
+                " where table_name = %s::regclass and shardid = get_shard_id_for_distribution_column(%s, %s::text)",
                 (table, table, tenant),
             ).fetchone()
             placed.setdefault(row[0] if row else "", []).append(tenant)
