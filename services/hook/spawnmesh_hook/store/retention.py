@@ -24,7 +24,7 @@ async def list_tenants(database: Database, after_id: str, limit: int) -> list[st
 
 
 async def delete_old_rows(connection: Connection, tenant_id: str, retention: timedelta, limit: int) -> int:
-    """Delete at most `limit` rows of each table that are older than `retention`; return the count.
+    """Delete about `limit` rows of each table that are older than `retention`; return the count.
 
     The entries of a deleted event are deleted with it, and do not count.
     """

@@ -1,79 +1,81 @@
 -- name: list_tenants
--- Takes no lock; reads in the scope of every tenant. A page of tenants after one. Index: tenants_pkey.
+-- Takes no lock; reads in the scope of every tenant. A page of the tenants after one.
+-- Index: tenants_pkey.
 select tenant_id from tenants where tenant_id > %(after_id)s order by tenant_id limit %(limit)s;
 
+-- The other statements delete the rows up to the time of the last one of a page, and so a few more
+-- than the limit where several rows have that time.
+
 -- name: delete_old_deliveries
--- Locks the rows, and skips locked ones. Index: deliveries_newest_idx, deliveries_pkey.
-with old as (
-    select delivery_id from deliveries
-    where tenant_id = %(tenant_id)s and start_time < now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+-- Locks the rows that it deletes. Index: deliveries_newest_idx.
+with page as (
+    select start_time from deliveries
+    where tenant_id = %(tenant_id)s and start_time between '-infinity' and now() - %(retention)s::interval
+    order by start_time limit %(limit)s
 )
-delete from deliveries t using old
-where t.tenant_id = %(tenant_id)s and t.delivery_id = old.delivery_id;
+delete from deliveries
+where tenant_id = %(tenant_id)s and start_time between '-infinity' and (select max(start_time) from page);
 
 -- name: delete_old_decisions
--- Locks the rows, and skips locked ones. Index: decisions_age_idx, decisions_pkey.
-with old as (
-    select run_id, dispatch_key from decisions
+-- Locks the rows that it deletes. Index: decisions_age_idx.
+with page as (
+    select decide_time from decisions
     where tenant_id = %(tenant_id)s and decide_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by decide_time limit %(limit)s
 )
-delete from decisions t using old
-where t.tenant_id = %(tenant_id)s and t.run_id = old.run_id and t.dispatch_key = old.dispatch_key;
+delete from decisions
+where tenant_id = %(tenant_id)s and decide_time between '-infinity' and (select max(decide_time) from page);
 
 -- name: delete_old_run_revisions
--- Locks the rows, and skips locked ones. Index: run_revisions_age_idx, run_revisions_pkey.
-with old as (
-    select run_id from run_revisions
+-- Locks the rows that it deletes. Index: run_revisions_age_idx.
+with page as (
+    select change_time from run_revisions
     where tenant_id = %(tenant_id)s and change_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by change_time limit %(limit)s
 )
-delete from run_revisions t using old
-where t.tenant_id = %(tenant_id)s and t.run_id = old.run_id;
+delete from run_revisions
+where tenant_id = %(tenant_id)s and change_time between '-infinity' and (select max(change_time) from page);
 
 -- name: delete_old_revision_keys
--- Locks the rows, and skips locked ones. Index: revision_keys_age_idx, revision_keys_pkey.
-with old as (
-    select run_id, plugin, idempotency_key from revision_keys
+-- Locks the rows that it deletes. Index: revision_keys_age_idx.
+with page as (
+    select change_time from revision_keys
     where tenant_id = %(tenant_id)s and change_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by change_time limit %(limit)s
 )
-delete from revision_keys t using old
-where t.tenant_id = %(tenant_id)s and t.run_id = old.run_id
-    and t.plugin = old.plugin
-    and t.idempotency_key = old.idempotency_key;
+delete from revision_keys
+where tenant_id = %(tenant_id)s and change_time between '-infinity' and (select max(change_time) from page);
 
 -- name: delete_old_plugin_waits
--- Locks the rows, and skips locked ones. Index: plugin_waits_age_idx, plugin_waits_pkey.
-with old as (
-    select run_id, plugin from plugin_waits
+-- Locks the rows that it deletes. Index: plugin_waits_age_idx.
+with page as (
+    select begin_time from plugin_waits
     where tenant_id = %(tenant_id)s and begin_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by begin_time limit %(limit)s
 )
-delete from plugin_waits t using old
-where t.tenant_id = %(tenant_id)s and t.run_id = old.run_id and t.plugin = old.plugin;
+delete from plugin_waits
+where tenant_id = %(tenant_id)s and begin_time between '-infinity' and (select max(begin_time) from page);
 
 -- name: delete_old_allowed_spawns
--- Locks the rows, and skips locked ones. Index: allowed_spawns_age_idx, allowed_spawns_pkey.
-with old as (
-    select session_id from allowed_spawns
+-- Locks the rows that it deletes. Index: allowed_spawns_age_idx.
+with page as (
+    select allow_time from allowed_spawns
     where tenant_id = %(tenant_id)s and allow_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by allow_time limit %(limit)s
 )
-delete from allowed_spawns t using old
-where t.tenant_id = %(tenant_id)s and t.session_id = old.session_id;
+delete from allowed_spawns
+where tenant_id = %(tenant_id)s and allow_time between '-infinity' and (select max(allow_time) from page);
 
 -- name: delete_old_observed_events
--- Locks the rows, and skips locked ones. Index: observed_events_age_idx, observed_events_pkey.
-with old as (
-    select event_key from observed_events
+-- Locks the rows that it deletes. Index: observed_events_age_idx.
+with page as (
+    select publish_time from observed_events
     where tenant_id = %(tenant_id)s and publish_time between '-infinity' and now() - %(retention)s::interval
-    limit %(limit)s for update skip locked
+    order by publish_time limit %(limit)s
 )
-delete from observed_events t using old
-where t.tenant_id = %(tenant_id)s and t.event_key = old.event_key
-returning t.event_key;
+delete from observed_events
+where tenant_id = %(tenant_id)s and publish_time between '-infinity' and (select max(publish_time) from page)
+returning event_key;
 
 -- name: delete_entries_of_events
 -- Locks the rows. Index: outbox_entries_pkey.
