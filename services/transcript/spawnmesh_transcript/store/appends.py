@@ -54,8 +54,8 @@ _PLAIN = {
     "key_columns": _SQL["key_columns"],
     "keys": _SQL["keys"],
     "is_kept": _SQL["is_kept"],
-    "used_key": _SQL["used_key"],
     "keys_are_new": "",
+    "used_key": _SQL["used_key"],
     "targets_exist": "",
     "chain_hash": "sha256(l.link)",
     "chain_hashes": "",
@@ -64,7 +64,9 @@ _PLAIN = {
     "skip_locked": "skip locked",
     "state": "'LIVE'",
 }
-"""The replacements of the fragments that an append without needs has."""
+"""The replacements of the fragments that an append without needs has. A fragment may name later
+ones.
+"""
 
 _FRAGMENTS = {
     _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
@@ -77,7 +79,7 @@ _FRAGMENTS = {
         "keys": _SQL["keys_of_several"],
         "is_kept": "c.session_id in (select session_id from kept)",
         "used_key": _SQL["used_key_of_several"],
-        "keys_are_new": f"and {_SQL['used_key_of_several']} is null",
+        "keys_are_new": "and {used_key} is null",
         "chain_hashes": _SQL["chain_hashes"],
     },
     _Need.STUBS: {"stubs": _SQL["stubs"]},
