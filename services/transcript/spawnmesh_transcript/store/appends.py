@@ -54,8 +54,8 @@ _PLAIN = {
     "key_columns": _SQL["key_columns"],
     "keys": _SQL["keys"],
     "is_kept": _SQL["is_kept"],
-    "used_key": _SQL["used_key"],
     "keys_are_new": "",
+    "used_key": _SQL["used_key"],
     "targets_exist": "",
     "chain_hash": "sha256(l.link)",
     "chain_hashes": "",
@@ -64,7 +64,9 @@ _PLAIN = {
     "skip_locked": "skip locked",
     "state": "'LIVE'",
 }
-"""The replacements of the fragments that an append without needs has."""
+"""The replacements of the fragments that an append without needs has. A fragment may name later
+ones.
+"""
 
 _FRAGMENTS = {
     _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
@@ -77,7 +79,7 @@ _FRAGMENTS = {
         "keys": _SQL["keys_of_several"],
         "is_kept": "c.session_id in (select session_id from kept)",
         "used_key": _SQL["used_key_of_several"],
-        "keys_are_new": f"and\n{_SQL['used_key_of_several']} is null",
+        "keys_are_new": "and {used_key} is null",
         "chain_hashes": _SQL["chain_hashes"],
     },
     _Need.STUBS: {"stubs": _SQL["stubs"]},
@@ -157,7 +159,7 @@ def _results(
 
 def _refusal(append: Append, row: Row | None) -> AppendResult | None:
     """Return why a rule refuses the append, if the row of `append` says enough to decide."""
-    if row is None or row["has_used_key"]:
+    if row is None or not row["is_new"]:
         return None
     head = None if row["is_purging"] else head_of(row)
     return refuse_append(append, AppendState(row["settings"], head, None, ""))
@@ -166,14 +168,14 @@ def _refusal(append: Append, row: Row | None) -> AppendResult | None:
 async def append_waiting(database: Database, append: Append, stubs: Sequence[Stub] = ()) -> AppendResult:
     """Make one append, with the stubs of its entries, in one transaction.
 
-    It waits for the transcript's lock. It takes one round trip, or two if the key was used or
-    another entry is missing.
+    It waits for the transcript's lock. It takes one round trip, or two if a rule refuses it.
     """
     statements, ids = waiting_statements(append, stubs)
     row = _only((await database.transact(append.key.tenant_id, *statements))[-1])
     if row and row["is_made"]:
         return result_of(append, row, ids)
-    return _refusal(append, row) or await _find_refusal(database, append)
+    [(state,)] = await database.transact(append.key.tenant_id, state_statement(append))
+    return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
 
 
 async def append_alone(database: Database, append: Append) -> AppendResult:
@@ -186,11 +188,6 @@ async def append_alone(database: Database, append: Append) -> AppendResult:
     if row and row["is_made"]:
         return result_of(append, row, ids)
     return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
-
-
-async def _find_refusal(database: Database, append: Append) -> AppendResult:
-    [(row,)] = await database.transact(append.key.tenant_id, state_statement(append))
-    return refuse_append(append, state_of(row)) or _SETTINGS_CHANGED
 
 
 def _only(rows: Sequence[Row]) -> Row | None:

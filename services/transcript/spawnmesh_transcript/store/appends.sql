@@ -8,11 +8,12 @@
 -- for each transcript.
 --
 -- Returns a row for each call whose transcript it locked: the head, and with `is_made` false the
--- values that decide why the call left nothing behind. A call without a row left nothing either:
--- there is no such transcript, or, with `skip_locked`, another transaction holds its row. The
--- preconditions of a call, where it has them: its claim is current; the tenant's settings are those
--- under which its entries were prepared, and it is not being purged; no key was used; all of its
--- targets exist.
+-- values that decide why the call left nothing behind. They decide nothing unless `is_new` is true:
+-- no key was used, nor could it have been since the statement began. A call without a row left
+-- nothing either: there is no such transcript, or, with `skip_locked`, another transaction holds its
+-- row. The preconditions of a call, where it has them: its claim is current; the tenant's settings
+-- are those under which its entries were prepared, and it is not being purged; no key was used; all
+-- of its targets exist.
 --
 -- Each step takes the rows of the one before: the transcript's row as it is once it is locked,
 -- which may be newer than the snapshot; the key, if it is new; the entries; the head. The head
@@ -30,7 +31,8 @@ with held as (
         turn_count bigint{call_columns}
     )
     cross join (
-        select coalesce(max(settings_version), 0) as settings, coalesce(bool_or(is_purging), false) as is_purging
+        select coalesce(max(settings_version), 0) as settings,
+            coalesce(bool_or(is_purging), false) as is_purging
         from tenants
         where tenant_id = %(tenant_id)s
     ) as tenant
@@ -54,7 +56,7 @@ with held as (
     )
     select %(tenant_id)s, c.session_id, {keys}
     returning session_id
-), linked as materialized (
+), linked as (
     select l.*, {chain_hash} as chain_hash
     from (
         select p.*, case p.place when 0 then p.head_hash else '' end || convert_to(concat_ws(
@@ -82,10 +84,10 @@ with held as (
         is_synthetic, label, target_seq, writer_run_id, writer_epoch, writer_service, writer_client,
         create_time, chain_hash, body, token_vocabulary
     )
-    select %(tenant_id)s, l.session_id, l.seq, l.entry_id, l.parent_id, l.kind, coalesce(l.role, ''),
-        l.token_count, coalesce(l.calls, '{}'), coalesce(l.answers, ''), coalesce(l.is_synthetic, false),
-        coalesce(l.label, ''), {target_seq}, coalesce(l.run_id, ''), coalesce(l.epoch, 0), l.service,
-        l.client, l.moment, l.chain_hash, l.body, l.token_vocabulary
+    select %(tenant_id)s, session_id, seq, entry_id, parent_id, kind, coalesce(role, ''), token_count,
+        coalesce(calls, '{}'), coalesce(answers, ''), coalesce(is_synthetic, false), coalesce(label, ''),
+        {target_seq}, coalesce(run_id, ''), coalesce(epoch, 0), service, client, moment, chain_hash, body,
+        token_vocabulary
     from linked l
     returning seq
 ){stubs}, moved as (
@@ -108,7 +110,9 @@ with held as (
 select c.session_id, c.incarnation, coalesce(m.seq, c.head_seq) as seq,
     coalesce(m.chain_hash, c.head_hash) as chain_hash, c.writer_run_id, c.writer_epoch,
     c.settings, c.is_purging, m.seq is not null as is_made,
-    case when m.seq is null then {used_key} end as has_used_key{chain_hashes}
+    m.seq is null and c.head_seq = (
+        select seq from transcripts where tenant_id = %(tenant_id)s and session_id = c.session_id
+    ) and {used_key} is null as is_new{chain_hashes}
 from held c
 left join moved m on m.session_id = c.session_id;
 
@@ -133,7 +137,6 @@ c.key is null or c.session_id in (select session_id from kept)
 (
     select true from appends
     where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = c.key
-    limit 1
 )
 
 -- name: key_columns_of_several

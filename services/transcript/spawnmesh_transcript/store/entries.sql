@@ -125,9 +125,9 @@ cross join lateral (
 -- name: scan_window
 -- Returns the head, the chain hash of the entry before %(from_seq)s (null if there is none), and
 -- beside them the entries from %(from_seq)s to the head, in no particular order: at most
--- %(row_count)s, and at most %(max_bytes)s of complete bodies, but always the first. One row without
--- an entry if there are none; no row if there is no transcript. All rows are of one snapshot. Takes
--- no lock. Cost: the returned entries. Indexes: the primary keys.
+-- %(row_count)s, and at most %(max_bytes)s of complete bodies, but always the first. One row
+-- without an entry if there are none; no row if there is no transcript. All rows are of one
+-- snapshot. Takes no lock. Cost: the returned entries. Indexes: the primary keys.
 select
     t.incarnation, t.seq as head_seq, t.chain_hash as head_chain_hash, t.writer_run_id as head_run_id,
     t.writer_epoch as head_epoch,

@@ -71,7 +71,8 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMP
 
 -- name: list_messages_off_branch
 -- Lists the messages that are not ancestors of the leaf. Takes no lock. An id is looked up without
--- the session: see `targets` of appends. The branch is hashed once. Indexes: entries_id_idx, entries primary key.
+-- the session: see `targets` of appends. The branch is hashed once. Indexes: entries_id_idx,
+-- entries primary key.
 with recursive branch as (
     select %(leaf_entry_id)s::text as entry_id
     union

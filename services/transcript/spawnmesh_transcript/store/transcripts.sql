@@ -9,11 +9,11 @@ on conflict do nothing
 returning incarnation;
 
 -- name: begin_transcript
--- Follows `join_writers` of tenants in a transaction of its own. Inserts a transcript with its first
--- entry, and returns the chain hash of the entry. Returns no row, and writes nothing, if the tenant
--- is being purged or the transcript exists in any state, DELETED included. Waits for a transaction
--- that inserts or deletes the same transcript. Indexes: tenants, transcripts and entries primary
--- keys.
+-- Follows `join_writers` of tenants in a transaction of its own. Inserts a transcript with its
+-- first entry, and returns the chain hash of the entry. Returns no row, and writes nothing, if the
+-- tenant is being purged or the transcript exists in any state, DELETED included. Waits for a
+-- transaction that inserts or deletes the same transcript. Indexes: tenants, transcripts and
+-- entries primary keys.
 with linked as materialized (
     select j.moment, sha256(convert_to(concat_ws(
             E'\n', %(entry_id)s::text, '', '', 0, %(service)s::text,

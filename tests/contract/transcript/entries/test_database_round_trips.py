@@ -133,7 +133,7 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "an append and a label": (_labelled, 2),
     "an append that waits": (_waiting, 1),
     "an append under a lost claim": (_lost, 1),
-    "an append that waits, under a lost claim": (_waiting_lost, 1),
+    "an append that waits, under a lost claim": (_waiting_lost, 2),
     "an append under other settings": (_other_settings, 1),
     "a repeated append": (_replayed, 2),
     "a repeated append under a lost claim": (_replayed_after_takeover, 2),
