@@ -53,12 +53,13 @@ class Protocol:
 
     def __init__(self, connection: Connection, file: Path) -> None:
         self._connection = connection.pgconn
-        self._file = file
+        self._stream = file.open("w+")
 
     def begin(self) -> None:
-        with self._file.open("w") as stream:
-            self._connection.trace(stream.fileno())
+        self._connection.trace(self._stream.fileno())
 
     def end(self) -> str:
         self._connection.untrace()
-        return self._file.read_text()
+        with self._stream:
+            self._stream.seek(0)
+            return self._stream.read()

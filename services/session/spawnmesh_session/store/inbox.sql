@@ -56,13 +56,13 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 
 -- name: prune_messages
--- Locks the oldest rows, and skips those that are locked. Index: inbox_messages_acknowledged_idx,
--- inbox_messages_pkey.
-with oldest as (
-    select session_id, key, acknowledge_time from inbox_messages
+-- Locks the rows that it deletes: those that are read up to the time of the last one of a page, and
+-- so a few more than the limit where several have that time. Index:
+-- inbox_messages_acknowledged_idx.
+with page as (
+    select acknowledge_time from inbox_messages
     where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
-    order by acknowledge_time limit %(limit)s for update skip locked
+    order by acknowledge_time limit %(limit)s
 )
-delete from inbox_messages m using oldest
-where m.tenant_id = %(tenant_id)s and m.session_id = oldest.session_id and m.key = oldest.key
-  and m.acknowledge_time <= (select max(acknowledge_time) from oldest)
+delete from inbox_messages
+where tenant_id = %(tenant_id)s and acknowledge_time <= (select max(acknowledge_time) from page)
