@@ -65,4 +65,5 @@ with page as (
     order by acknowledge_time limit %(limit)s
 )
 delete from inbox_messages
-where tenant_id = %(tenant_id)s and acknowledge_time <= (select max(acknowledge_time) from page)
+where tenant_id = %(tenant_id)s
+  and acknowledge_time between '-infinity' and (select max(acknowledge_time) from page)
