@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick chaos outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test test-quick citus chaos outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of ever
 
 outages: $(READY) ## Take each dependency and replica away for SECONDS=, one after the other, under load, and check every invariant
 	@python -m tests.chaos.random_faults --outage-seconds $(or $(SECONDS),90)
+
+citus: $(READY) ## Run the services on a Citus cluster of three nodes; the environment's SPAWNMESH_CITUS names the built extension
+	@pytest -q tests/citus -p randomly --randomly-seed=$(SEED)
 
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))

@@ -19,6 +19,8 @@ from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
+from tests.support.citus.cluster import citus_cluster
+
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,24 +29,25 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
-MESH = Path("tests") / "mesh"
+# The tests of each of these directories share what takes long to start: a mesh, a cluster.
+_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus")
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
-_LONG = ("mesh", "chaos", "deploy")
+_LONG = ("mesh", "citus", "chaos", "deploy")
 
 
-class MeshTogether(LoadFileScheduling):
-    """Give each file to one worker, and all files of tests/mesh to the same one: they share a mesh."""
+class DirectoriesTogether(LoadFileScheduling):
+    """Give each file to one worker, and all files of some directories to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
-        return str(MESH if file.is_relative_to(MESH) else file)
+        return str(next((folder for folder in _TOGETHER if file.is_relative_to(folder)), file))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Refine `--dist loadfile`."""
-    return MeshTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+    return DirectoriesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,14 +93,23 @@ def watchdog() -> Iterator[Watchdog]:
         yield dog
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs tests on a Citus cluster."""
+    parser.addoption("--citus", action="store_true", help="the PostgreSQL of the tests is a Citus cluster")
+
+
 @pytest.fixture(scope="session")
-async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
-    """Start a real PostgreSQL.
+async def postgres(pytestconfig: pytest.Config, watchdog: Watchdog) -> AsyncIterator[Postgres]:
+    """Start a real PostgreSQL, or with `--citus` the coordinator of a Citus cluster.
 
     It is not below pytest's directory, which each new run of pytest closes to other accounts.
     """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-postgres-") as folder:
         root = Path(folder)
+        if pytestconfig.getoption("citus"):
+            async with citus_cluster(root, watchdog) as cluster:
+                yield cluster.coordinator
+            return
         async with Postgres(root / "data", root / "postgres.log", watchdog, _quiet) as server:
             yield server
 

@@ -27,7 +27,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     add_TranscriptServiceServicer_to_server,
 )
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_runtime.caller import current_caller
 from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import build_server, run_until_stopped
@@ -36,7 +36,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from tests.bench.floors import prepare_table
 
 _CONNECTIONS = 8
-_INSERT = f"insert into public.bench_floor (data) select %(data)b where {SCOPE} <> '' returning id"
+_INSERT = "insert into public.bench_floor (data) select %(data)b where %(tenant_id)s <> '' returning id"
 
 
 @asynccontextmanager

@@ -202,6 +202,14 @@ def test_trial_migrates_beside_its_database_and_anew_in_each_revision() -> None:
     assert prepare["args"] == ["spawnmesh_postgres.roles", "/run/secrets/postgresql"]
 
 
+def test_cluster_is_prepared_by_a_flag(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("postgresql: {prepare: true, citus: true}\n")
+    job = of_kind("Job", "minimal", str(file))["migrate"]
+    (prepare,) = job["spec"]["template"]["spec"]["initContainers"]
+    assert prepare["args"] == ["spawnmesh_postgres.roles", "--citus", "/run/secrets/postgresql"]
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_only_one_service_holds_s3_keys_and_one_the_providers(values: str) -> None:
     holders: dict[str, set[str]] = {"S3": set(), "providers": set(), "owner": set()}

@@ -41,6 +41,7 @@ from tests.support.deploy.rendering import Object, refusal
         ({"tokens": {"existingSecret": ""}}, "/tokens/existingSecret"),
         ({"postgresql": {"existingSecret": ""}}, "/postgresql/existingSecret"),
         ({"postgresql": {"existingSecret": "Not_A_Name"}}, "/postgresql/existingSecret"),
+        ({"postgresql": {"citus": True}}, "/postgresql/prepare"),
         ({"s3": {"endpoint": "https://s3.example.com"}}, "/s3/endpoint"),
         ({"s3": {"stsRoleArn": ""}}, "/s3/stsRoleArn"),
         ({"tls": {"mode": "mutual"}}, "/tls/mode"),

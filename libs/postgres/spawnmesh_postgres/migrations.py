@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
+from spawnmesh_postgres.citus import WrongPlacement, distribute_schema, has_citus
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.lock_waits import (
     LOCK_ERRORS,
@@ -99,12 +100,13 @@ def migrate(
     """Apply the missing `migrations/*.sql` of the package in order, and return their names.
 
     Each migration runs in a transaction, as the owner of the schema, never as the role of the
-    service. There are no downgrades. The function waits for other migrations of the database and
-    for locks, as `retry` states; `report` receives a line for each failed attempt.
+    service. On the coordinator of a Citus cluster, the new tables of each migration are distributed
+    before the next one runs. There are no downgrades. The function waits for other migrations of
+    the database and for locks, as `retry` states; `report` receives a line for each failed attempt.
 
     Raises MigrationChanged before anything is applied if an applied migration has changed,
-    MigrationLocked, and MigrationFailed if the database refuses a migration or its locks are never
-    free. The migrations before the failed one stay applied.
+    MigrationLocked, MigrationFailed if the database refuses a migration or its locks are never
+    free, and WrongPlacement. The migrations before the failed one stay applied.
     """
     applied: list[str] = []
 
@@ -152,7 +154,7 @@ def run_migrate_command(
         if before is not None:
             before(owner_dsn)
         applied = migrate(owner_dsn, package=package, schema=schema, retry=retry, report=report)
-    except (MigrationChanged, MigrationFailed, MigrationLocked) as error:
+    except (MigrationChanged, MigrationFailed, MigrationLocked, WrongPlacement) as error:
         raise SystemExit(f"{schema}: {error}") from None
     except psycopg.Error as error:
         if _is_login_failure(error):
@@ -193,8 +195,11 @@ def _apply_rest(
             configure_session(backend.connection)
             # A row of yoyo: a killed process left it, since only we hold the lock.
             backend.break_lock()
+            # A process may have been killed between a migration and this.
+            _place_tables(lock, schema)
             for migration in backend.to_apply(read_migrations(str(folder))):
                 _apply(migration, backend, lock, retry)
+                _place_tables(lock, schema)
                 applied.append(migration.id)
         finally:
             backend.connection.close()
@@ -204,6 +209,11 @@ def _apply_rest(
             lock.execute(
                 sql.SQL(_RECORD).format(table=table), (file.migration_id, file.sha256, file.contracts)
             )
+
+
+def _place_tables(connection: psycopg.Connection, schema: str) -> None:
+    if has_citus(connection):
+        distribute_schema(connection, schema)
 
 
 def _wait_for_others(

@@ -1,5 +1,8 @@
 """Prepare one database with a schema for each service: `python -m
-spawnmesh_postgres.roles DIRECTORY`.
+spawnmesh_postgres.roles [--citus] DIRECTORY`.
+
+With `--citus` the database becomes the coordinator of a Citus cluster: the schemas are distributed
+when they are migrated.
 
 The directory has a URL in each file: `admin-url` for a role with CREATEROLE that owns the database
 or creates it (CREATEDB), and for each service `<service>-url` and `<service>-owner-url`. The users
@@ -15,6 +18,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from spawnmesh_postgres.citus import has_citus
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database_url import NOT_A_URL, is_database_url
 
@@ -49,6 +53,13 @@ ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT USAGE, SELECT
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT EXECUTE ON FUNCTIONS TO {app}
 """
 
+# Only then does `set local spawnmesh.tenant` reach the nodes that hold the tenant's rows.
+_PREPARE_FOR_CITUS = "ALTER ROLE {app} SET citus.propagate_set_commands = 'local'"
+
+_NOT_INSTALLED = (
+    psycopg.errors.FeatureNotSupported,  # There is no such extension.
+    psycopg.errors.InternalError_,  # Its library was not loaded with the server.
+)
 
 _IS_TOO_STRONG = """
 SELECT 1 FROM pg_roles WHERE rolname = %s
@@ -67,6 +78,15 @@ class TooStrongRoleError(ValueError):
     """
 
 
+class CitusMissingError(ValueError):
+    """The server cannot create the extension `citus`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server has no extension citus; install Citus, and name it in shared_preload_libraries"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
     """The two ways into a schema: the role that serves, and the one that owns it and migrates."""
@@ -75,13 +95,17 @@ class DatabaseUrls:
     owner: str
 
 
-def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> None:
+def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls], *, citus: bool = False) -> None:
     """Makes the database, and a schema with two roles for each service by its snake
     name; what exists stays, with the passwords of the entries.
 
     What the owner creates in its schema becomes usable by the app role by itself; a migration may
-    take rights back. Raises ValueError where the entries are of several databases, or one names no
-    user, and TooStrongRoleError where a role that exists could do more than use its schema.
+    take rights back. `citus` creates the extension, for which the admin must be a superuser, unless
+    the database has it. The nodes of the cluster are added by an operator.
+
+    Raises ValueError where the entries are of several databases, or one names no user,
+    TooStrongRoleError where a role that exists could do more than use its schema, and
+    CitusMissingError.
     """
     databases = {_part(dsn, "dbname") for entry in entries.values() for dsn in (entry.app, entry.owner)}
     if len(databases) != 1:
@@ -93,6 +117,8 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> Non
         if not _exists(server, "SELECT 1 FROM pg_database WHERE datname = %s", database):
             server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
         with psycopg.connect(make_conninfo(admin_dsn, dbname=database)) as connection:
+            if citus and not has_citus(connection):
+                _create_citus(connection)
             _run(connection, _CLOSE_DATABASE, database=database)
             for schema, entry in entries.items():
                 app, owner = _part(entry.app, "user"), _part(entry.owner, "user")
@@ -100,6 +126,15 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> Non
                     _make_role(connection, role, conninfo_to_dict(dsn).get("password"))
                     _run(connection, _PREPARE_ROLE, role=role, schema=schema, database=database)
                 _run(connection, _PREPARE_SCHEMA, schema=schema, app=app, owner=owner)
+                if has_citus(connection):
+                    _run(connection, _PREPARE_FOR_CITUS, app=app)
+
+
+def _create_citus(connection: psycopg.Connection) -> None:
+    try:
+        connection.execute("CREATE EXTENSION citus")
+    except _NOT_INSTALLED as error:
+        raise CitusMissingError from error
 
 
 def _make_role(connection: psycopg.Connection, role: str, password: object) -> None:
@@ -165,15 +200,16 @@ def main(arguments: list[str]) -> None:
 
     Raises SystemExit with one line, without URLs, if that fails.
     """
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m spawnmesh_postgres.roles DIRECTORY")
-    directory = Path(arguments[0])
+    citus = arguments[:1] == ["--citus"]
+    if len(arguments) != 1 + citus:
+        raise SystemExit("usage: python -m spawnmesh_postgres.roles [--citus] DIRECTORY")
+    directory = Path(arguments[-1])
     try:
         entries = _read_entries(directory)
-        prepare_database(_read(directory, _ADMIN), entries)
+        prepare_database(_read(directory, _ADMIN), entries, citus=citus)
     except OSError as error:
         raise SystemExit(f"the file {Path(error.filename or '').name} cannot be read") from None
-    except (MalformedUrlError, TooStrongRoleError) as error:
+    except (MalformedUrlError, TooStrongRoleError, CitusMissingError) as error:
         raise SystemExit(f"the database cannot be prepared: {error}") from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise SystemExit(

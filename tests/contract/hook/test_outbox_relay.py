@@ -383,5 +383,5 @@ async def test_rows_past_their_retention_are_deleted(
     await tenant.draft("old")
     await as_owner("update deliveries set start_time = now() - interval '31 days'")
     await tenant.draft("new")
-    await (await mesh.worker()).pruner.prune_batch()
+    await (await mesh.worker()).pruner.prune()
     assert len(await tenant.deliveries()) == 1

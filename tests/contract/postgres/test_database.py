@@ -9,7 +9,7 @@ from spawnmesh_core.dependency_watch import DependencyDown, DependencyFault
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.database import ALL_TENANTS, SCOPE, Database, open_database, switch_tenant
+from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database, switch_tenant
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.statement_batches import execute_batch
@@ -240,7 +240,7 @@ begin
 end
 $$;
 """
-NOTE = f"select note({SCOPE}, %(note_id)s) as scope, pg_current_xact_id()::text as transaction"
+NOTE = "select note(%(tenant_id)s, %(note_id)s) as scope, pg_current_xact_id()::text as transaction"
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ async def test_called_statement_whose_row_a_migration_widens_goes_on(
 
     It returns the new columns on every connection, also at the first call.
     """
-    asked = f"select (n.note).* from newest_note({SCOPE}) n"
+    asked = "select (n.note).* from newest_note(%(tenant_id)s) n"
     async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
         await owner.execute(
             "create function newest_note(p_tenant_id text, out note notes, out seen boolean) language plpgsql"
@@ -325,11 +325,6 @@ async def test_transaction_whose_rows_a_migration_widens_is_refused_as_one_to_re
     assert translate(psycopg.errors.FeatureNotSupported("there is no such feature")) is None
 
 
-async def test_called_statement_without_its_scope_is_refused(with_function: Database) -> None:
-    with pytest.raises(ValueError, match="must take its tenant from"):
-        await with_function.call("acme", "select note('acme', %(note_id)s)", {"note_id": "n"})
-
-
 @pytest.mark.parametrize("scope", ["", "Acme", "acme'; drop table notes; --"])
 async def test_called_statement_of_a_malformed_tenant_is_refused(with_function: Database, scope: str) -> None:
     with pytest.raises(ValueError, match="well-formed"):
@@ -342,7 +337,7 @@ async def test_called_statement_takes_the_scopes_tenant_and_no_other(with_functi
 
 
 async def test_cancelled_call_gives_its_connection_back(with_function: Database) -> None:
-    slow = f"select pg_sleep(30), {SCOPE}"
+    slow = "select pg_sleep(30)"
     hung = [asyncio.create_task(with_function.call("acme", slow, {})) for _ in range(2)]
     async with asyncio.timeout(10):
         while with_function.in_use < 2:

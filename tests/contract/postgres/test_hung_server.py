@@ -17,7 +17,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.jobs import install_job_tables, open_job_app
 from spawnmesh_postgres.listener import open_listener
@@ -81,7 +81,7 @@ async def in_pipeline(database: Database) -> None:
 
 
 async def in_call(database: Database) -> None:
-    await database.call("acme", f"select {SCOPE}", {})
+    await database.call("acme", "select %(tenant_id)s", {})
 
 
 async def in_notification(database: Database) -> None:

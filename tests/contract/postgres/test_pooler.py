@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
@@ -72,7 +72,7 @@ async def test_tenants_see_their_own_rows_whoever_shares_the_connection(database
 async def test_statement_that_is_made_often_needs_nothing_that_was_left_on_a_connection(
     database: Database,
 ) -> None:
-    statement = f"select add_note({SCOPE}, %(note_id)s) as note_id"
+    statement = "select add_note(%(tenant_id)s, %(note_id)s) as note_id"
 
     async def call(number: int) -> str:
         rows = await database.call("often", statement, {"note_id": f"n{number}"})

@@ -10,7 +10,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
@@ -65,7 +65,7 @@ async def at_the_end_of_a_pipeline(database: Database) -> None:
 
 
 async def by_call(database: Database) -> None:
-    await database.call("acme", f"select add_note({SCOPE}, %(note_id)s)", {"note_id": "n"})
+    await database.call("acme", "select add_note(%(tenant_id)s, %(note_id)s)", {"note_id": "n"})
 
 
 def set_on_server(postgres: Postgres, dsn: ServiceDsn, words: str, *, cut_off: bool) -> None:

@@ -168,3 +168,14 @@ def test_a_malformed_url_is_named_and_not_shown(secret: Path, name: str, url: st
         f"the database cannot be prepared: {name} is not a PostgreSQL URL"
     )
     assert "Tr0ub4dor" not in str(caught.value.code)
+
+
+def test_server_without_citus_is_told_what_it_lacks(secret: Path) -> None:
+    with pytest.raises(SystemExit, match="the server has no extension citus; install Citus"):
+        main(["--citus", str(secret)])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--citus"], ["--other", "folder"], ["folder", "--citus"]])
+def test_unknown_arguments_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="usage"):
+        main(arguments)

@@ -12,7 +12,7 @@ import pytest
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import create_service_database
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.server_probe import ServerSilent
@@ -65,7 +65,7 @@ async def in_pipeline(database: Database, at_work: asyncio.Event) -> None:
 
 async def in_call(database: Database, at_work: asyncio.Event) -> None:
     at_work.set()
-    await database.call("acme", f"select pg_sleep(60) from (select {SCOPE}) as scope", {})
+    await database.call("acme", "select pg_sleep(60)", {})
 
 
 async def between_statements(database: Database, at_work: asyncio.Event) -> None:
@@ -209,7 +209,7 @@ async def test_statement_that_commits_by_itself_ends_with_its_connection(
         async def has_ended() -> bool:
             return not await is_running()
 
-        statement = f"select pg_sleep(601) from (select {SCOPE}) as scope"
+        statement = "select pg_sleep(601)"
         task = asyncio.create_task(patient.call("acme", statement, {}))
         await eventually(is_running)
         task.cancel()

@@ -11,7 +11,7 @@ import pytest
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
-from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.database import Database, open_database
 
 from tests.support.postgres.standby import rows, start_standby
 from tests.support.waiting import eventually
@@ -60,7 +60,7 @@ async def in_pipeline(database: Database, note: str) -> None:
 
 
 async def by_call(database: Database, note: str) -> None:
-    await database.call("acme", f"select add_note({SCOPE}, %(note)s)", {"note": note})
+    await database.call("acme", "select add_note(%(tenant_id)s, %(note)s)", {"note": note})
 
 
 async def seen(database: Database, note: str) -> bool:

@@ -25,14 +25,14 @@ files as (
     from attachment_tenants t
     cross join jsonb_to_recordset(%(files)s::jsonb)
         as f (position integer, name text, size_bytes bigint, sha256 text, mime_type text)
-    where t.tenant_id = %(tenant_id)s and exists (select from written)
+    where t.tenant_id = %(tenant_id)s and exists (select true from written)
 ),
 added as (
     insert into blobs (tenant_id, sha256, size_bytes, state, object_key)
     select t.tenant_id, b.sha256, b.size_bytes, 'STORED', b.object_key
     from attachment_tenants t
     cross join jsonb_to_recordset(%(blobs)s::jsonb) as b (sha256 text, size_bytes bigint, object_key text)
-    where t.tenant_id = %(tenant_id)s and exists (select from written)
+    where t.tenant_id = %(tenant_id)s and exists (select true from written)
     order by b.sha256
     on conflict (tenant_id, sha256) do nothing
     returning sha256
@@ -43,7 +43,7 @@ shared as (
     where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes_to_share)s::text[])
         and b.state = 'STORED'
         -- In this order. All transactions that insert and lock blobs insert first.
-        and exists (select from written) and (select count(*) from added) >= 0
+        and exists (select true from written) and (select count(*) from added) >= 0
     order by b.sha256
     for share of b
 )

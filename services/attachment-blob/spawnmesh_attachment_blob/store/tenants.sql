@@ -21,7 +21,7 @@ where t.settings_version < excluded.settings_version;
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
     t.retention_seconds, t.download_url_seconds,
-    (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state,
+    (select s.state from sets s where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s) as set_state,
     (
         select jsonb_agg(jsonb_build_array(
             u.upload_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state
@@ -31,7 +31,7 @@ select
     ) as uploads
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id);
+    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s);
 
 -- name: list_tenants
 -- Takes no lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.

@@ -49,7 +49,7 @@ select
     (
         select coalesce(sum(p.size_bytes), 0)::bigint
         from upload_parts p
-        where p.tenant_id = u.tenant_id and p.row_id = u.row_id
+        where p.tenant_id = %(tenant_id)s and p.row_id = u.row_id
     ) as part_bytes
 from uploads u
 where u.tenant_id = %(tenant_id)s and u.row_id = %(row_id)s;

@@ -8,12 +8,13 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.cancellation import raise_if_cancelled
-from spawnmesh_postgres.database import ALL_TENANTS, Database
+from spawnmesh_postgres.database import Database
 
-from spawnmesh_hook.store.retention import delete_old_rows
+from spawnmesh_hook.store.retention import delete_old_rows, list_tenants
 
 _INTERVAL_SECONDS = 600.0
 _BATCH_ROWS = 5_000
+_PAGE_TENANTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,20 @@ class LogPruner:
         """
         while True:
             try:
-                while await self.prune_batch() >= _BATCH_ROWS:
-                    pass
+                await self.prune()
             except (psycopg.Error, PoolTimeout) as error:
                 raise_if_cancelled()
                 structlog.get_logger().warning("prune_failed", error=type(error).__name__)
             await asyncio.sleep(_INTERVAL_SECONDS)
 
-    async def prune_batch(self) -> int:
-        """Delete a bounded number of old rows. Return how many."""
-        async with self.database.transaction(ALL_TENANTS) as connection:
-            return await delete_old_rows(connection, self.retention, _BATCH_ROWS)
+    async def prune(self) -> None:
+        """Delete the old rows of each tenant, a bounded number in each transaction."""
+        last = ""
+        while tenant_ids := await list_tenants(self.database, last, _PAGE_TENANTS):
+            for last in tenant_ids:
+                while await self._prune_batch(last) >= _BATCH_ROWS:
+                    pass
+
+    async def _prune_batch(self, tenant_id: str) -> int:
+        async with self.database.pipelined(tenant_id) as connection:
+            return await delete_old_rows(connection, tenant_id, self.retention, _BATCH_ROWS)

@@ -54,8 +54,10 @@ create table decisions (
     decide_time timestamptz not null default now(),
     primary key (tenant_id, run_id, dispatch_key)
 );
--- For delete_old_decisions.
-create index decisions_age_idx on decisions (decide_time);
+-- For delete_old_decisions. Every row fulfils the condition, but only that statement contains it:
+-- otherwise the planner may read all rows of a tenant where a statement gives the primary key. The
+-- other `_age_idx` are alike.
+create index decisions_age_idx on decisions (tenant_id, decide_time) where decide_time >= '-infinity';
 
 -- Revisions granted to a run.
 create table run_revisions (
@@ -66,7 +68,7 @@ create table run_revisions (
     primary key (tenant_id, run_id)
 );
 -- For delete_old_run_revisions.
-create index run_revisions_age_idx on run_revisions (change_time);
+create index run_revisions_age_idx on run_revisions (tenant_id, change_time) where change_time >= '-infinity';
 
 -- Revisions granted for an idempotency key of a plugin, in a run.
 create table revision_keys (
@@ -79,7 +81,7 @@ create table revision_keys (
     primary key (tenant_id, run_id, plugin, idempotency_key)
 );
 -- For delete_old_revision_keys.
-create index revision_keys_age_idx on revision_keys (change_time);
+create index revision_keys_age_idx on revision_keys (tenant_id, change_time) where change_time >= '-infinity';
 
 -- Spawns that plugins allowed. The session service asks if it lost the answer.
 create table allowed_spawns (
@@ -89,7 +91,7 @@ create table allowed_spawns (
     primary key (tenant_id, session_id)
 );
 -- For delete_old_allowed_spawns.
-create index allowed_spawns_age_idx on allowed_spawns (allow_time);
+create index allowed_spawns_age_idx on allowed_spawns (tenant_id, allow_time) where allow_time >= '-infinity';
 
 -- Runs that wait for a plugin with a max_wait. A row is deleted when the plugin answers, and counts
 -- for one generation of the plugin.
@@ -102,7 +104,7 @@ create table plugin_waits (
     primary key (tenant_id, run_id, plugin)
 );
 -- For delete_old_plugin_waits.
-create index plugin_waits_age_idx on plugin_waits (begin_time);
+create index plugin_waits_age_idx on plugin_waits (tenant_id, begin_time) where begin_time >= '-infinity';
 
 -- Published events. A row is kept for the retention of the log, so that a repeated key is
 -- recognized. `event` is emptied once no observer is left to receive it.
@@ -118,12 +120,13 @@ create table observed_events (
     primary key (tenant_id, event_key)
 );
 -- For delete_old_observed_events.
-create index observed_events_age_idx on observed_events (publish_time);
+create index observed_events_age_idx on observed_events (tenant_id, publish_time) where publish_time >= '-infinity';
 
 -- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
 -- after the last attempt. The end of a session waits as HELD while its observer is paused, and is
 -- PENDING again when the observer is resumed. A worker that claims an entry sets `due_time` to the
--- end of its lease, so that another worker takes over if it dies.
+-- end of its lease, so that another worker takes over if it dies. The table is read over all
+-- tenants, so no foreign key leads to the event, which is on the node of its tenant.
 create table outbox_entries (
     tenant_id text not null,
     event_key text not null,
@@ -131,16 +134,16 @@ create table outbox_entries (
     state text not null default 'PENDING' check (state in ('PENDING', 'HELD', 'DEAD')),
     attempt_count integer not null default 0,
     due_time timestamptz not null default now(),
-    primary key (tenant_id, event_key, plugin),
-    foreign key (tenant_id, event_key) references observed_events on delete cascade
+    primary key (tenant_id, event_key, plugin)
 );
--- For due_outbox_entries and seconds_to_next_entry. Every row fulfils the second condition, but
+comment on table outbox_entries is 'citus: local';
+-- For claim_due_entries and seconds_to_next_entry. Every row fulfils the second condition, but
 -- only those two statements contain it. Otherwise the planner would use this index for every
 -- statement about pending rows after it has once counted none.
 create index outbox_entries_pending_idx on outbox_entries (due_time)
     where state = 'PENDING' and due_time >= '-infinity';
--- For lock_events_of_plugin and delete_entries_of_plugin. It finds one entry as fast as the primary
--- key does: with stale statistics the planner may choose either.
+-- For delete_entries_of_plugin. It finds one entry as fast as the primary key does: with stale
+-- statistics the planner may choose either.
 create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
 
 -- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
@@ -162,22 +165,21 @@ create table deliveries (
     attempt integer not null default 1,
     primary key (tenant_id, delivery_id)
 );
--- For list_deliveries, by its narrowest condition.
+-- For list_deliveries, by its narrowest condition, and the first one for delete_old_deliveries.
 create index deliveries_newest_idx on deliveries (tenant_id, start_time desc, delivery_id desc);
 create index deliveries_session_idx on deliveries (tenant_id, session_id, start_time desc, delivery_id desc);
 create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time desc, delivery_id desc);
 create index deliveries_plugin_idx on deliveries (tenant_id, plugin, start_time desc, delivery_id desc);
--- For delete_old_deliveries.
-create index deliveries_age_idx on deliveries (start_time);
 
--- A transaction sees the rows of its tenant. The worker's statements see every tenant ('*') in the
--- tables that it relays and prunes.
+-- A transaction sees the rows of its tenant. The worker sees every tenant ('*') in the list of
+-- tenants, for the log pruner, and in the entries of the outbox.
 
 alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table purged_tenants enable row level security;
 alter table purged_tenants force row level security;
@@ -196,42 +198,36 @@ alter table decisions force row level security;
 create policy tenant on decisions
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on decisions using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table run_revisions enable row level security;
 alter table run_revisions force row level security;
 create policy tenant on run_revisions
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on run_revisions using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table revision_keys enable row level security;
 alter table revision_keys force row level security;
 create policy tenant on revision_keys
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on revision_keys using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table allowed_spawns enable row level security;
 alter table allowed_spawns force row level security;
 create policy tenant on allowed_spawns
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on allowed_spawns using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table plugin_waits enable row level security;
 alter table plugin_waits force row level security;
 create policy tenant on plugin_waits
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on plugin_waits using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table observed_events enable row level security;
 alter table observed_events force row level security;
 create policy tenant on observed_events
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on observed_events using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table outbox_entries enable row level security;
 alter table outbox_entries force row level security;
@@ -245,4 +241,3 @@ alter table deliveries force row level security;
 create policy tenant on deliveries
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on deliveries using (current_setting('spawnmesh.tenant', true) = '*');

@@ -1,10 +1,11 @@
 -- name: claim_draft
--- Locks the row if it exists. Takes it over only after its lease. Index: decisions_pkey.
+-- Locks the row if it exists. Takes it over only after its lease: the time of the row that is not
+-- inserted is now(). Index: decisions_pkey.
 insert into decisions as d (tenant_id, run_id, dispatch_key, state, claim_id, lease_until)
 values (%(tenant_id)s, %(run_id)s, %(dispatch_key)s, 'CLAIMED', %(claim_id)s, now() + %(lease)s)
 on conflict (tenant_id, run_id, dispatch_key) do update
 set claim_id = excluded.claim_id, lease_until = excluded.lease_until
-where d.state = 'CLAIMED' and d.lease_until < now()
+where d.state = 'CLAIMED' and d.lease_until < excluded.decide_time
 returning claim_id;
 
 -- name: get_decision
@@ -50,7 +51,7 @@ select pg_notify(%(channel)s, %(topic)s);
 insert into run_revisions as r (tenant_id, run_id, revision_count)
 values (%(tenant_id)s, %(run_id)s, 1)
 on conflict (tenant_id, run_id) do update
-set revision_count = r.revision_count + 1, change_time = now()
+set revision_count = r.revision_count + 1, change_time = excluded.change_time
 where r.revision_count < %(max_revision_count)s
 returning revision_count;
 
@@ -73,4 +74,4 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s;
 insert into revision_keys as k (tenant_id, run_id, plugin, idempotency_key, attempt_count)
 values (%(tenant_id)s, %(run_id)s, %(plugin)s, %(idempotency_key)s, 1)
 on conflict (tenant_id, run_id, plugin, idempotency_key) do update
-set attempt_count = k.attempt_count + 1, change_time = now();
+set attempt_count = k.attempt_count + 1, change_time = excluded.change_time;

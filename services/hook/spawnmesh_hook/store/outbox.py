@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from spawnmesh_postgres.database import Connection
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection, switch_tenant
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import HookKind
@@ -72,21 +73,20 @@ async def claim_due_entries(
 ) -> list[OutboxEntry]:
     """Claim at most `limit` due entries for the length of the lease, but none of the full tenants.
 
-    Needs a transaction of every tenant.
+    Needs a transaction of every tenant, and leaves it in the scope of one of them: an event is read
+    in the scope of its tenant. An entry whose event is not visible yet waits for its lease.
     """
     parameters = {"lease": lease, "limit": limit, "full_tenants": list(full_tenants)}
     cursor = await connection.execute(_SQL["claim_due_entries"], parameters)
+    claimed = await cursor.fetchall()
+    events: dict[tuple[str, str], DictRow] = {}
+    for tenant_id in {row["tenant_id"] for row in claimed}:
+        keys = [row["event_key"] for row in claimed if row["tenant_id"] == tenant_id]
+        await switch_tenant(connection, tenant_id)
+        read = await connection.execute(_SQL["read_events"], {"tenant_id": tenant_id, "event_keys": keys})
+        events |= {(tenant_id, event["event_key"]): event for event in await read.fetchall()}
     return [
-        OutboxEntry(
-            tenant_id=row["tenant_id"],
-            event_key=row["event_key"],
-            plugin=row["plugin"],
-            attempt=row["attempt_count"],
-            hook=HookKind(row["hook"]),
-            event=bytes(row["event"]),
-            traceparent=row["traceparent"],
-        )
-        for row in await cursor.fetchall()
+        _entry(row, event) for row in claimed if (event := events.get((row["tenant_id"], row["event_key"])))
     ]
 
 
@@ -104,7 +104,7 @@ async def seconds_to_next_entry(connection: Connection, full_tenants: Sequence[s
 async def complete_entry(connection: Connection, entry: OutboxEntry) -> None:
     """Delete the entry, and clear the event's content if no other entry is pending."""
     await connection.execute(_SQL["delete_entry"], _key(entry))
-    await connection.execute(_SQL["clear_delivered_event"], _key(entry))
+    await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
 
 
 async def delay_entry(connection: Connection, entry: OutboxEntry, delay: timedelta) -> None:
@@ -114,7 +114,9 @@ async def delay_entry(connection: Connection, entry: OutboxEntry, delay: timedel
 
 async def hold_entry(connection: Connection, entry: OutboxEntry) -> bool:
     """Keep the entry until its plugin is resumed. Return False if the plugin is not paused."""
-    return await (await connection.execute(_SQL["hold_entry"], _key(entry))).fetchone() is not None
+    if await (await connection.execute(_SQL["lock_paused_plugin"], _key(entry))).fetchone() is None:
+        return False
+    return (await connection.execute(_SQL["hold_entry"], _key(entry))).rowcount > 0
 
 
 async def release_held_entries(connection: Connection, tenant_id: str, name: str) -> None:
@@ -126,13 +128,43 @@ async def release_held_entries(connection: Connection, tenant_id: str, name: str
 async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:
     """Mark the entry as dead, and clear the event's content if no other entry is pending."""
     await connection.execute(_SQL["dead_letter_entry"], _key(entry))
-    await connection.execute(_SQL["clear_delivered_event"], _key(entry))
+    await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
 
 
 async def delete_entries_of_plugin(connection: Connection, tenant_id: str, name: str) -> None:
     """Delete all entries of the plugin, and clear events that have no other pending entry."""
-    for statement in ("lock_events_of_plugin", "delete_entries_of_plugin"):
-        await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "name": name})
+    cursor = await connection.execute(
+        _SQL["delete_entries_of_plugin"], {"tenant_id": tenant_id, "name": name}
+    )
+    event_keys = [row["event_key"] for row in await cursor.fetchall()]
+    if event_keys:
+        await _clear_delivered(connection, tenant_id, event_keys)
+
+
+async def _clear_delivered(connection: Connection, tenant_id: str, event_keys: Sequence[str]) -> None:
+    """Clear the content of those of the events that have no pending entry left.
+
+    The transaction has ended the entries that it ends.
+    """
+    parameters = {"tenant_id": tenant_id, "event_keys": list(event_keys)}
+    await connection.execute(_SQL["lock_events"], parameters)
+    cursor = await connection.execute(_SQL["list_open_events"], parameters)
+    still_open = {row["event_key"] for row in await cursor.fetchall()}
+    delivered = [key for key in event_keys if key not in still_open]
+    if delivered:
+        await connection.execute(_SQL["clear_events"], {"tenant_id": tenant_id, "event_keys": delivered})
+
+
+def _entry(row: DictRow, event: DictRow) -> OutboxEntry:
+    return OutboxEntry(
+        tenant_id=row["tenant_id"],
+        event_key=row["event_key"],
+        plugin=row["plugin"],
+        attempt=row["attempt_count"],
+        hook=HookKind(event["hook"]),
+        event=bytes(event["event"]),
+        traceparent=event["traceparent"],
+    )
 
 
 def _key(entry: OutboxEntry) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Deletes the rows of all tenants that are past their retention."""
+"""Deletes rows that are past their retention."""
 
 from datetime import timedelta
 
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
@@ -13,18 +13,26 @@ _TABLES = (
     "revision_keys",
     "plugin_waits",
     "allowed_spawns",
-    "observed_events",
 )
 
 
-async def delete_old_rows(connection: Connection, retention: timedelta, limit: int) -> int:
-    """Delete at most `limit` rows of each table that are older than `retention`; return the count.
+async def list_tenants(database: Database, after_id: str, limit: int) -> list[str]:
+    """Return a page of the ids of all tenants, after one of them."""
+    async with database.pipelined(ALL_TENANTS) as connection:
+        cursor = await connection.execute(_SQL["list_tenants"], {"after_id": after_id, "limit": limit})
+    return [row["tenant_id"] for row in await cursor.fetchall()]
 
-    Needs a transaction of every tenant.
+
+async def delete_old_rows(connection: Connection, tenant_id: str, retention: timedelta, limit: int) -> int:
+    """Delete about `limit` rows of each table that are older than `retention`; return the count.
+
+    The entries of a deleted event are deleted with it, and do not count.
     """
-    parameters = {"retention": retention, "limit": limit}
-    deleted = 0
-    for table in _TABLES:
-        cursor = await connection.execute(_SQL[f"delete_old_{table}"], parameters)
-        deleted += cursor.rowcount
-    return deleted
+    parameters = {"tenant_id": tenant_id, "retention": retention, "limit": limit}
+    cursors = [await connection.execute(_SQL[f"delete_old_{table}"], parameters) for table in _TABLES]
+    events = await connection.execute(_SQL["delete_old_observed_events"], parameters)
+    event_keys = [row["event_key"] for row in await events.fetchall()]
+    if event_keys:
+        keys = {"tenant_id": tenant_id, "event_keys": event_keys}
+        await connection.execute(_SQL["delete_entries_of_events"], keys)
+    return sum(cursor.rowcount for cursor in cursors) + len(event_keys)

@@ -7,7 +7,7 @@
 -- for all tenants at once.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
--- grew. Five rules keep the plans right all the same.
+-- grew. Four rules keep the plans right all the same.
 --   1. A secondary index for one id begins with that id and not with the tenant. The index
 --      inbox_messages_unread_idx is the exception.
 --   2. A partial index has a condition that every row meant for it fulfils and that only the
@@ -15,9 +15,7 @@
 --      mistake.
 --   3. The columns that every statement compares have a fixed number of distinct values, or no
 --      statistics: then the planner expects a tenant of average size.
---   4. Where there are statistics, a statement that does not search by the primary key gives the
---      tenant as `(select …)`, for which the planner expects a tenant of average size too.
---   5. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
+--   4. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
 -- Contents
@@ -46,6 +44,7 @@ create table tenants (
 );
 -- list_tenants_to_retain, in the scope of every tenant.
 create index tenants_next_retention_idx on tenants (next_retention_time);
+comment on table tenants is 'citus: local';
 
 create table agents (
     tenant_id            text    not null,
@@ -181,6 +180,7 @@ create table work_queue (
     primary key (tenant_id, kind, subject_id),
     check (kind in ('RUN', 'SPAWN', 'DELETE', 'PURGE', 'SETTINGS', 'EVENT'))
 );
+comment on table work_queue is 'citus: local';
 alter table work_queue alter column tenant_id set (n_distinct = 100);
 alter table work_queue alter column runtime set (n_distinct = 2);
 alter table work_queue alter column agent_id set (n_distinct = 100);
@@ -220,7 +220,7 @@ create table inbox_messages (
     primary key (tenant_id, session_id, key),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
-alter table inbox_messages alter column tenant_id set (n_distinct = 100);
+alter table inbox_messages alter column tenant_id set statistics 0;
 -- prune_messages.
 create index inbox_messages_acknowledged_idx on inbox_messages (tenant_id, acknowledge_time)
     where acknowledge_time is not null;
@@ -241,7 +241,7 @@ create table session_events (
     primary key (tenant_id, session_id, cursor),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
-alter table session_events alter column tenant_id set (n_distinct = 100);
+alter table session_events alter column tenant_id set statistics 0;
 -- prune_events.
 create index session_events_prune_idx on session_events (tenant_id, event_time)
     where event_time >= '-infinity';
@@ -264,6 +264,7 @@ create table tenant_deletions (
     settings_version         bigint      not null default 0,
     check (step in ('KILL', 'SETTLE', 'ROWS', 'PEERS', 'DONE'))
 );
+comment on table tenant_deletions is 'citus: local';
 
 -- The fixed numbers of distinct values take effect with an analyze.
 analyze sessions, runs, work_queue, inbox_messages, session_events;

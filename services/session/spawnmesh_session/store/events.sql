@@ -23,7 +23,7 @@ order by cursor limit 500
 
 -- name: delete_events
 -- Locks the rows. Index: session_events_pkey.
-delete from session_events where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+delete from session_events where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 
 -- name: prune_events
 -- Locks the oldest rows, and skips those that are locked. Index: session_events_prune_idx,
@@ -34,4 +34,4 @@ with oldest as (
     order by event_time limit %(limit)s for update skip locked
 )
 delete from session_events e using oldest
-where e.tenant_id = (select %(tenant_id)s) and e.session_id = oldest.session_id and e.cursor = oldest.cursor
+where e.tenant_id = %(tenant_id)s and e.session_id = oldest.session_id and e.cursor = oldest.cursor

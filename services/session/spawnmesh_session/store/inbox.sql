@@ -48,20 +48,22 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = any (%
 -- name: close_inbox
 -- Marks as read the messages that no run will read. Locks them. Index: inbox_messages_unread_idx.
 update inbox_messages set acknowledge_time = now()
-where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
   and acknowledge_time is null and position >= 0
 
 -- name: delete_messages
 -- Locks the rows. Index: inbox_messages_pkey.
-delete from inbox_messages where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
 
 -- name: prune_messages
--- Locks the oldest rows, and skips those that are locked. Index: inbox_messages_acknowledged_idx,
--- inbox_messages_pkey.
-with oldest as (
-    select session_id, key from inbox_messages
+-- Locks the rows that it deletes: those that are read up to the time of the last one of a page, and
+-- so a few more than the limit where several have that time. Index:
+-- inbox_messages_acknowledged_idx.
+with page as (
+    select acknowledge_time from inbox_messages
     where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
-    order by acknowledge_time limit %(limit)s for update skip locked
+    order by acknowledge_time limit %(limit)s
 )
-delete from inbox_messages m using oldest
-where m.tenant_id = (select %(tenant_id)s) and m.session_id = oldest.session_id and m.key = oldest.key
+delete from inbox_messages
+where tenant_id = %(tenant_id)s
+  and acknowledge_time between '-infinity' and (select max(acknowledge_time) from page)

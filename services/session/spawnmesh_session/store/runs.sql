@@ -79,7 +79,7 @@ select r.run_id, r.session_id, r.epoch
 from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (
     select * from runs
-    where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id
+    where tenant_id = %(tenant_id)s and session_id = asked.session_id
     order by position
 ) r
 where r.state = 'KILLED' and r.epoch > 0

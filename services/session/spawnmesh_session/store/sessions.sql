@@ -20,7 +20,7 @@ limit %(page_size)s
 -- name: list_children
 -- Takes no lock. Index: sessions_child_idx backwards.
 select session_id from sessions
-where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
+where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
   and delete_time is null and (archive_time is null or %(include_archived)s)
   and (%(family_root)s = '' or session_id = %(family_root)s or %(family_root)s = any (ancestor_ids))
   and (%(before_id)s = '' or session_id < %(before_id)s)
@@ -31,7 +31,7 @@ limit %(page_size)s
 -- Takes no lock. The session that the spawner requested by this id. The spawner is the session
 -- whose run spawned; empty for a client. Index: sessions_spawner_request_idx.
 select session_id from sessions
-where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s
   and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
   and delete_time is null and (archive_time is null or %(include_archived)s)
 
@@ -198,7 +198,7 @@ where tenant_id = %(tenant_id)s and session_id = any (array(
 -- name: list_live_roots
 -- Takes no lock. Live sessions whose parents are not active. Index: sessions_pkey.
 select session_id from sessions s
-where tenant_id = (select %(tenant_id)s) and state in ('PROVISIONING', 'ACTIVE')
+where tenant_id = %(tenant_id)s and state in ('PROVISIONING', 'ACTIVE')
   and (select p.state from sessions p
-       where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
+       where p.tenant_id = %(tenant_id)s and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
 order by session_id limit %(limit)s

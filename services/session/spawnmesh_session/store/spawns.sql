@@ -12,18 +12,19 @@ with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
                           mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
                           run_timeout, task_hash, traceparent, thinking, last_cursor)
-    select t.tenant_id, %(session_id)s, %(request_id)s, %(payload_hash)s::bytea, 'PROVISIONING',
-           %(agent_id)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, '', '', '{}',
+    select a.tenant_id, %(session_id)s, %(request_id)s, %(payload_hash)s::bytea, 'PROVISIONING',
+           a.agent_id, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, '', '', '{}',
            %(run_timeout)s::interval, %(task_hash)s, %(traceparent)s, %(thinking)s, 1
-    from tenants t
-    where t.tenant_id = %(tenant_id)s and t.ready
+    from agents a
+    where a.tenant_id = %(tenant_id)s and a.agent_id = %(agent_id)s
       and (select true from tenant_deletions where tenant_id = %(tenant_id)s) is null
-      and (select true from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s)
-      and t.max_queued_run_count - %(margin)s >= (select count(*) from (
-              select from work_queue
+      and (select max_queued_run_count - %(margin)s from tenants where tenant_id = %(tenant_id)s and ready)
+          >= (select count(*) from (
+              select true from work_queue
               where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity'
                 and not leased
-              limit greatest(t.max_queued_run_count - %(margin)s + 1, 0)
+              limit (select greatest(max_queued_run_count - %(margin)s + 1, 0) from tenants
+                     where tenant_id = %(tenant_id)s)
           ) waiting)
     on conflict do nothing
     returning session_id, last_cursor
@@ -67,7 +68,7 @@ returning session_id
 -- Takes no lock. Finds deleted sessions too. The spawner is the session whose run spawns; empty
 -- for a client. Index: sessions_spawner_request_idx.
 select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
-where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s
   and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
 
 -- name: get_spawn
@@ -95,7 +96,7 @@ where tenant_id = %(tenant_id)s
 -- name: count_live_children
 -- Takes no lock; exact while the parent is locked. Index: sessions_child_idx.
 select count(*) as live from sessions
-where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
+where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
   and state in ('PROVISIONING', 'ACTIVE')
 
 -- name: get_run_of_parent

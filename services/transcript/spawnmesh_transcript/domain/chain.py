@@ -8,7 +8,7 @@ SHA-256 is computed over these bytes, one behind the other:
    feed;
 3. the body as it was appended: after the redaction, and with every payload in it.
 
-The functions `append_plain` and `write_entries` of the schema compute the same.
+The statement `append` of the store computes the same for new entries.
 """
 
 import hashlib

@@ -7,6 +7,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.prompt_window import Offence
+from spawnmesh_transcript.domain.writers import is_current
 
 
 def claim_lost(head: Head) -> MeshError:
@@ -20,7 +21,7 @@ def claim_lost(head: Head) -> MeshError:
 
 def require_current(claim: WriterClaim, head: Head) -> None:
     """Raise WRITER_CLAIM_LOST unless the claim is the one that holds the transcript."""
-    if (head.writer_run_id, head.writer_epoch) != (claim.run_id, claim.epoch):
+    if not is_current(claim, head):
         raise claim_lost(head)
 
 

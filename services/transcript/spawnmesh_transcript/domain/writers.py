@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, WriterClaim
+from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.turns import Role
 
 UNOWNED_APPEND = "unowned_append"
@@ -34,6 +34,20 @@ class Writer:
     service: str = ""
     client: str = ""
     unowned: frozenset[Unowned] = frozenset()
+
+
+def supersedes(claim: WriterClaim, head: Head) -> bool:
+    """Return whether the claim may become the current one: it is higher than that of the head, or
+    the same.
+    """
+    if claim.epoch == head.writer_epoch:
+        return claim.run_id == head.writer_run_id
+    return claim.epoch > head.writer_epoch
+
+
+def is_current(claim: WriterClaim, head: Head) -> bool:
+    """Return whether the claim is that of the head."""
+    return (claim.run_id, claim.epoch) == (head.writer_run_id, head.writer_epoch)
 
 
 def unowned_of_service(service: str) -> frozenset[Unowned]:

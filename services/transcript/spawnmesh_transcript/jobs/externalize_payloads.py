@@ -21,7 +21,7 @@ from spawnmesh_transcript.operations.externalization import (
     find_stale_seq,
 )
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -70,7 +70,7 @@ class PayloadExternalizer:
         again once it is longer.
         """
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.begin_snapshot(connection)
+            await snapshots.begin_snapshot(connection)
             transcript = await transcript_store.read_transcript(connection, key)
             if transcript is None:
                 return
@@ -112,7 +112,6 @@ class PayloadExternalizer:
 
 
 async def _with_inline_copies(connection: Connection, tenant_id: str, after_session_id: str) -> list[str]:
-    await planner.keep_index_order(connection)
     return await tier_store.list_transcripts_with_inline_payloads(
         connection, tenant_id, after_session_id=after_session_id, row_count=PAGE_ROWS
     )

@@ -11,7 +11,6 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.peers import Peer
 
 from spawnmesh_transcript.clients.hooks import publish_events
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store.summaries import UnpublishedSummary
 
@@ -27,7 +26,6 @@ async def publish_summaries(database: Database, hooks: Peer, tenant_id: str) -> 
     published = 0
     while True:
         async with database.transaction(tenant_id) as connection:
-            await planner.keep_index_order(connection)
             pending = await summary_store.list_unpublished_summaries(
                 connection, tenant_id, row_count=_PAGE_ROWS
             )

@@ -9,7 +9,6 @@ from spawnmesh_transcript.jobs.session_pages import PAGE_ROWS, session_pages
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tier as tier_store
 
 
@@ -28,7 +27,6 @@ async def settle_payloads(
         async for key in keys:
             if await uploader.start(key):  # The uploader has recorded the reason as an activity.
                 async with database.transaction(tenant_id) as connection:
-                    await planner.keep_index_order(connection)
                     metrics.failed(await payload_store.count_unstored_entries(connection, key))
             await uploader.release_marked(key)
 

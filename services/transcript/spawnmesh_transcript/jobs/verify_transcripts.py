@@ -13,7 +13,6 @@ from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.verification import Mismatch
 from spawnmesh_transcript.operations.verification.report import VerificationReporter
 from spawnmesh_transcript.operations.verification.verify import Verified, verify_transcript
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import transcripts as transcript_store
 from spawnmesh_transcript.store import verification as verification_store
 from spawnmesh_transcript.store.verification import VerifiedUpTo
@@ -117,7 +116,6 @@ async def _sessions_from(connection: Connection, tenant_id: str, start: Verified
     session_ids = []
     if start.fence and await transcript_store.read_transcript(connection, Key(tenant_id, start.session_id)):
         session_ids.append(start.session_id)
-    await planner.keep_index_order(connection)
     listed = await transcript_store.list_transcripts(
         connection,
         tenant_id,

@@ -2,8 +2,8 @@
 
 An append goes at once if its tenant has no transaction in flight. Later ones wait until that
 transaction ends, or until they are enough for another one beside it. Appends of one transaction
-fail independently: no lock is waited for, and an append that would have to wait, that a rule may
-refuse, or that the database rejects is repeated by its caller alone, outside the queue.
+fail independently: no lock is waited for, and an append that would have to wait, whose key was
+used, or that the database rejects is repeated by its caller alone, outside the queue.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import psycopg
 from psycopg_pool import PoolTimeout
 from spawnmesh_postgres.database import Database
 
+from spawnmesh_transcript.domain.appends import Append, AppendResult
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendResult
 
 WAIT_SECONDS = 3.0
 """The wait of an append for its start before it is refused, as for a connection."""
@@ -62,12 +62,10 @@ class AppendQueue:
 
         Raises PoolTimeout if it could not start within WAIT_SECONDS, and psycopg's errors.
         """
-        outcome = await self._append_queued(append) if _fitting_count((append,)) else None
-        if outcome is None:
-            (outcome,) = await append_store.append_entries(
-                self._database, append.key.tenant_id, (append,), waits=True
-            )
-        return outcome
+        if _fitting_count((append,)):
+            result = await self._append_queued(append)
+            return result or await append_store.append_alone(self._database, append)
+        return await append_store.append_waiting(self._database, append)
 
     async def _append_queued(self, append: Append) -> AppendResult | None:
         """Make the append without waiting for locks; return None if it has to be repeated alone."""
@@ -131,11 +129,17 @@ class AppendQueue:
 
     def _fitting_batch(self, pending: Sequence[_PendingAppend]) -> list[_PendingAppend]:
         """Return as many appends to transcripts without an append in flight as one transaction
-        takes.
+        takes. The first append to a transcript decides which others share its call.
         """
-        ready = [
-            one for one in pending if not one.outcome.done() and one.append.key not in self._keys_in_flight
-        ]
+        ready: list[_PendingAppend] = []
+        by_key: dict[Key, list[Append]] = {}
+        for one in pending:
+            if one.outcome.done() or one.append.key in self._keys_in_flight:
+                continue
+            sharing = by_key.setdefault(one.append.key, [])
+            if all(map(one.append.can_share_call, sharing)):
+                sharing.append(one.append)
+                ready.append(one)
         return ready[: _fitting_count([one.append for one in ready])]
 
     async def _commit_batch(self, batch: Sequence[_PendingAppend]) -> None:
@@ -156,11 +160,8 @@ class AppendQueue:
         self._end(appends)
 
     async def _commit(self, appends: Sequence[Append]) -> list[AppendResult]:
-        """Commit the appends without waiting for locks, by the short statement if all are plain."""
-        tenant_id = appends[0].key.tenant_id
-        if append_store.are_plain(appends):
-            return await append_store.append_plain(self._database, tenant_id, appends)
-        return await append_store.append_entries(self._database, tenant_id, appends, waits=False)
+        """Commit the appends without waiting for locks."""
+        return await append_store.append_batch(self._database, appends[0].key.tenant_id, appends)
 
 
 def _fitting_count(appends: Sequence[Append]) -> int:

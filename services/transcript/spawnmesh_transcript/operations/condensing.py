@@ -20,7 +20,7 @@ from spawnmesh_transcript.operations.externalization import batches
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.entries import EntrySize
 from spawnmesh_transcript.store.tier import InlineEntry
@@ -81,7 +81,7 @@ def _complete_bytes(size: EntrySize) -> int:
 async def _condensed(database: Database, blobs: BlobStore, key: Key, seqs: Sequence[int]) -> list[Stub]:
     """Return the condensed bodies of entries; `place` is the seq of each."""
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         entries = await entry_store.read_entries(connection, key, seqs)
         vocabularies = await entry_store.read_token_vocabularies(connection, key, seqs)
     complete = await rehydrate_entries(database, blobs, key, entries)

@@ -19,7 +19,7 @@ from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.operations.result_cutting import ShortenedResult, cut_results
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -88,7 +88,7 @@ async def assemble(
         measure = measure or await _tenant_measure(database, key.tenant_id)
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         transcript = await transcript_store.get_transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
         has_tier = policy.stub_large_tool_payloads

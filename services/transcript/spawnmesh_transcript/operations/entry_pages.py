@@ -9,7 +9,7 @@ from spawnmesh_transcript.domain.entries import EntryFilter, Head, PagePosition,
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import transcripts as transcript_store
 
 PAGE_MAX_BYTES = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ async def read_stored_page(
     Externalized payloads are missing from the bodies.
     """
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         transcript = await transcript_store.get_transcript(connection, key)
         entries, has_more = await entry_store.list_entries(
             connection, key, position, wanted, page_size=page_size, max_bytes=PAGE_MAX_BYTES

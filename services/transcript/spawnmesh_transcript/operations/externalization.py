@@ -19,7 +19,6 @@ from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.operations.bodies.payload_blocks import with_payloads, without_payloads
 from spawnmesh_transcript.operations.stale_scan import scan_newest_stale
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.tier import InlineEntry, PayloadLocation, ShorterBody
 
@@ -47,7 +46,7 @@ async def find_stale_seq(connection: Connection, key: Key, transcript: Transcrip
     """Return the newest seq that is no longer fresh for contexts with the default tail, 0 if all is
     fresh.
 
-    Needs `keep_index_order`.
+
     """
     return await scan_newest_stale(connection, key, transcript, _TAIL, after_seq=0, row_count=_TAIL_ROWS)
 
@@ -87,7 +86,6 @@ async def _drop_batch(
     database: Database, blobs: BlobStore, key: Key, seqs: Sequence[int], total: DroppedCopies
 ) -> None:
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         entries = await entry_store.read_entries(connection, key, seqs)
         kept = await tier_store.list_payloads(connection, key, seqs)
     ready = [

@@ -21,7 +21,6 @@ from spawnmesh_transcript.operations.bodies.condensed import left_out_file
 from spawnmesh_transcript.operations.bodies.stubs import TEXT_TYPE, payload_of
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.payloads import CondensedEntry, StoredPayload
 
 
@@ -123,7 +122,6 @@ def _require_lines(payload: StoredPayload, wanted: Lines) -> None:
 async def _read_body(database: Database, blobs: BlobStore, key: Key, seq: int) -> bytes:
     """Return the complete body of an entry."""
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         entries = await entry_store.get_entries(connection, key, [seq])
     # Payloads may have been uploaded and externalized since they were read.
     [entry] = await rehydrate_entries(database, blobs, key, [*entries.values()])

@@ -20,7 +20,6 @@ from spawnmesh_transcript.operations.bodies.well_formed import serialize
 from spawnmesh_transcript.operations.context_selection import choose_fork
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
 
@@ -55,7 +54,6 @@ async def copy_messages(database: Database, blobs: BlobStore, key: Key, fork: Fo
             raise tenant_purged()
         if await transcript_store.has_begun(connection, key):
             return None
-        await planner.keep_index_order(connection)
         transcript = await transcript_store.get_transcript(connection, source)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
         chosen = await choose_fork(

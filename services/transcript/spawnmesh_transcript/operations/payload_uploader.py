@@ -32,7 +32,6 @@ from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.bodies.stubs import payload_of
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.payloads import UnstoredPayload, UsableStub
 
@@ -95,7 +94,6 @@ class PayloadUploader:
         """
         while True:
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 blob_ids = await payload_store.list_payloads_to_release(
                     connection, key, row_count=_RELEASE_PAGE
                 )
@@ -104,7 +102,6 @@ class PayloadUploader:
                 return
             await asyncio.gather(*map(self._blobs.release, blob_ids))
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 await payload_store.delete_payloads(connection, key, blob_ids)
 
     async def release_marked(self, key: Key, seqs: Collection[int] | None = None) -> None:
@@ -114,7 +111,6 @@ class PayloadUploader:
         """
         while True:
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 leaving = await tier_store.list_releasing_payloads(
                     connection, key, row_count=_RELEASE_PAGE, seqs=seqs
                 )
@@ -125,7 +121,6 @@ class PayloadUploader:
                 outcomes = await asyncio.gather(*map(self._blobs.release, blob_ids), return_exceptions=True)
             released = [blob_id for blob_id, error in zip(blob_ids, outcomes, strict=True) if error is None]
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 await payload_store.delete_payloads(connection, key, released)
             for error in outcomes:
                 if error is not None:
@@ -155,7 +150,6 @@ class PayloadUploader:
         """
         async with pages, self._pages:
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 entries = await payload_store.list_unstored_payloads(
                     connection, key, row_count=_ENTRIES, file_count=_FILES
                 )
@@ -174,7 +168,6 @@ class PayloadUploader:
                 if error is None
             ]
             async with self._database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 usable = await payload_store.mark_stored(connection, key, uploaded)
         for stub in usable:
             full_token_count = entries[stub.seq][0].entry_token_count
@@ -225,7 +218,6 @@ class PayloadUploader:
         Raises NOT_FOUND.
         """
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             entries = await entry_store.read_entries(connection, key, [seq])
         if not entries:  # Deleted meanwhile.
             raise not_found("transcript", key.session_id)

@@ -17,7 +17,6 @@ from spawnmesh_transcript.operations.bodies.condensed import thinking_token_coun
 from spawnmesh_transcript.operations.bodies.tokens import body_token_count, count_tokens
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import recounts as recount_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -89,7 +88,6 @@ class _Recount:
 
     async def scan(self, after_seq: int, row_count: int) -> list[ScannedCount]:
         async with self.database.transaction(self.key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             return await recount_store.scan_counts(
                 connection, self.key, after_seq=after_seq, row_count=row_count
             )
@@ -111,7 +109,6 @@ class _Recount:
 
     async def _count(self, seqs: Sequence[int]) -> _Counts:
         async with self.database.transaction(self.key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             entries = await entry_store.read_entries(connection, self.key, seqs)
             stubs = await recount_store.read_stub_bodies(connection, self.key, seqs)
         complete = await rehydrate_entries(self.database, self.blobs, self.key, entries)

@@ -18,7 +18,6 @@ from spawnmesh_transcript.domain.refusals import stored_hash_differs
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.payload_blocks import with_payloads
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.tier import PayloadLocation
 
@@ -87,7 +86,6 @@ async def _rebuild(
 ) -> dict[int, bytes]:
     """Return the complete bodies of those whose payloads could all be fetched."""
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         files = await tier_store.list_payloads(connection, key, [one.seq for one in externalized])
     rebuilt: dict[int, bytes] = {}
 
@@ -130,7 +128,6 @@ async def _read_again(
     if not seqs:
         return {}
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         entries = await entry_store.get_entries(connection, key, seqs)
     complete |= {entry.seq: entry.body for entry in entries.values() if not entry.dropped_bytes}
     return {

@@ -16,7 +16,6 @@ from spawnmesh_transcript.operations.context_selection import Chosen
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 
 _BATCH_ENTRIES = 64
 
@@ -49,7 +48,6 @@ async def cut_results(
     for batch in batches(turns, max_count=_BATCH_ENTRIES):
         seqs = [turn.seq for turn in batch]
         async with database.transaction(key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             stored = await entry_store.get_entries(connection, key, seqs)
             files = await payload_store.list_stored_files(connection, key, seqs)
         entries = await rehydrate_entries(database, blobs, key, [stored[seq] for seq in seqs])

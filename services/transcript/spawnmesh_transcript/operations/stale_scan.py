@@ -19,7 +19,7 @@ async def scan_newest_stale(
 ) -> int:
     """Return the newest seq after `after_seq` that is no longer fresh, 0 if there is none.
 
-    Reads `row_count` rows first, and then twice as many each time. Needs `keep_index_order`.
+    Reads `row_count` rows first, and then twice as many each time.
     """
     turns: list[Turn] = []
     before_seq = transcript.head.seq + 1

@@ -24,7 +24,6 @@ from spawnmesh_transcript.operations.bodies.stubs import (
 )
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 
 _INLINE_BYTES = 32 * 1024  # Fewer bytes are condensed in less time than a thread takes to start.
 
@@ -91,7 +90,6 @@ async def _read_calls(
 ) -> dict[str, str]:
     """Return tool calls as JSON by their ids; of two calls with one id, the newer."""
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         seqs = await payload_store.find_calls(connection, key, call_ids, before_seq=before_seq)
         entries = await entry_store.read_entries(connection, key, seqs)
     calls: dict[str, str] = {}

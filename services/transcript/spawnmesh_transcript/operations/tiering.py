@@ -31,7 +31,7 @@ from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bo
 from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.operations.tier_report import TierAction, TierReport
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -137,7 +137,7 @@ class PayloadTiering:
 
     async def _begin(self, key: Key, action: TierAction) -> tuple[TranscriptPolicy, int]:
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.begin_snapshot(connection)
+            await snapshots.begin_snapshot(connection)
             transcript = await transcript_store.get_transcript(connection, key)
             policy = await tenant_store.read_policy(connection, key.tenant_id)
             stale_seq = await find_stale_seq(connection, key, transcript)
@@ -151,7 +151,6 @@ class PayloadTiering:
         self, key: Key, after_seq: int, row_count: int, stale_seq: int, policy: TranscriptPolicy
     ) -> _Page:
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             sizes = await entry_store.scan_sizes(connection, key, after_seq=after_seq, row_count=row_count)
             if not sizes:
                 return _Page((), {}, stale_seq, policy)
@@ -325,7 +324,7 @@ class PayloadTiering:
         found: list[tuple[StoredEntry, Stub]] = []
         seqs = [one.seq for one in batch]
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.begin_snapshot(connection)
+            await snapshots.begin_snapshot(connection)
             entries = await entry_store.read_entries(connection, key, seqs)
             vocabularies = await entry_store.read_token_vocabularies(connection, key, seqs)
         for entry in sorted(entries, key=lambda entry: entry.seq):
@@ -336,7 +335,6 @@ class PayloadTiering:
 
     async def _read_entries(self, key: Key, seqs: Sequence[int]) -> list[StoredEntry]:
         async with self._database.transaction(key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             return sorted(await entry_store.read_entries(connection, key, seqs), key=lambda entry: entry.seq)
 
     async def _record(self, key: Key, report: TierReport) -> None:

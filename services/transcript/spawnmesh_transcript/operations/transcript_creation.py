@@ -13,11 +13,12 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry
 from spawnmesh_transcript.domain.refusals import other_origin, tenant_purged, transcript_deleted
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
 from spawnmesh_transcript.operations.fork_copy import Fork, copy_messages
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.stub_creation import create_stubs_of_fork
-from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -63,13 +64,15 @@ async def _create_empty(database: Database, new: NewTranscript) -> Head:
         incarnation=new.incarnation,
         parent_session_id=new.parent_session_id,
         service=new.service,
-        entries=[header],
+        header=header.body,
     )
     if head is not None:
         return head
     async with database.transaction(new.key.tenant_id) as connection:
         existing = await _insert(connection, new)
-        return existing or await entry_store.write_entries(connection, new.key, [header], service=new.service)
+        return existing or await append_store.write_entries(
+            connection, new.key, [header], Writer(service=new.service)
+        )
 
 
 async def _create_fork(
@@ -89,7 +92,7 @@ async def _create_fork(
                 Reason.CONFLICT, "the tenant's settings just changed; create the transcript again"
             )
         entries = [new.header(), *copies.entries]
-        head = await entry_store.write_entries(connection, key, entries, service=new.service)
+        head = await append_store.write_entries(connection, key, entries, Writer(service=new.service))
         stubs = await create_stubs_of_fork(blobs, entries, policy)
         if stubs:
             await payload_store.insert_stubs(connection, key, stubs, first_seq=1)

@@ -10,6 +10,7 @@ from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 
+from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, unowned_append_not_allowed
 from spawnmesh_transcript.domain.writers import (
@@ -24,7 +25,6 @@ from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_head
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendOutcome, AppendResult
 
 UPLOAD_WAIT_SECONDS = 5.0
 """The wait of a committed append for the upload of its large results."""
@@ -57,7 +57,7 @@ async def append_entries(
         )
         stubs = await create_stubs(deps.database, deps.blobs, key, prepared.entries, policy)
         if stubs:
-            result = await append_store.append_with_stubs(deps.database, append, stubs)
+            result = await append_store.append_waiting(deps.database, append, stubs)
         else:
             result = await deps.append_queue.append(append)
         if result.outcome is not AppendOutcome.SETTINGS_CHANGED:

@@ -15,7 +15,6 @@ from spawnmesh_transcript.operations.file_reading import find_condensed, part_of
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import readable_key
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.payloads import CondensedEntry, StoredPayload
 
 
@@ -58,7 +57,6 @@ def _parse_part(request: pb.DescribeFileRequest) -> Bytes | Lines | None:
 
 async def _find(file_id: str, caller: Caller, deps: Dependencies) -> tuple[StoredPayload, Key]:
     async with deps.database.transaction(caller.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         payload = await payload_store.read_payload(connection, caller.tenant_id, blob_id_of(file_id))
     if payload is None:
         raise not_found("file", file_id)
@@ -69,7 +67,6 @@ async def _find_condensed(
     file: CondensedFile, caller: Caller, deps: Dependencies
 ) -> tuple[CondensedEntry, Key]:
     async with deps.database.transaction(caller.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         entry = await payload_store.read_condensed_entry(connection, caller.tenant_id, file.message_id)
     if entry is None:
         raise not_found("file", file.file_id)

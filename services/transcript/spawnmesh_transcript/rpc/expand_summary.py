@@ -14,7 +14,7 @@ from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import readable_key, render_entry
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import summaries as summary_store
 
 _DEFAULT_PAGE_SIZE = 100
@@ -33,7 +33,7 @@ async def expand_summary(
     key = await readable_key(deps.database, request.session_id, caller)
     after_seq, page_size = request.after_seq, request.page_size or _DEFAULT_PAGE_SIZE
     async with deps.database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         summary = await summary_store.find_summary(connection, key, request.entry_id)
         if summary is None:
             raise not_found("summary", request.entry_id)

@@ -24,7 +24,6 @@ from spawnmesh_transcript.operations.search.find_entries import Hit, Search, fin
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_filter, readable_key
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.search import SearchRange
 
@@ -107,7 +106,6 @@ async def _files_of_hits(database: Database, tenant_id: str, hits: Iterable[Hit]
         return {}
     files: dict[tuple[str, int, int], str] = {}
     async with database.transaction(tenant_id) as connection:
-        await planner.keep_index_order(connection)
         policy = await tenant_store.read_policy(connection, tenant_id)
         if not policy.stub_large_tool_payloads:
             return {}

@@ -16,7 +16,7 @@ from spawnmesh_transcript.operations.change_notifier import CHANNEL, activity_to
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
 from spawnmesh_transcript.store import activities as activity_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import transcripts as transcript_store
 
 NEWEST = -1
@@ -53,7 +53,7 @@ async def watch_activities(
 
 async def _read_page(database: Database, key: Key, after_position: int) -> pb.WatchActivitiesResponse:
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         if key.session_id and await transcript_store.read_transcript(connection, key) is None:
             raise not_found("transcript", key.session_id)
         if after_position == NEWEST:

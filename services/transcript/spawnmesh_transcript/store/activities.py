@@ -9,7 +9,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.planner import keep_to_indexes
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 
@@ -30,10 +30,22 @@ async def record_activities(database: Database, tenant_id: str, rows: Sequence[t
     Return whether any was recorded: activities of sessions without a transcript are skipped.
     """
     parameters = {
+        "tenant_id": tenant_id,
         "session_ids": [session_id for session_id, _ in rows],
         "activities": [body for _, body in rows],
     }
-    return bool(await database.call(tenant_id, _SQL["record_activities"], parameters))
+    *_, recorded = await database.transact(
+        tenant_id,
+        join_writers_statement(tenant_id),
+        (_SQL["lock_activities"], {"tenant_id": tenant_id}),
+        (_SQL["record_activities"], parameters),
+    )
+    return bool(recorded)
+
+
+async def lock_activities(connection: Connection, tenant_id: str) -> None:
+    """Wait for every recorder of the tenant, and keep new ones out until the transaction ends."""
+    await connection.execute(_SQL["lock_activities"], {"tenant_id": tenant_id})
 
 
 async def read_newest_position(connection: Connection, tenant_id: str) -> int:
@@ -45,7 +57,7 @@ async def read_newest_position(connection: Connection, tenant_id: str) -> int:
 async def list_activities(
     connection: Connection, key: Key, *, after_position: int, row_count: int
 ) -> list[RecordedActivity]:
-    """Return a page of activities, oldest first. Needs `keep_index_order`.
+    """Return a page of activities, oldest first.
 
     They are of one session, or of the tenant if `key` names none.
     """
@@ -63,6 +75,5 @@ async def list_activities(
 
 async def forget_activities(connection: Connection, tenant_id: str, *, days: int, row_count: int) -> int:
     """Delete up to `row_count` activities older than `days`, and return their number."""
-    await keep_to_indexes(connection)
     parameters = {"tenant_id": tenant_id, "days": days, "row_count": row_count}
     return (await connection.execute(_SQL["forget_activities"], parameters)).rowcount

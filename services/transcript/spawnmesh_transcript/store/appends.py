@@ -1,187 +1,255 @@
-"""Appends: the general statement, and one for plain appends, which nearly all are."""
+"""Appends. One statement makes them, with the fragments that they need."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Flag, auto
+from functools import cache
 
-import orjson
-from psycopg.types.json import Jsonb
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_transcript.domain.appends import (
+    Append,
+    AppendOutcome,
+    AppendResult,
+    AppendState,
+    EarlierAppend,
+    refuse_append,
+)
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
-from spawnmesh_transcript.store.entries import described
+from spawnmesh_transcript.store.append_calls import Calls, chained_results, result_of
 from spawnmesh_transcript.store.payloads import stub_rows
-from spawnmesh_transcript.store.rows import Row, head_of
+from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
 
 _SQL = load_statements(__name__)
+_AROUND_SIGNS = re.compile(r" ?(\|\||[(),=+<>]) ?")
+_BUSY = AppendResult(AppendOutcome.BUSY)
+_SETTINGS_CHANGED = AppendResult(AppendOutcome.SETTINGS_CHANGED)  # Or what refused it did: repeat it.
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Entries for one transcript, prepared under the settings of this version."""
+class _Need(Flag):
+    """A fragment that calls need, unless they are one entry each that refers to no other."""
 
-    key: Key
-    entries: Sequence[NewEntry]
-    idempotency_key: str
-    content_hash: bytes
-    writer: Writer
-    settings_version: int
-
-
-class AppendOutcome(StrEnum):
-    """The outcomes of an append, which the SQL function `append_entries` documents."""
-
-    SETTINGS_CHANGED = "SETTINGS_CHANGED"
-    NOT_FOUND = "NOT_FOUND"
-    KEY_REUSED = "KEY_REUSED"
-    CLAIM_LOST = "CLAIM_LOST"
-    TARGET_NOT_FOUND = "TARGET_NOT_FOUND"
-    REPLAYED = "REPLAYED"
-    APPENDED = "APPENDED"
-    BUSY = "BUSY"
+    NOTHING = 0
+    SEVERAL_ENTRIES = auto()
+    REFERENCES = auto()
+    """Entries refer to others."""
+    SEVERAL_APPENDS = auto()
+    """A call has the entries of several appends."""
+    STUBS = auto()
+    LOCK_WAIT = auto()
+    """The statement waits for the transcript's lock."""
+    IMPORT = auto()
+    """The transcript is being imported."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """The outcome of an append, with the fields that the outcome gives."""
+_PLAIN = {
+    "stubs": "",
+    "targets": "",
+    "call_columns": "",
+    "key_columns": _SQL["key_columns"],
+    "keys": _SQL["keys"],
+    "is_kept": _SQL["is_kept"],
+    "keys_are_new": "",
+    "used_key": _SQL["used_key"],
+    "targets_exist": "",
+    "chain_hash": "sha256(l.link)",
+    "chain_hashes": "",
+    "target_seq": "null",
+    "superseded_turn_count": "0",
+    "skip_locked": "skip locked",
+    "state": "'LIVE'",
+}
+"""The replacements of the fragments that an append without needs has. A fragment may name later
+ones.
+"""
 
-    outcome: AppendOutcome
-    head: Head | None
-    first_seq: int
-    entry_ids: tuple[str, ...]
-    missing_entry_id: str
-
-    @property
-    def is_committed(self) -> bool:
-        """Return whether the entries are in the transcript, by this append or by the one it
-        repeats.
-        """
-        return self.outcome in (AppendOutcome.APPENDED, AppendOutcome.REPLAYED)
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether nothing was checked or written, because a lock was held or a rule needs
-        a check.
-        """
-        return self.outcome is AppendOutcome.BUSY
-
-
-_BUSY = AppendResult(AppendOutcome.BUSY, None, 0, (), "")
+_FRAGMENTS = {
+    _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
+    _Need.REFERENCES: {
+        name: _SQL[name]
+        for name in ("call_columns", "targets", "targets_exist", "target_seq", "superseded_turn_count")
+    },
+    _Need.SEVERAL_APPENDS: {
+        "key_columns": _SQL["key_columns_of_several"],
+        "keys": _SQL["keys_of_several"],
+        "is_kept": "c.session_id in (select session_id from kept)",
+        "used_key": _SQL["used_key_of_several"],
+        "keys_are_new": "and {used_key} is null",
+        "chain_hashes": _SQL["chain_hashes"],
+    },
+    _Need.STUBS: {"stubs": _SQL["stubs"]},
+    _Need.LOCK_WAIT: {"skip_locked": ""},
+    _Need.IMPORT: {"state": "'IMPORTING'"},
+}
 
 
-def are_plain(appends: Sequence[Append]) -> bool:
-    """Return whether each append is one entry that refers to no other, and each has its own
-    transcript.
+@cache
+def _statement(needs: _Need) -> str:
+    fragments = dict(_PLAIN)
+    for need in needs:
+        fragments |= _FRAGMENTS[need]
+    statement = _compact(_SQL["append"])
+    for name, text in fragments.items():
+        statement = statement.replace(f"{{{name}}}", _compact(text))
+    return statement
+
+
+def _compact(text: str) -> str:
+    """Return the text without comments and superfluous spaces. The driver parses one of more than
+    4,096 bytes in every run.
     """
-    return len({append.key for append in appends}) == len(appends) and all(map(_is_plain, appends))
+    lines = (line.strip() for line in text.splitlines())
+    return _AROUND_SIGNS.sub(r"\1", " ".join(line for line in lines if not line.startswith("--")))
 
 
-def _is_plain(append: Append) -> bool:
-    return len(append.entries) == 1 and not (append.entries[0].label or append.entries[0].target_entry_id)
+def _needs_of(entries: Sequence[NewEntry]) -> _Need:
+    needs = _Need.SEVERAL_ENTRIES if len(entries) > 1 else _Need.NOTHING
+    if any(entry.label or entry.target_entry_id for entry in entries):
+        needs |= _Need.REFERENCES
+    return needs
 
 
-async def append_plain(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
-    """Make plain appends in one round trip and one transaction.
+async def append_batch(database: Database, tenant_id: str, appends: Sequence[Append]) -> list[AppendResult]:
+    """Make appends that can share a transaction, in one round trip; each has its own result.
 
-    An append is BUSY if it would wait for a lock or if a rule refuses it; `append_entries` then
-    gives the reason.
+    An append is BUSY if it, or one of those that share its transcript, would wait for a lock, has a
+    used key or refers to a missing entry; `append_alone` then gives the result.
     """
-    calls = []
-    first_byte = 1
+    by_key: dict[Key, list[Append]] = {}
     for append in appends:
-        (entry,) = append.entries
-        calls.append({**fence_parameters(append, first_byte), **described(entry)})
-        first_byte += len(entry.body)
-    bodies = b"".join(append.entries[0].body for append in appends)
-    parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": bodies}
-    rows = {
-        row["session_id"]: row for row in await database.call(tenant_id, _SQL["append_plain"], parameters)
+        by_key.setdefault(append.key, []).append(append)
+    (statement, parameters), ids = batch_statement(tenant_id, by_key)
+    rows = {row["session_id"]: row for row in await database.call(tenant_id, statement, parameters)}
+    results: dict[Key, Iterator[AppendResult]] = {
+        key: iter(_results(sharing, rows.get(key.session_id), ids[key])) for key, sharing in by_key.items()
     }
-    return [_plain_result(rows.get(call["session_id"]), call["entry_id"]) for call in calls]
+    return [next(results[append.key]) for append in appends]
 
 
-def _plain_result(row: Row | None, entry_id: str) -> AppendResult:
-    if row is None:
-        return _BUSY
-    return AppendResult(AppendOutcome.APPENDED, head_of(row), row["seq"], (entry_id,), "")
+def batch_statement(
+    tenant_id: str, by_key: Mapping[Key, Sequence[Append]]
+) -> tuple[Statement, dict[Key, tuple[str, ...]]]:
+    """Return the statement that makes the appends, and the ids of each transcript's new entries."""
+    calls, needs = Calls(), _Need.NOTHING
+    is_chained = any(len(sharing) > 1 for sharing in by_key.values())
+    if is_chained:
+        needs = _Need.SEVERAL_APPENDS | _Need.SEVERAL_ENTRIES
+    ids = {}
+    for key, sharing in by_key.items():
+        ids[key] = calls.add_chained(sharing) if is_chained else calls.add_append(sharing[0])
+        for append in sharing:
+            needs |= _needs_of(append.entries)
+    return (_statement(needs), calls.parameters(tenant_id)), ids
 
 
-async def append_entries(
-    database: Database, tenant_id: str, appends: Sequence[Append], *, waits: bool
-) -> list[AppendResult]:
-    """Make the appends in one round trip and one transaction; each has its own result.
+def _results(
+    sharing: Sequence[Append], row: Row | None, entry_ids: tuple[str, ...]
+) -> Iterable[AppendResult]:
+    if row is None or not row["is_made"]:
+        return [_refusal(append, row) or _BUSY for append in sharing]
+    if len(sharing) > 1:
+        return chained_results(sharing, row, entry_ids)
+    return [result_of(sharing[0], row, entry_ids)]
 
-    Without `waits`, an append is BUSY if another transaction holds its transcript.
+
+def _refusal(append: Append, row: Row | None) -> AppendResult | None:
+    """Return why a rule refuses the append, if the row of `append` says enough to decide."""
+    if row is None or not row["is_new"]:
+        return None
+    head = None if row["is_purging"] else head_of(row)
+    return refuse_append(append, AppendState(row["settings"], head, None, ""))
+
+
+async def append_waiting(database: Database, append: Append, stubs: Sequence[Stub] = ()) -> AppendResult:
+    """Make one append, with the stubs of its entries, in one transaction.
+
+    It waits for the transcript's lock. It takes one round trip, or two if a rule refuses it.
     """
-    calls: list[dict[str, Any]] = []
-    bodies: list[bytes] = []
-    first_byte = 1
-    for append in appends:
-        calls.append(call_parameters(append, first_byte))
-        for entry in append.entries:
-            bodies.append(entry.body)
-            first_byte += len(entry.body)
-    parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": b"".join(bodies), "waits": waits}
-    rows = await database.call(tenant_id, _SQL["append_entries"], parameters)
-    return [append_result(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
+    statements, ids = waiting_statements(append, stubs)
+    row = _only((await database.transact(append.key.tenant_id, *statements))[-1])
+    if row and row["is_made"]:
+        return result_of(append, row, ids)
+    [(state,)] = await database.transact(append.key.tenant_id, state_statement(append))
+    return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
 
 
-def call_parameters(append: Append, first_byte: int) -> dict[str, Any]:
-    """Return an `append_input` for the calls of a statement. Its bodies begin at `first_byte`,
-    from 1.
+async def append_alone(database: Database, append: Append) -> AppendResult:
+    """Make one append that a batch did not make, in one round trip. It waits for the transcript's
+    lock.
     """
-    target_ids = [entry.target_entry_id for entry in append.entries if entry.target_entry_id]
-    return {
-        **fence_parameters(append, first_byte),
-        "entries": [described(entry) for entry in append.entries],
-        "entry_count": len(append.entries),
-        "target_ids": target_ids or None,
-    }
+    statements, ids = waiting_statements(append)
+    *_, rows, (state,) = await database.transact(append.key.tenant_id, *statements, state_statement(append))
+    row = _only(rows)
+    if row and row["is_made"]:
+        return result_of(append, row, ids)
+    return refuse_append(append, state_of(state)) or _SETTINGS_CHANGED
 
 
-def fence_parameters(append: Append, first_byte: int) -> dict[str, Any]:
-    """Return the fields of an `append_input` without its entries: the transcript, the writer and
-    the key.
+def _only(rows: Sequence[Row]) -> Row | None:
+    return rows[0] if rows else None
+
+
+def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list[Statement], tuple[str, ...]]:
+    """Return the statements that make the append, of which the last one returns the head, and the
+    ids of the entries.
+
+    An append that refers to other entries has to see those that it waited for, so a statement
+    before it takes the lock.
     """
-    claim = append.writer.claim
-    return {
-        "session_id": append.key.session_id,
-        "idempotency_key": append.idempotency_key,
-        "content_hash": append.content_hash.hex(),
-        "run_id": claim.run_id if claim else "",
-        "epoch": claim.epoch if claim else 0,
-        "service": append.writer.service,
-        "client": append.writer.client,
-        "first_byte": first_byte,
-        "settings_version": append.settings_version,
-    }
+    calls = Calls()
+    ids = calls.add_append(append)
+    parameters = calls.parameters(append.key.tenant_id)
+    needs = _needs_of(append.entries)
+    if stubs:
+        needs |= _Need.STUBS
+        parameters |= stub_rows(stubs)
+    if _Need.REFERENCES in needs:
+        locking = (_SQL["lock_for_append"], key_parameters(append.key))
+        return [locking, (_statement(needs), parameters)], ids
+    return [(_statement(needs | _Need.LOCK_WAIT), parameters)], ids
 
 
-def append_result(row: Row, described: Sequence[dict[str, Any]]) -> AppendResult:
-    """Return the result of a call that was made with these `entries`."""
-    return AppendResult(
-        outcome=AppendOutcome(row["outcome"]),
-        head=head_of(row) if row["seq"] is not None else None,
-        first_seq=row["first_seq"] or 0,
-        entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described)),
-        missing_entry_id=row["missing_entry_id"] or "",
+def state_statement(append: Append) -> Statement:
+    """Return the statement that reads what decides about the append."""
+    return _SQL["read_append_state"], key_parameters(
+        append.key, idempotency_key=append.idempotency_key, target_ids=append.target_ids
     )
 
 
-async def append_with_stubs(database: Database, append: Append, stubs: Sequence[Stub]) -> AppendResult:
-    """Make one append that waits, with the stubs of its entries, in one transaction."""
-    call = call_parameters(append, 1)
-    bodies = b"".join(entry.body for entry in append.entries)
-    parameters = {
-        "session_id": append.key.session_id,
-        "calls": Jsonb([call]),
-        "bodies": bodies,
-        **stub_rows(stubs),
-    }
-    (row,) = await database.call(append.key.tenant_id, _SQL["append_with_stubs"], parameters)
-    return append_result(row, call["entries"])
+def state_of(row: Row) -> AppendState:
+    """Return what the row of `state_statement` says."""
+    head = None if row["seq"] is None else head_of(row)
+    earlier = None
+    if head is not None and row["content_hash"] is not None:
+        then = Head(
+            head.incarnation,
+            row["last_seq"],
+            row["last_chain_hash"] or b"",
+            row["append_run_id"],
+            row["append_epoch"],
+        )
+        ids = tuple(row["entry_ids"] or ())
+        earlier = EarlierAppend(row["content_hash"], row["first_seq"], ids, then)
+    return AppendState(row["settings_version"], head, earlier, row["missing_entry_id"] or "")
+
+
+async def write_entries(
+    connection: Connection, key: Key, entries: Sequence[NewEntry], writer: Writer, *, is_import: bool = False
+) -> Head:
+    """Write entries into a transcript whose row the transaction holds, and which is LIVE, or
+    IMPORTING for an import.
+    """
+    calls, needs = Calls(), _needs_of(entries)
+    calls.add(key, entries, writer)
+    if is_import:
+        needs |= _Need.IMPORT
+    cursor = await connection.execute(_statement(needs), calls.parameters(key.tenant_id), binary=True)
+    row = await cursor.fetchone()
+    if row is None:
+        raise LookupError("the transaction holds the transcript's row")
+    return head_of(row)

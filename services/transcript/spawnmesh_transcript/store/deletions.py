@@ -4,7 +4,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.planner import keep_to_indexes
+from spawnmesh_transcript.store.activities import lock_activities
 from spawnmesh_transcript.store.rows import key_parameters
 
 _SQL = load_statements(__name__)
@@ -28,6 +28,9 @@ async def delete_rows(connection: Connection, key: Key, table: str, *, row_count
 
     `table` is one of PAGED_TABLES, or `payload_rows`: payloads that were never put.
     """
-    await keep_to_indexes(connection)
     parameters = key_parameters(key, row_count=row_count)
-    return (await connection.execute(_SQL[f"delete_{table}"], parameters)).rowcount
+    async with connection.pipeline():
+        if table == "activities":
+            await lock_activities(connection, key.tenant_id)
+        deleted = await connection.execute(_SQL[f"delete_{table}"], parameters)
+    return deleted.rowcount

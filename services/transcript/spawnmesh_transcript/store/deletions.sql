@@ -1,3 +1,6 @@
+-- A page of rows is deleted as the range from its first key to its last: a range with two ends is
+-- small for the planner, whatever it knows about the tenant.
+
 -- name: mark_deleted
 -- Turns the transcript's row into that of a deleted one, or inserts such a row. Locks the row:
 -- an append commits before, and is deleted, or finds no transcript. Waits for a creation in
@@ -22,12 +25,15 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: delete_entries
 -- Locks the rows that it deletes. Index: entries primary key.
-select delete_rows_at('entries', array(
-    select ctid from entries
+with page as materialized (
+    select seq from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
-));
+    limit (select %(row_count)s::bigint)
+)
+delete from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and seq between (select min(seq) from page) and (select max(seq) from page);
 
 -- name: delete_appends
 -- Locks the rows that it deletes. Index: appends primary key.
@@ -35,11 +41,12 @@ with page as materialized (
     select idempotency_key from appends
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by idempotency_key
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from appends
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and idempotency_key <= (select max(idempotency_key) from page);
+    and idempotency_key between (select min(idempotency_key) from page)
+    and (select max(idempotency_key) from page);
 
 -- name: delete_search_pieces
 -- Locks the rows that it deletes. Index: search_pieces primary key.
@@ -47,12 +54,13 @@ with page as materialized (
     select seq, piece from search_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, piece
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
-delete from search_pieces
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and (seq, piece)
-    <= (select seq, piece from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+delete from search_pieces t
+using (select seq, piece from page order by seq desc, piece desc limit 1) last
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    and t.seq between (select min(seq) from page) and (select max(seq) from page)
+    and (t.seq, t.piece) <= (last.seq, last.piece);
 
 -- name: delete_stubs
 -- Locks the rows that it deletes. Index: stubs primary key.
@@ -60,11 +68,11 @@ with page as materialized (
     select seq from stubs
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq <= (select max(seq) from page);
+    and seq between (select min(seq) from page) and (select max(seq) from page);
 
 -- name: delete_summaries
 -- Locks the rows that it deletes. Index: summaries primary key.
@@ -72,23 +80,37 @@ with page as materialized (
     select seq from summaries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
-    limit %(row_count)s
+    limit (select %(row_count)s::bigint)
 )
 delete from summaries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq <= (select max(seq) from page);
+    and seq between (select min(seq) from page) and (select max(seq) from page);
 
 -- name: delete_activities
--- Waits for recorders of the tenant. Locks the rows that it deletes. Index:
--- activities_session_idx.
-select delete_activities(%(tenant_id)s, %(session_id)s, %(row_count)s);
+-- Follows `lock_activities`, since a recorder may have seen the transcript before. Locks the rows
+-- that it deletes. Indexes: activities_session_idx, activities primary key.
+with page as materialized (
+    select position from activities
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
+    order by position
+    limit (select %(row_count)s::bigint)
+)
+delete from activities
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
+    and position between (select min(position) from page) and (select max(position) from page)
+    and position = any(array(select position from page));
 
 -- name: delete_payload_rows
--- Deletes payloads whose blobs were never put. Locks the rows that it deletes. Index:
--- payloads_session_idx.
-select delete_rows_at('payloads', array(
-    select ctid from payloads
+-- Deletes payloads whose blobs were never put. Locks the rows that it deletes. Index: payloads
+-- primary key.
+with page as materialized (
+    select seq, block_index from payloads
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, block_index
-    limit %(row_count)s
-));
+    limit (select %(row_count)s::bigint)
+)
+delete from payloads t
+using (select seq, block_index from page order by seq desc, block_index desc limit 1) last
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    and t.seq between (select min(seq) from page) and (select max(seq) from page)
+    and (t.seq, t.block_index) <= (last.seq, last.block_index);

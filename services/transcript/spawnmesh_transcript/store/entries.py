@@ -1,15 +1,12 @@
 """Entries of a transcript. Each function runs in the caller's transaction, except `scan_window`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import orjson
 from psycopg.rows import args_row
-from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
-from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -18,7 +15,6 @@ from spawnmesh_transcript.domain.entries import (
     EntryKind,
     Head,
     Label,
-    NewEntry,
     PagePosition,
     StoredEntry,
 )
@@ -26,7 +22,7 @@ from spawnmesh_transcript.domain.prompt_window import WindowEntry
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, head_of, key_parameters, runs_of
+from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, key_parameters, runs_of
 
 _SQL = load_statements(__name__)
 
@@ -52,18 +48,6 @@ class ScannedEntry(NamedTuple):
     seq: int
     turn: Turn | None
     mark: Mark | None
-
-
-async def write_entries(
-    connection: Connection, key: Key, entries: Sequence[NewEntry], *, service: str
-) -> Head:
-    """Write entries of a service into the transcript that this transaction has inserted."""
-    row = await fetch_one(
-        connection, _SQL["write_entries"], key, service=service, **entry_parameters(entries)
-    )
-    if row is None:
-        raise LookupError("a function call returns one row")
-    return head_of(row)
 
 
 async def scan_window(
@@ -99,7 +83,7 @@ async def list_entries(
     page_size: int,
     max_bytes: int,
 ) -> tuple[list[StoredEntry], bool]:
-    """Return a page of entries by seq, and whether there are more. Needs `keep_index_order`."""
+    """Return a page of entries by seq, and whether there are more."""
     parameters = key_parameters(
         key,
         seq=position.seq,
@@ -119,7 +103,7 @@ async def list_entries(
 
 
 async def read_newest_user_turn(connection: Connection, key: Key) -> Turn | None:
-    """Return the newest message of a user that is not superseded. Needs `keep_index_order`."""
+    """Return the newest message of a user that is not superseded."""
     row = await fetch_one(connection, _SQL["read_newest_user_turn"], key)
     if row is None:
         return None
@@ -130,7 +114,7 @@ async def read_newest_user_turn(connection: Connection, key: Key) -> Turn | None
 async def read_token_vocabularies(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, Vocabulary]:
-    """Return the vocabularies that counted the entries, by seq. Needs `keep_index_order`."""
+    """Return the vocabularies that counted the entries, by seq."""
     parameters = key_parameters(key, seqs=list(seqs))
     rows = await (await connection.execute(_SQL["read_token_vocabularies"], parameters)).fetchall()
     return {row["seq"]: Vocabulary(row["token_vocabulary"]) for row in rows}
@@ -139,9 +123,7 @@ async def read_token_vocabularies(
 async def scan_entries(
     connection: Connection, key: Key, *, after_seq: int, before_seq: int, row_count: int
 ) -> list[ScannedEntry]:
-    """Return the entries between two seqs, newest first, without bodies. Needs
-    `keep_index_order`.
-    """
+    """Return the entries between two seqs, newest first, without bodies."""
     parameters = key_parameters(key, after_seq=after_seq, before_seq=before_seq, row_count=row_count)
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
         await cursor.execute(_SQL["scan_entries"], parameters)
@@ -149,9 +131,7 @@ async def scan_entries(
 
 
 async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
-    """Return the entries of these seqs with bodies, in no particular order. Needs
-    `keep_index_order`.
-    """
+    """Return the entries of these seqs with bodies, in no particular order."""
     runs = runs_of(seqs)
     return await _stored_entries(
         connection,
@@ -165,7 +145,7 @@ async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) 
 async def get_entries(
     connection: Connection, key: Key, seqs: Collection[int], *, bodiless: Collection[int] = ()
 ) -> dict[int, StoredEntry]:
-    """Return the entries of these seqs with their bodies, by seq. Needs `keep_index_order`.
+    """Return the entries of these seqs with their bodies, by seq.
 
     The bodies of `bodiless` are empty. Raises NOT_FOUND if an entry is missing: the transcript was
     deleted.
@@ -195,42 +175,6 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
     async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
         await cursor.execute(_SQL[statement], key_parameters(key, **more))
         return await cursor.fetchall()
-
-
-def entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
-    """Return `entries` and `bodies` of a statement that writes them."""
-    return {
-        "entries": Jsonb([described(entry) for entry in entries], orjson.dumps),
-        "bodies": b"".join(entry.body for entry in entries),
-    }
-
-
-def described(entry: NewEntry) -> dict[str, Any]:
-    """Return an `entry_input` without its body. It omits empty values, because the server parses
-    every word.
-    """
-    described: dict[str, Any] = {
-        "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
-        "kind": entry.kind,
-        "token_count": entry.token_count,
-        "token_vocabulary": entry.token_vocabulary,
-        "body_size": len(entry.body),
-    }
-    if entry.role:
-        described["role"] = entry.role
-    if entry.parent_entry_id:
-        described["parent_entry_id"] = entry.parent_entry_id
-    if entry.calls:
-        described["calls"] = entry.calls
-    if entry.answers:
-        described["answers"] = entry.answers
-    if entry.is_synthetic:
-        described["is_synthetic"] = True
-    if entry.label:
-        described["label"] = entry.label
-    if entry.target_entry_id:
-        described["target_entry_id"] = entry.target_entry_id
-    return described
 
 
 def _window_entry(row: Row) -> WindowEntry:
@@ -289,7 +233,7 @@ class EntrySize:
 
 
 async def scan_sizes(connection: Connection, key: Key, *, after_seq: int, row_count: int) -> list[EntrySize]:
-    """Return the sizes of entries behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return the sizes of entries behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(EntrySize)) as cursor:
         await cursor.execute(
             _SQL["scan_sizes"], key_parameters(key, after_seq=after_seq, row_count=row_count)

@@ -15,7 +15,7 @@ from (
             and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
             and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
         order by seq
-        limit %(page_size)s + 1
+        limit (select %(page_size)s::bigint + 1)
     ) as page
     window nearest as (order by seq)
 ) as measured
@@ -37,7 +37,7 @@ from (
             and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
             and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
         order by seq desc
-        limit %(page_size)s + 1
+        limit (select %(page_size)s::bigint + 1)
     ) as page
     window nearest as (order by seq desc)
 ) as measured
@@ -55,25 +55,22 @@ where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and sa
     and (
         select true from entries mark
         where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s
-            and mark.target_seq between said.seq and said.seq
+            and mark.target_seq = said.seq
             and mark.label = 'SUPERSEDED'
-        order by mark.target_seq
         limit 1
     ) is null
 order by said.seq desc
-limit 1;
+limit (select 1);
 
 -- name: read_token_vocabularies
--- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
--- Index: entries primary key.
+-- Takes no lock. Index: entries primary key.
 select entry.seq, entry.token_vocabulary
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
 cross join lateral (
     select seq, token_vocabulary
     from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
-    order by seq
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
+    limit 1
 ) as entry;
 
 -- name: scan_entries
@@ -85,12 +82,12 @@ from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
     and seq < %(before_seq)s
 order by seq desc
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: read_entries_in_part
 -- As `read_entries`, but it does not read the bodies for which %(is_bodiless)s is true. These flags
--- are in the order of all seqs; those of a run begin behind first_place. Takes no lock. Needs
--- `keep_index_order`. Index: entries primary key.
+-- are in the order of all seqs; those of a run begin behind first_place. Takes no lock. Index:
+-- entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes
@@ -107,13 +104,11 @@ cross join lateral (
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and seq between run.first_seq and run.last_seq
-    order by seq
-    offset 0
+    limit run.last_seq - run.first_seq + 1
 ) as entry;
 
 -- name: read_entries
--- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; the order leaves
--- the planner no other index. Index: entries primary key.
+-- Takes no lock. One range scan for each run of seqs. Index: entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes
@@ -124,24 +119,44 @@ cross join lateral (
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and seq between run.first_seq and run.last_seq
-    order by seq
-    offset 0
+    limit run.last_seq - run.first_seq + 1
 ) as entry;
 
 -- name: scan_window
--- Runs as a transaction of its own. Takes no lock. The function documents its cost and its indexes.
-select *
-from scan_window(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(from_seq)s,
-    %(row_count)s, %(max_bytes)s);
-
--- name: write_entries
--- The transaction has inserted the transcript, and so holds its row. The function documents its
--- cost.
-select incarnation, seq, chain_hash, writer_run_id, writer_epoch
-from write_entries(
-    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), '', 0,
-    %(service)s, '', %(entries)s, %(bodies)b, 1
-);
+-- Returns the head, the chain hash of the entry before %(from_seq)s (null if there is none), and
+-- beside them the entries from %(from_seq)s to the head, in no particular order: at most
+-- %(row_count)s, and at most %(max_bytes)s of complete bodies, but always the first. One row
+-- without an entry if there are none; no row if there is no transcript. All rows are of one
+-- snapshot. Takes no lock. Cost: the returned entries. Indexes: the primary keys.
+select
+    t.incarnation, t.seq as head_seq, t.chain_hash as head_chain_hash, t.writer_run_id as head_run_id,
+    t.writer_epoch as head_epoch,
+    before.chain_hash as before_chain_hash, found.seq, found.entry_id, found.parent_entry_id, found.kind,
+    found.role, found.writer_run_id, found.writer_epoch, found.writer_service, found.writer_client,
+    found.create_time, found.chain_hash, found.body, found.dropped_bytes
+from transcripts t
+left join lateral (
+    select chain_hash
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(from_seq)s - 1
+    limit 1
+) as before on true
+left join lateral (
+    select * from (
+        select page.*,
+            sum(octet_length(page.body) + page.dropped_bytes) over (order by page.seq) as bytes_so_far
+        from (
+            select *
+            from entries
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+                and seq >= %(from_seq)s and seq < %(from_seq)s + %(row_count)s
+            order by seq
+        ) as page
+    ) as measured
+    where measured.bytes_so_far <= %(max_bytes)s or measured.seq = %(from_seq)s
+) as found on true
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
+    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: scan_sizes
 -- Reads no bodies, oldest first. Takes no lock. Index: entries primary key.
@@ -149,4 +164,4 @@ select seq, role, octet_length(body) as stored_bytes, dropped_bytes
 from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
 order by seq
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);

@@ -1,4 +1,7 @@
-"""Imports of session files. Each function runs in the caller's transaction."""
+"""Imports of session files. Each function runs in the caller's transaction.
+
+A lookup by ids is planned for each run: the table may have been nearly empty at the last one.
+"""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -95,17 +98,17 @@ async def advance_import(
 
 
 async def find_entry_seqs(connection: Connection, key: Key, entry_ids: Collection[str]) -> dict[str, int]:
-    """Return the seqs of those ids that the transcript has. Needs `keep_index_order`."""
-    cursor = await connection.execute(_SQL["find_entry_seqs"], {**_key(key), "entry_ids": list(entry_ids)})
+    """Return the seqs of those ids that the transcript has."""
+    cursor = await connection.execute(
+        _SQL["find_entry_seqs"], {**_key(key), "entry_ids": list(entry_ids)}, prepare=False
+    )
     return {row["entry_id"]: row["seq"] for row in await cursor.fetchall()}
 
 
 async def list_messages_off_branch(connection: Connection, key: Key, leaf_entry_id: str) -> list[str]:
-    """Return the messages that are not on the branch of this leaf, oldest first. Needs
-    `keep_index_order`.
-    """
+    """Return the messages that are not on the branch of this leaf, oldest first."""
     cursor = await connection.execute(
-        _SQL["list_messages_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id}
+        _SQL["list_messages_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id}, prepare=False
     )
     return [row["entry_id"] for row in await cursor.fetchall()]
 
@@ -113,19 +116,18 @@ async def list_messages_off_branch(connection: Connection, key: Key, leaf_entry_
 async def find_newest_on_branch(
     connection: Connection, key: Key, leaf_entry_id: str, entry_ids: Collection[str]
 ) -> str:
-    """Return the newest of these entries on the branch of the leaf, empty if none is. Needs
-    `keep_index_order`.
-    """
+    """Return the newest of these entries on the branch of the leaf, empty if none is."""
     parameters = {**_key(key), "leaf_entry_id": leaf_entry_id, "entry_ids": list(entry_ids)}
-    row = await (await connection.execute(_SQL["find_newest_on_branch"], parameters)).fetchone()
+    cursor = await connection.execute(_SQL["find_newest_on_branch"], parameters, prepare=False)
+    row = await cursor.fetchone()
     return str(row["entry_id"]) if row else ""
 
 
 async def insert_imported_summary(
     connection: Connection, key: Key, *, seq: int, entry_id: str, last_source_seq: int, token_count: int
 ) -> None:
-    """Put an imported summary of everything up to `last_source_seq` in force. Needs `lock_import`
-    and `keep_index_order`.
+    """Put an imported summary of everything up to `last_source_seq` in force. Needs
+    `lock_import`.
     """
     parameters = {
         **_key(key),

@@ -42,19 +42,16 @@ where
     and line_chain = %(known_line_chain)s;
 
 -- name: find_entry_seqs
--- Returns those of the ids that the transcript has. Takes no lock. Needs `keep_index_order`; the
--- range in order leaves the planner no other index. Index: entries (tenant_id, session_id,
--- entry_id).
+-- Returns those of the ids that the transcript has. Takes no lock. An id is looked up without the
+-- session: see `targets` of appends. Index: entries_id_idx.
 select known.entry_id, known.seq
 from unnest(%(entry_ids)s::text[]) as wanted (entry_id)
 cross join lateral (
-    select entry_id, seq
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-        and entry_id between wanted.entry_id and wanted.entry_id
-    order by entry_id
+    select session_id, entry_id, seq from entries
+    where tenant_id = %(tenant_id)s and entry_id = wanted.entry_id
     limit 1
-) as known;
+) as known
+where known.session_id = %(session_id)s;
 
 -- name: complete_import
 -- Locks the row if the import is where the caller read it. Needs `lock_import`. Index: imports
@@ -73,29 +70,20 @@ set state = 'LIVE'
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
 
 -- name: list_messages_off_branch
--- Lists the messages that are not ancestors of the leaf. Takes no lock. Needs `keep_index_order`:
--- each ancestor is found by a range in order, and the branch is hashed once. Indexes: entries
--- (tenant_id, session_id, entry_id), entries primary key.
+-- Lists the messages that are not ancestors of the leaf. Takes no lock. An id is looked up without
+-- the session: see `targets` of appends. The branch is hashed once. Indexes: entries_id_idx,
+-- entries primary key.
 with recursive branch as (
-    (
-        select entry_id, parent_entry_id
-        from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and entry_id between %(leaf_entry_id)s and %(leaf_entry_id)s
-        order by entry_id
-        limit 1
-    )
+    select %(leaf_entry_id)s::text as entry_id
     union
-    select e.entry_id, e.parent_entry_id
+    select e.parent_entry_id
     from branch b
     cross join lateral (
-        select entry_id, parent_entry_id
-        from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and entry_id between b.parent_entry_id and b.parent_entry_id
-        order by entry_id
-        offset 0
+        select session_id, parent_entry_id from entries
+        where tenant_id = %(tenant_id)s and entry_id = b.entry_id
+        limit 1
     ) as e
+    where e.session_id = %(session_id)s
 )
 select entry_id
 from entries e
@@ -104,29 +92,25 @@ where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.kind =
 order by e.seq;
 
 -- name: find_newest_on_branch
--- Returns the newest of the entries that is an ancestor of the leaf, or the leaf. Takes no lock.
--- Needs `keep_index_order`: each ancestor is found by a range in order. Index: entries (tenant_id,
--- session_id, entry_id).
+-- Returns the newest of the entries that is an ancestor of the leaf, or the leaf. Takes no lock. An
+-- id is looked up without the session: see `targets` of appends. Index: entries_id_idx.
 with recursive branch as (
-    (
-        select entry_id, parent_entry_id, seq
-        from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and entry_id between %(leaf_entry_id)s and %(leaf_entry_id)s
-        order by entry_id
+    select e.entry_id, e.parent_entry_id, e.seq
+    from (
+        select session_id, entry_id, parent_entry_id, seq from entries
+        where tenant_id = %(tenant_id)s and entry_id = %(leaf_entry_id)s
         limit 1
-    )
+    ) as e
+    where e.session_id = %(session_id)s
     union
     select e.entry_id, e.parent_entry_id, e.seq
     from branch b
     cross join lateral (
-        select entry_id, parent_entry_id, seq
-        from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-            and entry_id between b.parent_entry_id and b.parent_entry_id
-        order by entry_id
-        offset 0
+        select session_id, entry_id, parent_entry_id, seq from entries
+        where tenant_id = %(tenant_id)s and entry_id = b.parent_entry_id
+        limit 1
     ) as e
+    where e.session_id = %(session_id)s
 )
 select entry_id
 from branch
@@ -136,8 +120,7 @@ limit 1;
 
 -- name: insert_imported_summary
 -- Reads the columns of all entries up to %(last_source_seq)s once, without bodies. Observers are
--- not notified. Needs `lock_import` and `keep_index_order`. Indexes: entries primary key,
--- entries_superseded_idx.
+-- not notified. Needs `lock_import`. Indexes: entries primary key, entries_superseded_idx.
 insert into summaries (
     tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, source_entry_count,
     source_token_count, covered_turn_count, covered_token_count, token_count, method, model, run_id,
@@ -158,10 +141,9 @@ from (
     from entries said
     where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
         and said.seq <= %(last_source_seq)s
-    order by said.seq
-    offset 0
 ) as covered
-where kind in ('MESSAGE', 'NOTE');
+where kind in ('MESSAGE', 'NOTE')
+returning seq;
 
 -- name: abort_import
 -- Locks the row if the import made no progress for %(age_seconds)s. Needs `lock_import`. Index:
@@ -190,8 +172,8 @@ from imports i
 cross join lateral (
     select incarnation, state
     from transcripts
-    where tenant_id = i.tenant_id and session_id = i.session_id
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = i.session_id
+    limit 1
 ) as t
 where i.tenant_id = %(tenant_id)s and i.state <> 'COMPLETE'
     and i.update_time < now() - make_interval(secs => %(age_seconds)s)

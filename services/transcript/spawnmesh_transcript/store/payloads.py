@@ -132,7 +132,7 @@ async def list_unstored_payloads(
 ) -> dict[int, list[UnstoredPayload]]:
     """Return payloads that the blob store may not have, by seq, for some entries.
 
-    It returns up to `file_count` payloads of each entry. Needs `keep_index_order`.
+    It returns up to `file_count` payloads of each entry.
     """
     async with connection.cursor(binary=True, row_factory=args_row(UnstoredPayload)) as cursor:
         await cursor.execute(
@@ -147,7 +147,7 @@ async def list_unstored_payloads(
 async def count_unstored_entries(connection: Connection, key: Key, *, last_seq: int | None = None) -> int:
     """Return the number of entries with payloads that the blob store may not have.
 
-    It counts entries up to `last_seq`, or all. Needs `keep_index_order`.
+    It counts entries up to `last_seq`, or all.
     """
     row = await (
         await connection.execute(_SQL["count_unstored_entries"], key_parameters(key, last_seq=last_seq))
@@ -159,7 +159,7 @@ async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str
     """Mark payloads as stored, and return the stubs whose payloads are now all stored.
 
     It locks the stubs first: if two transactions each mark one payload of an entry, the second
-    sees the first's mark. Needs `keep_index_order`.
+    sees the first's mark.
     """
     parameters = key_parameters(key, blob_ids=list(blob_ids))
     locked = await (await connection.execute(_SQL["lock_stubs"], parameters)).fetchall()
@@ -181,7 +181,7 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
 async def read_stubs(
     connection: Connection, key: Key, seqs: Collection[int], *, among: Collection[int]
 ) -> list[ReadStub]:
-    """Return the stubs of these seqs with their bodies. Needs `keep_index_order`.
+    """Return the stubs of these seqs with their bodies.
 
     `among` are the seqs of which all other stubs may be read in passing.
     """
@@ -198,11 +198,9 @@ async def read_stubs(
 async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadFile]]:
-    """Return the stored files of each entry that has some, in the order of content blocks. Needs
-    `keep_index_order`.
-    """
+    """Return the stored files of each entry that has some, in the order of content blocks."""
     rows = await (
-        await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=list(set(seqs))))
+        await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=sorted(set(seqs))))
     ).fetchall()
     files: dict[int, list[PayloadFile]] = {}
     for row in rows:
@@ -212,9 +210,7 @@ async def list_stored_files(
 
 
 async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> StoredPayload | None:
-    """Return the file of this blob; None if no readable transcript has it. Needs
-    `keep_index_order`.
-    """
+    """Return the file of this blob; None if no readable transcript has it."""
     async with connection.cursor(row_factory=class_row(StoredPayload)) as cursor:
         await cursor.execute(_SQL["read_payload"], {"tenant_id": tenant_id, "blob_id": blob_id})
         return await cursor.fetchone()
@@ -222,7 +218,7 @@ async def read_payload(connection: Connection, tenant_id: str, blob_id: str) -> 
 
 async def read_condensed_entry(connection: Connection, tenant_id: str, file_id: str) -> CondensedEntry | None:
     """Return the entry of the condensed message with this id; None if no readable transcript has
-    it. Needs `keep_index_order`.
+    it.
     """
     async with connection.cursor(row_factory=args_row(CondensedEntry)) as cursor:
         await cursor.execute(_SQL["read_condensed_entry"], {"tenant_id": tenant_id, "file_id": file_id})
@@ -238,10 +234,7 @@ async def list_payloads_to_release(connection: Connection, key: Key, *, row_coun
 
 
 async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """Delete the rows of released blobs. Needs `keep_index_order`.
-
-    A row that another transaction has just changed stays; a later call deletes it.
-    """
+    """Delete the rows of released blobs."""
     await _for_each(connection, "delete_payload", key, blob_ids)
 
 
@@ -249,7 +242,7 @@ async def _for_each(connection: Connection, statement: str, key: Key, blob_ids: 
     """Run the statement for each blob, in one round trip."""
     async with connection.cursor() as cursor:
         await cursor.executemany(
-            _SQL[statement], [{"tenant_id": key.tenant_id, "blob_id": blob_id} for blob_id in blob_ids]
+            _SQL[statement], [key_parameters(key, blob_id=blob_id) for blob_id in blob_ids]
         )
 
 

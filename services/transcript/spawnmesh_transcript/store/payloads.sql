@@ -8,6 +8,7 @@ with stubbed as (
     from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
         %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
         as stub (place, token_count, body, file_id, thinking_token_count)
+    returning seq
 )
 insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
     size_bytes, line_count, sha256)
@@ -16,7 +17,8 @@ select %(tenant_id)s, file.blob_id, %(session_id)s, %(first_seq)s + file.place, 
 from jsonb_to_recordset(%(files)s) as file (
     blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text,
     size_bytes bigint, line_count bigint, sha256 text
-);
+)
+returning seq;
 
 -- name: find_calls
 -- Reads at most %(row_count)s entries back, newest first. Takes no lock. Index: entries primary
@@ -36,9 +38,8 @@ order by seq desc;
 
 -- name: list_unstored_payloads
 -- Lists payloads that the blob store may not have, of some entries of a readable transcript: up to
--- %(file_count)s for each entry. Takes no lock. Needs `keep_index_order`; ranges in order leave the
--- planner no other index. Indexes: payloads_unstored_idx, payloads_session_idx, entries primary
--- key.
+-- %(file_count)s for each entry. Takes no lock. Indexes: payloads_unstored_idx, payloads, entries
+-- and transcripts primary keys.
 select p.blob_id, w.seq, p.block_index, p.mime_type, e.token_count, e.stored_bytes
 from (
     select distinct page.seq
@@ -46,23 +47,22 @@ from (
         select seq
         from payloads
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_releasing
-        limit %(row_count)s
+        limit (select %(row_count)s::bigint)
     ) as page
 ) as w
 cross join lateral (
     select blob_id, block_index, mime_type
     from payloads
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between w.seq and w.seq
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = w.seq
         and not is_stored and not is_releasing
-    order by seq, block_index
-    limit %(file_count)s
+    order by block_index
+    limit (select %(file_count)s::bigint)
 ) as p
 cross join lateral (
     select token_count, octet_length(body) as stored_bytes
     from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between w.seq and w.seq
-    order by seq
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = w.seq
+    limit 1
 ) as e
 where exists (
     select from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
@@ -71,7 +71,7 @@ where exists (
 
 -- name: count_unstored_entries
 -- Counts entries, up to a seq if one is given, with payloads that the blob store may not have.
--- Takes no lock. Needs `keep_index_order`. Index: payloads_unstored_idx.
+-- Takes no lock. Index: payloads_unstored_idx.
 select count(distinct seq) as entry_count
 from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_releasing
@@ -79,8 +79,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_store
 
 -- name: lock_stubs
 -- Locks the stubs of the entries that have these payloads, in the order of their seqs, until
--- commit. Needs `keep_index_order`; the range in order leaves the planner no other index.
--- Indexes: payloads and stubs primary keys.
+-- commit. Indexes: payloads_blob_idx, stubs primary key.
 select s.seq
 from (
     select distinct p.seq
@@ -88,8 +87,7 @@ from (
     cross join lateral (
         select seq
         from payloads
-        where tenant_id = %(tenant_id)s and blob_id between named.blob_id and named.blob_id
-        order by blob_id
+        where tenant_id = %(tenant_id)s and blob_id = named.blob_id
         limit 1
     ) as p
     order by p.seq
@@ -103,42 +101,35 @@ cross join lateral (
 ) as s;
 
 -- name: mark_stored
--- Locks the row. It skips a row that another transaction has just changed: that row is stored or
--- is being released. Needs `keep_index_order`. Index: payloads primary key.
+-- Locks the row. Changes nothing if the payload is being released.
+-- Indexes: payloads_blob_idx, payloads primary key.
 update payloads
 set is_stored = true
-where not is_stored and not is_releasing and ctid = (
-    select ctid
-    from payloads
-    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-    order by blob_id
-    limit 1
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(blob_id)s
+    and not is_stored and not is_releasing
+    and (seq, block_index) = (
+        select seq, block_index
+        from payloads
+        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
+    );
 
 -- name: enable_stubs
 -- The transaction holds these stubs. A stub may be used once all payloads of its entry are
--- stored; returns the stubs for which this is now true. Needs `keep_index_order`; ranges in
--- order leave the planner no other index, and the least and the greatest seq bound the scan.
--- Indexes: stubs primary key, payloads_session_idx.
+-- stored; returns the stubs for which this is now true. The least and the greatest seq bound the
+-- scan. Indexes: stubs and payloads primary keys.
 with usable as (
     update stubs s
     set is_stored = true
     where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and not s.is_stored
-        and s.seq >= (select min(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
-        and s.seq <= (select max(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
+        and s.seq between (select min(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
+        and (select max(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
         and s.seq = any(array(
             select held.seq
             from unnest(%(seqs)s::bigint[]) as held (seq)
             where (
-                select bool_and(p.is_stored)
-                from (
-                    select is_stored
-                    from payloads
-                    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-                        and seq between held.seq and held.seq
-                    order by seq, block_index
-                    offset 0
-                ) as p
+                select bool_and(is_stored)
+                from payloads
+                where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = held.seq
             )
         ))
     returning s.seq, s.token_count
@@ -146,16 +137,10 @@ with usable as (
 select u.seq, u.token_count, file.tool_name, file.blob_ids, file.size_bytes
 from usable u
 cross join lateral (
-    select min(p.tool_name) as tool_name, array_agg(p.blob_id order by p.block_index) as blob_ids,
-        sum(p.size_bytes)::bigint as size_bytes
-    from (
-        select tool_name, blob_id, block_index, size_bytes
-        from payloads
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between u.seq and u.seq
-        order by seq, block_index
-        offset 0
-    ) as p
-    offset 0
+    select min(tool_name) as tool_name, array_agg(blob_id order by block_index) as blob_ids,
+        sum(size_bytes)::bigint as size_bytes
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = u.seq
 ) as file;
 
 -- name: scan_stubs
@@ -167,8 +152,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between 
 order by seq;
 
 -- name: read_stubs
--- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; a range in order
--- leaves the planner no other index. Index: stubs primary key.
+-- Takes no lock. One range scan for each run of seqs. Index: stubs primary key.
 select stub.seq, stub.token_count, stub.body, stub.file_id
 from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
@@ -176,82 +160,82 @@ cross join lateral (
     from stubs
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
         and seq between run.first_seq and run.last_seq
-    order by seq
-    offset 0
+    limit run.last_seq - run.first_seq + 1
 ) as stub;
 
 -- name: list_stored_files
--- Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
--- payloads_session_idx.
-select p.seq, p.block_index, p.blob_id, p.size_bytes
+-- Takes no lock. Each entry is looked up by itself. Index: payloads primary key.
+select wanted.seq, p.block_index, p.blob_id, p.size_bytes
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
 cross join lateral (
-    select seq, block_index, blob_id, size_bytes
+    select block_index, blob_id, size_bytes
     from payloads
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
         and is_stored and not is_releasing
-    order by seq, block_index
-    offset 0
-) as p
-order by p.seq, p.block_index;
+    order by block_index
+) as p;
 
 -- name: read_payload
--- Takes no lock. Needs `keep_index_order`. Indexes: payloads, transcripts and entries primary keys.
+-- Takes no lock. Indexes: payloads_blob_idx, purged_tenants, transcripts and entries primary keys.
 select p.blob_id, p.session_id, p.seq, p.block_index, p.tool_name, p.about, p.mime_type, p.size_bytes,
     p.line_count, p.sha256, p.is_stored, e.entry_id, e.create_time
 from (
     select *
     from payloads
-    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-    order by blob_id
+    where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
     limit 1
 ) as p
-join transcripts t on t.tenant_id = p.tenant_id and t.session_id = p.session_id and t.state = 'LIVE'
+cross join lateral (
+    select state
+    from transcripts
+    where tenant_id = %(tenant_id)s and session_id = p.session_id
+    limit 1
+) as t
 cross join lateral (
     select entry_id, create_time
     from entries
-    where tenant_id = p.tenant_id and session_id = p.session_id and seq between p.seq and p.seq
-    order by seq
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = p.session_id and seq = p.seq
+    limit 1
 ) as e
-where not p.is_releasing and not tenant_is_purging(%(tenant_id)s);
+where t.state = 'LIVE' and not p.is_releasing
+    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: read_condensed_entry
--- Takes no lock. Needs `keep_index_order`. Indexes: stubs_file_idx, transcripts and entries primary
--- keys.
+-- Takes no lock. Indexes: stubs_file_idx, purged_tenants, transcripts and entries primary keys.
 select s.session_id, s.seq, e.entry_id, e.create_time
 from (
     select session_id, seq
     from stubs
-    where tenant_id = %(tenant_id)s and file_id between %(file_id)s and %(file_id)s and file_id <> ''
-    order by file_id
+    where tenant_id = %(tenant_id)s and file_id = %(file_id)s and file_id <> ''
     limit 1
 ) as s
-join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = s.session_id and t.state = 'LIVE'
+cross join lateral (
+    select state
+    from transcripts
+    where tenant_id = %(tenant_id)s and session_id = s.session_id
+    limit 1
+) as t
 cross join lateral (
     select entry_id, create_time
     from entries
-    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq between s.seq and s.seq
-    order by seq
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq = s.seq
+    limit 1
 ) as e
-where not tenant_is_purging(%(tenant_id)s);
+where t.state = 'LIVE' and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: list_payloads_to_release
--- Lists payloads of a transcript without writers. Takes no lock. Index: payloads_session_idx.
+-- Lists payloads of a transcript without writers. Takes no lock. Index: payloads primary key.
 select blob_id from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq, block_index
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: delete_payload
--- Locks the row. It skips a row that another transaction has just changed; a later call deletes
--- it. Needs `keep_index_order`. Index: payloads primary key.
+-- Locks the row. Indexes: payloads_blob_idx, payloads primary key.
 delete from payloads
-where ctid = (
-    select ctid
-    from payloads
-    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
-    order by blob_id
-    limit 1
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and blob_id = %(blob_id)s
+    and (seq, block_index) = (
+        select seq, block_index
+        from payloads
+        where tenant_id = %(tenant_id)s and blob_id = %(blob_id)s
+    );

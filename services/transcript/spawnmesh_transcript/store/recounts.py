@@ -31,7 +31,7 @@ class ScannedCount:
 async def scan_counts(
     connection: Connection, key: Key, *, after_seq: int, row_count: int
 ) -> list[ScannedCount]:
-    """Return the counts of entries behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return the counts of entries behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(ScannedCount)) as cursor:
         await cursor.execute(
             _SQL["scan_counts"], key_parameters(key, after_seq=after_seq, row_count=row_count)
@@ -70,5 +70,9 @@ async def recount_entries(
         stub_token_counts=[stub_token_counts.get(seq) for seq in token_counts],
         thinking_token_counts=[thinking_token_counts.get(seq) for seq in token_counts],
     )
-    rows = await database.call(key.tenant_id, _SQL["recount_entries"], parameters)
-    return {row["recounted_seq"] for row in rows}
+    _, recounted = await database.transact(
+        key.tenant_id,
+        (_SQL["lock_for_recount"], key_parameters(key)),
+        (_SQL["recount_entries"], parameters),
+    )
+    return {row["recounted_seq"] for row in recounted}

@@ -12,6 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_transcript.domain.entries import EntryFilter
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store.rows import fetch_one, key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 # A long entry has tens of MiB, of which the driver and the server would hold several copies.
@@ -64,10 +65,12 @@ async def advance_search(
 
     It does nothing if another search has stored them, or the transcript is gone.
     """
-    if (
-        await fetch_one(connection, _SQL["lock_indexed_transcript"], key, incarnation=known.incarnation)
-        is None
-    ):
+    async with connection.pipeline():
+        await connection.execute(*join_writers_statement(key.tenant_id))
+        locked = await connection.execute(
+            _SQL["lock_indexed_transcript"], key_parameters(key, incarnation=known.incarnation)
+        )
+    if locked.rowcount != 1:
         return
     parameters = {
         "tenant_id": key.tenant_id,
@@ -109,7 +112,7 @@ async def search_by_words(
 ) -> tuple[list[FoundEntry], bool]:
     """Return up to `limit` entries with all wanted terms and none of the excluded, newest first.
 
-    The flag says whether `max_bytes` left some of them out. Needs `keep_index_order`.
+    The flag says whether `max_bytes` left some of them out.
     """
     parameters = key_parameters(
         key,
@@ -131,7 +134,7 @@ async def measure_window(
 ) -> tuple[int, int]:
     """Return the number of entries between the seqs and the bytes of their bodies.
 
-    It measures at most `limit` entries. Needs `keep_index_order`.
+    It measures at most `limit` entries.
     """
     parameters = key_parameters(key, after_seq=within.after_seq, before_seq=within.before_seq, limit=limit)
     row = await (await connection.execute(_SQL["measure_window"], parameters)).fetchone()
@@ -139,7 +142,7 @@ async def measure_window(
 
 
 async def read_window(connection: Connection, key: Key, within: SearchRange) -> list[FoundEntry]:
-    """Return the entries of the range, newest first. Needs `keep_index_order`."""
+    """Return the entries of the range, newest first."""
     async with connection.cursor(binary=True, row_factory=args_row(FoundEntry)) as cursor:
         await cursor.execute(_SQL["read_window"], key_parameters(key, **_range_parameters(within)))
         return await cursor.fetchall()

@@ -8,10 +8,9 @@ from psycopg.rows import args_row, class_row
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.entries import EntryKind, Head, StoredEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store.entries import entry_parameters
 from spawnmesh_transcript.store.rows import counted_entry, head_of, key_parameters
 
 _SQL = load_statements(__name__)
@@ -96,7 +95,7 @@ async def find_summary(connection: Connection, key: Key, entry_id: str) -> Summa
 
 
 async def count_superseded(connection: Connection, key: Key, *, after_seq: int) -> int:
-    """Return the number of superseded messages and notes behind a seq. Needs `keep_index_order`."""
+    """Return the number of superseded messages and notes behind a seq."""
     row = await (
         await connection.execute(_SQL["count_superseded"], key_parameters(key, after_seq=after_seq))
     ).fetchone()
@@ -114,7 +113,7 @@ async def read_summary_token_count(connection: Connection, key: Key, seq: int) -
 async def scan_sources(
     connection: Connection, key: Key, *, after_seq: int, row_count: int
 ) -> list[ScannedSource]:
-    """Return messages and notes behind a seq, oldest first. Needs `keep_index_order`."""
+    """Return messages and notes behind a seq, oldest first."""
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_source)) as cursor:
         await cursor.execute(
             _SQL["scan_sources"], key_parameters(key, after_seq=after_seq, row_count=row_count)
@@ -125,9 +124,7 @@ async def scan_sources(
 async def list_sources(
     connection: Connection, key: Key, summary: Summary, *, after_seq: int, page_size: int, max_bytes: int
 ) -> tuple[list[StoredEntry], bool]:
-    """Return a page of a summary's messages and notes, and whether there are more. Needs
-    `keep_index_order`.
-    """
+    """Return a page of a summary's messages and notes, and whether there are more."""
     parameters = key_parameters(
         key,
         after_seq=max(after_seq, summary.first_source_seq - 1),
@@ -143,9 +140,7 @@ async def list_sources(
 
 
 async def read_kept(connection: Connection, key: Key, *, after_seq: int) -> Kept:
-    """Return what is behind a seq and covered by no summary. Needs `lock_transcript` and
-    `keep_index_order`.
-    """
+    """Return what is behind a seq and covered by no summary. Needs `lock_transcript`."""
     row = await (
         await connection.execute(_SQL["read_kept"], key_parameters(key, after_seq=after_seq))
     ).fetchone()
@@ -164,23 +159,6 @@ async def lock_transcript(connection: Connection, key: Key) -> Head | None:
     return head_of(row) if row else None
 
 
-async def append_summary(
-    connection: Connection, key: Key, entry: NewEntry, *, claim: WriterClaim | None, client: str
-) -> Head:
-    """Append the entry of a summary. Needs `lock_transcript`."""
-    parameters = key_parameters(
-        key,
-        run_id=claim.run_id if claim else "",
-        epoch=claim.epoch if claim else 0,
-        client=client,
-        **entry_parameters([entry]),
-    )
-    row = await (await connection.execute(_SQL["append_summary"], parameters, binary=True)).fetchone()
-    if row is None:
-        raise LookupError("a function call returns one row")
-    return head_of(row)
-
-
 async def insert_summary(connection: Connection, key: Key, summary: Summary) -> None:
     """Put the summary in force."""
     fields = {name: getattr(summary, name) for name in Summary.__slots__}
@@ -190,7 +168,7 @@ async def insert_summary(connection: Connection, key: Key, summary: Summary) -> 
 async def list_unpublished_summaries(
     connection: Connection, tenant_id: str, *, row_count: int
 ) -> list[UnpublishedSummary]:
-    """Return summaries that observers have not received. Needs `keep_index_order`."""
+    """Return summaries that observers have not received."""
     async with connection.cursor(binary=True, row_factory=args_row(UnpublishedSummary)) as cursor:
         await cursor.execute(
             _SQL["list_unpublished_summaries"], {"tenant_id": tenant_id, "row_count": row_count}

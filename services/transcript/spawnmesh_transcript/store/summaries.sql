@@ -16,27 +16,21 @@ select s.seq, s.entry_id, s.first_source_seq, s.last_source_seq, s.previous_seq,
 from summaries s
 join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_id = %(entry_id)s
-    and not tenant_is_purging(%(tenant_id)s);
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: count_superseded
--- Counts superseded messages and notes behind a seq, each once. Takes no lock. Needs
--- `keep_index_order`; ranges in order leave the planner no other index. Indexes:
--- entries_superseded_idx, entries primary key.
+-- Counts superseded messages and notes behind a seq, each once. Takes no lock.
+-- Indexes: entries_superseded_idx, entries primary key.
 select count(*) as superseded_count
 from (
-    select distinct target_seq from (
-        select target_seq from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
-            and label = 'SUPERSEDED'
-        order by target_seq
-        offset 0
-    ) as mark
+    select distinct target_seq from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
+        and label = 'SUPERSEDED'
 ) as marked
 where (
     select said.kind from entries said
     where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
-        and said.seq between marked.target_seq and marked.target_seq
-    order by said.seq
+        and said.seq = marked.target_seq
     limit 1
 ) in ('MESSAGE', 'NOTE');
 
@@ -46,7 +40,7 @@ select token_count from summaries where tenant_id = %(tenant_id)s and session_id
     and seq = %(seq)s;
 
 -- name: scan_sources
--- Reads stored lengths and no bodies, oldest first. Takes no lock. Needs `keep_index_order`.
+-- Reads stored lengths and no bodies, oldest first. Takes no lock.
 -- Indexes: entries primary key, entries_superseded_idx.
 select said.seq, said.kind, said.role, said.token_count, said.calls, said.answers, said.is_synthetic,
     said.seq in (
@@ -60,7 +54,7 @@ from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s
     and said.kind in ('MESSAGE', 'NOTE')
 order by said.seq
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: list_sources
 -- Lists the sources of a summary, including entries that were superseded from
@@ -86,7 +80,7 @@ from (
                 order by target_seq
             )
         order by said.seq
-        limit %(page_size)s + 1
+        limit (select %(page_size)s::bigint + 1)
     ) as page
     window nearest as (order by seq)
 ) as measured
@@ -98,8 +92,7 @@ order by seq;
 -- entries, and the tokens of all messages and notes up to the seq. The totals give the tokens
 -- behind the seq: it reads only the entries since the newest summary's sources up to the seq,
 -- and superseded ones behind it, without bodies. The transaction holds the transcript's row or
--- reads one snapshot. Needs `keep_index_order`. Indexes: the primary keys,
--- entries_superseded_idx.
+-- reads one snapshot. Indexes: the primary keys, entries_superseded_idx.
 select
     coalesce(kept.entry_id, '') as first_entry_id,
     t.token_count - covered.token_count - superseded.token_count as token_count,
@@ -113,13 +106,12 @@ left join lateral (
         and (
             select true from entries mark
             where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s
-                and mark.target_seq between said.seq and said.seq
+                and mark.target_seq = said.seq
                 and mark.label = 'SUPERSEDED'
-            order by mark.target_seq
             limit 1
         ) is null
     order by said.seq
-    limit 1
+    limit (select 1)
 ) as kept on true
 left join lateral (
     select s.covered_token_count, s.last_source_seq
@@ -131,40 +123,28 @@ left join lateral (
 cross join lateral (
     -- A subquery makes it a value: under row-level security, such an expression uses no index.
     select coalesce(newest.last_source_seq, 0) as last_source_seq
-    offset 0
+    limit 1
 ) as summarized
 cross join lateral (
     select coalesce(newest.covered_token_count, 0) + coalesce(sum(said.token_count), 0)::bigint as token_count
-    from (
-        select e.kind, e.token_count
-        from entries e
-        where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s
-            and e.seq > summarized.last_source_seq
-            and e.seq <= %(after_seq)s
-        order by e.seq
-        offset 0
-    ) as said
-    where said.kind in ('MESSAGE', 'NOTE')
+    from entries said
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s
+        and said.seq > summarized.last_source_seq and said.seq <= %(after_seq)s
+        and said.kind in ('MESSAGE', 'NOTE')
 ) as covered
 cross join lateral (
     select coalesce(sum(said.token_count), 0)::bigint as token_count
     from (
-        select distinct mark.target_seq as seq
-        from (
-            select target_seq from entries
-            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
-                and label = 'SUPERSEDED'
-            order by target_seq
-            offset 0
-        ) as mark
+        select distinct target_seq as seq from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
+            and label = 'SUPERSEDED'
     ) as marked
     cross join lateral (
         select e.kind, e.token_count
         from entries e
         where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s
-            and e.seq between marked.seq and marked.seq
-        order by e.seq
-        offset 0
+            and e.seq = marked.seq
+        limit 1
     ) as said
     where said.kind in ('MESSAGE', 'NOTE')
 ) as superseded
@@ -175,16 +155,8 @@ where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s;
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
-    and not tenant_is_purging(%(tenant_id)s)
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 for update;
-
--- name: append_summary
--- The transaction holds the transcript's row. The function documents its cost.
-select incarnation, seq, chain_hash, writer_run_id, writer_epoch
-from write_entries(
-    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s),
-    %(run_id)s, %(epoch)s, '', %(client)s, %(entries)s, %(bodies)b, 1
-);
 
 -- name: insert_summary
 -- The transaction holds the transcript's row. Index: summaries primary key.
@@ -198,8 +170,7 @@ insert into summaries (
 );
 
 -- name: list_unpublished_summaries
--- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index of
--- the entries. Indexes: summaries_unpublished_idx, transcripts and entries primary keys.
+-- Takes no lock. Indexes: summaries_unpublished_idx, transcripts and entries primary keys.
 select s.session_id, s.seq, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method,
     s.model, s.run_id, e.create_time, e.body
 from summaries s
@@ -207,17 +178,16 @@ cross join lateral (
     select state
     from transcripts
     where tenant_id = %(tenant_id)s and session_id = s.session_id
-    offset 0
+    limit 1
 ) as t
 cross join lateral (
     select create_time, body
     from entries
-    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq between s.seq and s.seq
-    order by seq
-    offset 0
+    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq = s.seq
+    limit 1
 ) as e
 where s.tenant_id = %(tenant_id)s and not s.is_published and t.state = 'LIVE'
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: mark_published
 -- Locks the row. Index: summaries primary key.

@@ -4,6 +4,7 @@ Each function runs in the caller's transaction, except `list_tenants`.
 """
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_tables import TenantTables
 
@@ -31,11 +32,17 @@ TENANT_TABLES = TenantTables(
 )
 
 
+def join_writers_statement(tenant_id: str) -> Statement:
+    """Return the statement that keeps a purge from beginning until the transaction ends."""
+    return _SQL["join_writers"], {"tenant_id": tenant_id}
+
+
 async def enter_tenant(connection: Connection, tenant_id: str) -> bool:
     """Keep a purge from beginning until the transaction ends. Returns False if one has begun."""
-    cursor = await connection.execute(_SQL["enter_tenant"], {"tenant_id": tenant_id})
-    row = await cursor.fetchone()
-    return row is not None and bool(row["is_open"])
+    async with connection.pipeline():
+        await connection.execute(*join_writers_statement(tenant_id))
+        purge = await connection.execute(_SQL["find_purge"], {"tenant_id": tenant_id})
+    return purge.rowcount == 0
 
 
 async def put_tenant(connection: Connection, tenant_id: str, policy: TranscriptPolicy) -> None:

@@ -1,7 +1,13 @@
--- name: enter_tenant
--- Keeps a purge of the tenant from beginning until the transaction ends. Waits for a purge that
--- is about to begin. Index: purged_tenants primary key.
-select enter_tenant(%(tenant_id)s) as is_open;
+-- name: join_writers
+-- Takes a shared lock that keeps a purge of the tenant from beginning until commit. Waits for a
+-- purge that is about to begin; the next statement sees whether one has begun. The lock is the one
+-- of `spawnmesh_postgres.tenant_purges`.
+select pg_advisory_xact_lock_shared(hashtextextended(current_schema() || ' rows of ' || %(tenant_id)s, 0));
+
+-- name: find_purge
+-- Returns a row if the tenant is purged, or was, and is not prepared since. Takes no lock. Index:
+-- purged_tenants primary key.
+select from purged_tenants where tenant_id = %(tenant_id)s;
 
 -- name: put_tenant
 -- Locks the row if it exists. An older or equal version changes nothing. Index: tenants primary
@@ -33,7 +39,7 @@ select t.tenant_id from tenants t
 where t.tenant_id > %(after_tenant_id)s
     and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id)
 order by t.tenant_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);
 
 -- name: claim_tenant
 -- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval, or

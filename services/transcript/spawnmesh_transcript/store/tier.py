@@ -10,13 +10,14 @@ from typing import Any
 from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.payloads import file_values
-from spawnmesh_transcript.store.rows import fetch_one, key_parameters
+from spawnmesh_transcript.store.rows import key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 
@@ -70,12 +71,11 @@ async def scan_payloads(
 async def list_payloads(
     connection: Connection, key: Key, seqs: Collection[int]
 ) -> dict[int, list[PayloadLocation]]:
-    """Return the payloads of these entries, in the order of content blocks. Needs
-    `keep_index_order`.
+    """Return the payloads of these entries, in the order of content blocks.
 
     It leaves out payloads that are being released.
     """
-    return await _payloads(connection, "list_payloads", key_parameters(key, seqs=list(set(seqs))))
+    return await _payloads(connection, "list_payloads", key_parameters(key, seqs=sorted(set(seqs))))
 
 
 async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> set[int]:
@@ -94,9 +94,10 @@ async def record_payloads(database: Database, key: Key, stubs: Sequence[Stub], *
         stub_bodies=[stub.body for stub in referring],
         files=Jsonb(files),
     )
-    return {
-        row["recorded_seq"] for row in await database.call(key.tenant_id, _SQL["record_payloads"], parameters)
-    }
+    _, _, recorded = await database.transact(
+        key.tenant_id, *_locking(key), (_SQL["record_payloads"], parameters)
+    )
+    return {row["recorded_seq"] for row in recorded}
 
 
 async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) -> list[Stub]:
@@ -114,37 +115,32 @@ async def record_condensed(database: Database, key: Key, stubs: Sequence[Stub]) 
         file_ids=[stub.file_id for stub in stubs],
         thinking_token_counts=[stub.thinking_token_count for stub in stubs],
     )
-    async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
-        if not await _lock_for_payload_move(connection, key):
-            return []
-        rows = await (await connection.execute(_SQL["record_condensed"], parameters)).fetchall()
+    _, _, rows = await database.transact(
+        key.tenant_id, *_locking(key), (_SQL["record_condensed"], parameters)
+    )
     recorded = {row["seq"] for row in rows}
     return [stub for stub in stubs if stub.place in recorded]
 
 
 async def delete_condensed(database: Database, key: Key, *, first_seq: int, last_seq: int) -> None:
     """Delete the condensed messages between two seqs."""
-    async with database.transaction(key.tenant_id) as connection:
-        if await _lock_for_payload_move(connection, key):
-            await connection.execute(
-                _SQL["delete_condensed"], key_parameters(key, first_seq=first_seq, last_seq=last_seq)
-            )
-
-
-async def _lock_for_payload_move(connection: Connection, key: Key) -> bool:
-    row = await fetch_one(connection, _SQL["lock_for_payload_move"], key)
-    return bool(row and row["is_locked"])
+    parameters = key_parameters(key, first_seq=first_seq, last_seq=last_seq)
+    await database.transact(key.tenant_id, *_locking(key), (_SQL["delete_condensed"], parameters))
 
 
 async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[ShorterBody]) -> dict[int, int]:
     """Store the shorter bodies. Returns the dropped bytes for each seq that it changed."""
-    entries = [
-        {"seq": one.seq, "whole_bytes": one.whole_bytes, "blob_ids": list(one.blob_ids)} for one in bodies
+    statements = [
+        (
+            _SQL["drop_inline_payload"],
+            key_parameters(
+                key, seq=one.seq, whole_bytes=one.whole_bytes, blob_ids=list(one.blob_ids), body=one.body
+            ),
+        )
+        for one in bodies
     ]
-    parameters = key_parameters(key, entries=Jsonb(entries), bodies=[one.body for one in bodies])
-    rows = await database.call(key.tenant_id, _SQL["drop_inline_payloads"], parameters)
-    return {row["entry_seq"]: row["byte_count"] for row in rows}
+    _, _, *rows = await database.transact(key.tenant_id, *_locking(key), *statements)
+    return {one.seq: row["byte_count"] for one, found in zip(bodies, rows, strict=True) for row in found}
 
 
 async def restore_inline_payloads(
@@ -155,9 +151,17 @@ async def restore_inline_payloads(
     A body is None if the entry is complete. Returns the restored bytes for each seq that it
     changed.
     """
-    parameters = key_parameters(key, seqs=list(bodies), bodies=list(bodies.values()))
-    rows = await database.call(key.tenant_id, _SQL["restore_inline_payloads"], parameters)
-    return {row["entry_seq"]: row["byte_count"] for row in rows}
+    statements = [
+        (_SQL["restore_inline_payload"], key_parameters(key, seq=seq, body=body))
+        for seq, body in bodies.items()
+    ]
+    _, _, *rows = await database.transact(key.tenant_id, *_locking(key), *statements)
+    return {seq: row["byte_count"] for seq, found in zip(bodies, rows, strict=True) for row in found}
+
+
+def _locking(key: Key) -> tuple[Statement, Statement]:
+    """Return the statements before a move of payloads."""
+    return join_writers_statement(key.tenant_id), (_SQL["lock_for_payload_move"], key_parameters(key))
 
 
 async def list_inline_entries(
@@ -173,7 +177,7 @@ async def list_inline_entries(
 async def list_transcripts_with_inline_payloads(
     connection: Connection, tenant_id: str, *, after_session_id: str, row_count: int
 ) -> list[str]:
-    """Return sessions that may have inline copies to drop, by id. Needs `keep_index_order`."""
+    """Return sessions that may have inline copies to drop, by id."""
     return await _sessions(
         connection, "list_transcripts_with_inline_payloads", tenant_id, after_session_id, row_count
     )

@@ -1,17 +1,17 @@
 """Transcripts: one row each, with the head and the totals."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.rows import args_row
 from spawnmesh_core.errors import not_found
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript.domain.entries import Head, NewEntry
+from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
-from spawnmesh_transcript.store.entries import entry_parameters
 from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
+from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 
@@ -23,26 +23,31 @@ async def begin_transcript(
     incarnation: str,
     parent_session_id: str,
     service: str,
-    entries: Sequence[NewEntry],
+    header: bytes,
 ) -> Head | None:
-    """Insert a transcript that is no fork, with its first entries, in one round trip and one
+    """Insert a transcript that is no fork, with its header, in one round trip and one
     transaction.
 
     Returns None, and writes nothing, if there is or was one, or the tenant is being purged.
     """
     parameters = key_parameters(
-        key, incarnation=incarnation, parent_session_id=parent_session_id, service=service
+        key,
+        incarnation=incarnation,
+        parent_session_id=parent_session_id,
+        service=service,
+        entry_id=new_id(IdKind.ENTRY),
+        body=header,
     )
-    rows = await database.call(
-        key.tenant_id, _SQL["begin_transcript"], {**parameters, **entry_parameters(entries)}
+    _, rows = await database.transact(
+        key.tenant_id, join_writers_statement(key.tenant_id), (_SQL["begin_transcript"], parameters)
     )
-    return head_of(rows[0]) if rows else None
+    return Head(incarnation, 1, rows[0]["chain_hash"], "", 0) if rows else None
 
 
 async def insert_transcript(
     connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str, parent_session_id: str
 ) -> bool:
-    """Insert an empty transcript. Returns False if there is or was one."""
+    """Insert an empty transcript. Returns False if there is or was one. Needs `enter_tenant`."""
     row = await fetch_one(
         connection,
         _SQL["insert_transcript"],
@@ -92,10 +97,7 @@ async def is_descendant(connection: Connection, key: Key, ancestor_id: str) -> b
 
 
 async def list_family(connection: Connection, key: Key) -> list[str]:
-    """Return the readable transcripts of the session and its descendants, itself first.
-
-    Needs `keep_index_order`.
-    """
+    """Return the readable transcripts of the session and its descendants, itself first."""
     cursor = await connection.execute(_SQL["list_family"], key_parameters(key), binary=True)
     return [row["session_id"] for row in await cursor.fetchall()]
 

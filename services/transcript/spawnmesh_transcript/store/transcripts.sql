@@ -1,18 +1,47 @@
 -- name: insert_transcript
--- Waits for a transaction that inserts or deletes the same transcript. Index: transcripts
--- primary key.
+-- Follows `join_writers` of tenants. Returns no row if the tenant is being purged, or the
+-- transcript exists in any state, DELETED included. Waits for a transaction that inserts or deletes
+-- the same transcript. Indexes: tenants and transcripts primary keys.
 insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
-values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s, %(parent_session_id)s)
+select %(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s, %(parent_session_id)s
+where not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 on conflict do nothing
 returning incarnation;
 
 -- name: begin_transcript
--- Runs as a transaction of its own. The function documents what it waits for and its indexes.
-select *
-from begin_transcript(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(incarnation)s,
-    %(parent_session_id)s, %(service)s, %(entries)s, %(bodies)b
-);
+-- Follows `join_writers` of tenants in a transaction of its own. Inserts a transcript with its
+-- first entry, and returns the chain hash of the entry. Returns no row, and writes nothing, if the
+-- tenant is being purged or the transcript exists in any state, DELETED included. Waits for a
+-- transaction that inserts or deletes the same transcript. Indexes: tenants, transcripts and
+-- entries primary keys.
+with linked as materialized (
+    select j.moment, sha256(convert_to(concat_ws(
+            E'\n', %(entry_id)s::text, '', '', 0, %(service)s::text,
+            (extract(epoch from j.moment) * 1000000)::bigint, 0, '', ''
+        ), 'UTF8') || %(body)b) as chain_hash
+    from (select clock_timestamp() as moment) as j
+    where not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
+), begun as (
+    insert into transcripts (
+        tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id, seq, chain_hash,
+        newest_entry_id, logical_bytes
+    )
+    select %(tenant_id)s, %(session_id)s, %(incarnation)s, '', %(parent_session_id)s, 1, l.chain_hash,
+        %(entry_id)s, octet_length(%(body)b)
+    from linked l
+    on conflict do nothing
+    returning session_id
+)
+insert into entries (
+    tenant_id, session_id, seq, entry_id, parent_entry_id, kind, role, token_count, calls, answers,
+    is_synthetic, label, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash,
+    body
+)
+select %(tenant_id)s, b.session_id, 1, %(entry_id)s, '', 'HEADER', '', 0, '{}', '', false, '', '', 0,
+    %(service)s, '', l.moment, l.chain_hash, %(body)b
+from begun b
+cross join linked l
+returning chain_hash;
 
 -- name: read_transcript
 -- Takes no lock. Index: transcripts primary key.
@@ -20,7 +49,7 @@ select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writ
     superseded_turn_count, token_count
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
-    and not tenant_is_purging(%(tenant_id)s);
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging);
 
 -- name: has_begun
 -- Finds the row in any state. Takes no lock. Index: transcripts primary key.
@@ -44,32 +73,29 @@ with recursive line as (
     cross join lateral (
         select session_id, parent_session_id
         from transcripts
-        where tenant_id = %(tenant_id)s and session_id between l.parent_session_id and l.parent_session_id
-        order by session_id
-        offset 0
+        where tenant_id = %(tenant_id)s and session_id = l.parent_session_id
+        limit 1
     ) as t
 )
 select from line where session_id = %(ancestor_id)s;
 
 -- name: list_family
--- Lists the readable transcripts of the session and its descendants. Takes no lock. Needs
--- `keep_index_order`; the range in order leaves the planner no other index. Indexes: transcripts
--- primary key, transcripts_parent_idx.
+-- Lists the readable transcripts of the session and its descendants. Takes no lock. The children of
+-- each are looked up by themselves: a join may read all transcripts of the tenant. Indexes:
+-- transcripts primary key, transcripts_parent_idx.
 with recursive family as (
     select t.session_id, t.state
     from transcripts t
     where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
     union
-    select t.session_id, t.state
+    select child.session_id, child.state
     from family f
     cross join lateral (
-        select session_id, state
+        select array_agg(session_id) as session_ids, array_agg(state) as states
         from transcripts
-        where tenant_id = %(tenant_id)s and parent_session_id between f.session_id and f.session_id
-            and parent_session_id <> ''
-        order by parent_session_id
-        offset 0
-    ) as t
+        where tenant_id = %(tenant_id)s and parent_session_id = f.session_id and parent_session_id <> ''
+    ) as children
+    cross join lateral unnest(children.session_ids, children.states) as child (session_id, state)
 )
 select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s,
     session_id collate "C";
@@ -80,6 +106,6 @@ select session_id, seq as entry_count, token_count, logical_bytes,
     logical_bytes - dropped_bytes as stored_bytes
 from transcripts
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and state = 'LIVE'
-    and not tenant_is_purging(%(tenant_id)s)
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
 order by session_id
-limit %(row_count)s;
+limit (select %(row_count)s::bigint);

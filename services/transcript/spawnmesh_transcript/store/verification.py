@@ -21,7 +21,7 @@ _SQL = load_statements(__name__)
 async def list_chain_entries(
     connection: Connection, key: Key, *, first_seq: int, page_size: int, max_bytes: int
 ) -> tuple[list[ChainEntry], bool]:
-    """Return a page of entries by seq, and whether there are more. Needs `keep_index_order`."""
+    """Return a page of entries by seq, and whether there are more."""
     parameters = key_parameters(key, first_seq=first_seq, page_size=page_size, max_bytes=max_bytes)
     async with connection.cursor(binary=True, row_factory=args_row(_counted_entry)) as cursor:
         await cursor.execute(_SQL["list_chain_entries"], parameters)

@@ -14,7 +14,7 @@ from (
         from entries
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq >= %(first_seq)s
         order by seq
-        limit %(page_size)s + 1
+        limit (select %(page_size)s::bigint + 1)
     ) as page
     window nearest as (order by seq)
 ) as measured
@@ -25,9 +25,7 @@ order by seq;
 -- Takes no lock. Index: entries primary key.
 select chain_hash
 from entries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(seq)s and %(seq)s
-order by seq
-limit 1;
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s;
 
 -- name: read_verified
 -- Takes no lock. Index: tenants primary key.

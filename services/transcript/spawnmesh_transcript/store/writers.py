@@ -1,11 +1,12 @@
-"""The writer claim of a transcript. Each function is one round trip and one transaction."""
+"""The writer claim of a transcript. Each function is one round trip."""
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
-from spawnmesh_transcript.store.rows import head_of
+from spawnmesh_transcript.domain.writers import supersedes
+from spawnmesh_transcript.store.rows import head_of, key_parameters
 
 _SQL = load_statements(__name__)
 
@@ -15,8 +16,7 @@ async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> tu
 
     Returns the head after that and whether the claim is held; None if there is no transcript.
     """
-    rows = await database.call(key.tenant_id, _SQL["acquire_writer"], _parameters(key, claim))
-    return (head_of(rows[0]), rows[0]["is_held"]) if rows else None
+    return await _move_claim(database, key, claim, new_run_id=claim.run_id)
 
 
 async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head | None:
@@ -24,9 +24,20 @@ async def release_writer(database: Database, key: Key, claim: WriterClaim) -> He
 
     Returns the head after that; None if there is no transcript.
     """
-    rows = await database.call(key.tenant_id, _SQL["release_writer"], _parameters(key, claim))
-    return head_of(rows[0]) if rows else None
+    released = await _move_claim(database, key, claim, new_run_id="")
+    return released[0] if released else None
 
 
-def _parameters(key: Key, claim: WriterClaim) -> dict[str, str | int]:
-    return {"session_id": key.session_id, "run_id": claim.run_id, "epoch": claim.epoch}
+async def _move_claim(
+    database: Database, key: Key, claim: WriterClaim, *, new_run_id: str
+) -> tuple[Head, bool] | None:
+    """Return the head, and whether the claim was moved."""
+    parameters = key_parameters(key, run_id=claim.run_id, epoch=claim.epoch, new_run_id=new_run_id)
+    while True:
+        rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
+        if not rows:
+            return None
+        head, is_moved = head_of(rows[0]), bool(rows[0]["is_moved"])
+        # Otherwise a higher claim was acquired while the statement waited: read its head.
+        if is_moved or not supersedes(claim, head):
+            return head, is_moved

@@ -1,9 +1,23 @@
--- name: acquire_writer
--- Runs as a transaction of its own. The function documents its lock and its index.
-select * from acquire_writer(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(run_id)s,
-    %(epoch)s);
-
--- name: release_writer
--- Runs as a transaction of its own. The function documents its lock and its index.
-select * from release_writer(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(run_id)s,
-    %(epoch)s);
+-- name: move_claim
+-- Makes the run and the epoch of a claim the current ones, or ends the claim and every lower one if
+-- the new run is empty: the epoch stays, so that no ended claim returns. A claim that was never
+-- acquired ends as well: the run may end before it writes, and its token outlives it. Returns the
+-- head after that. `is_moved` is false, and the head is as it was when the statement began, if a
+-- higher claim is current. Returns no row if there is no transcript that can be written. Locks the
+-- transcript's row. Indexes: transcripts and tenants primary keys.
+with moved as (
+    update transcripts
+    set writer_run_id = %(new_run_id)s, writer_epoch = %(epoch)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+        and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
+        and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
+    returning incarnation, seq, chain_hash, writer_run_id, writer_epoch
+)
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch, true as is_moved
+from moved
+union all
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch, false
+from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+    and not exists (select from tenants where tenant_id = %(tenant_id)s and is_purging)
+    and not exists (select from moved);

@@ -25,6 +25,7 @@ from tests.support.transcript.fixtures import (
     user,
     waits_for,
 )
+from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
 
@@ -351,7 +352,6 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
     await set_vocabulary(tiered.session, 3, CL100K, stub_large_tool_payloads=True)
     session = tiered.session
     [entry] = [entry for entry in await session.entries() if entry.seq == seq]
-    counts = [seq], tokens([entry], CL100K)
     request = storage_pb.TierTranscriptRequest(
         session_id=session.session_id, action=storage_pb.TIER_ACTION_APPLY
     )
@@ -359,12 +359,19 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
     async with await AsyncConnection.connect(session.service.dsn.owner, autocommit=False) as recounting:
         await recounting.execute("set local search_path = transcript")
         head = (await session.page()).head
-        await recounting.execute(
-            "select recount_entries("
-            "set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[],"
-            " %s::integer[])",
-            (session.tenant_id, session.session_id, head.incarnation, *counts, [None], [None]),
-        )
+        await recounting.execute("select set_config('spawnmesh.tenant', %s, true)", (session.tenant_id,))
+        asked = {
+            "tenant_id": session.tenant_id,
+            "session_id": session.session_id,
+            "incarnation": head.incarnation,
+            "vocabulary": CL100K,
+            "seqs": [seq],
+            "token_counts": tokens([entry], CL100K),
+            "stub_token_counts": [None],
+            "thinking_token_counts": [None],
+        }
+        for name in ("lock_for_recount", "recount_entries"):
+            await recounting.execute(all_statements()[name], asked)
         with use_token(session.client_token()):
             tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
         # The move has read the entry, and waits for the recount's lock.

@@ -10,12 +10,12 @@ from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_transcript.domain.appends import Append, AppendResult
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations import append_queue
 from spawnmesh_transcript.operations.append_queue import open_append_queue
-from spawnmesh_transcript.store.appends import Append, AppendResult
 
 from tests.support.transcript.fixtures import Service, Session
 

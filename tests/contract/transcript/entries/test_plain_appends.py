@@ -1,4 +1,4 @@
-"""Plain appends, which one statement makes: the same rows as `append_entries` writes, and
+"""Plain appends, which one statement makes: the same rows as `append_waiting` writes, and
 untouched rows if a rule refuses one."""
 
 import asyncio
@@ -14,14 +14,15 @@ import pytest
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database, open_database
-from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
+from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult
+from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, WriterClaim
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store.appends import Append, AppendResult, append_plain, are_plain
+from spawnmesh_transcript.store.appends import append_batch
 
 from tests.support.transcript.fixtures import (
     Service,
@@ -52,7 +53,6 @@ def _drawn(random: Random, kind: EntryKind, role: Role | None) -> NewEntry:
         calls=tuple(f'call {n}, "quoted" {{}}' for n in range(random.randrange(3))),
         answers=random.choice(["", "call-1"]),
         is_synthetic=random.random() < 0.5,
-        entry_id=new_id(IdKind.ENTRY),
         parent_entry_id=random.choice(["", new_id(IdKind.ENTRY)]),
         token_vocabulary=random.choice([*Vocabulary]),
     )
@@ -87,16 +87,15 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
             random.choice(writers),
             0,
         )
-        assert are_plain([append])
-        (plain,) = await append_plain(database, session.tenant_id, [append])
+        (plain,) = await append_batch(database, session.tenant_id, [append])
         other = replace(append, key=Key(twin.tenant_id, twin.session_id))
-        (longer,) = await append_store.append_entries(database, twin.tenant_id, [other], waits=True)
+        longer = await append_store.append_waiting(database, other)
         assert plain.head is not None
         assert longer.head is not None
         head = replace(
             longer.head, incarnation=plain.head.incarnation, chain_hash=plain.head.chain_hash
         )  # The hash covers the time.
-        assert plain == replace(longer, head=head), seed
+        assert plain == replace(longer, head=head, entry_ids=plain.entry_ids), seed
         assert plain.head.incarnation != longer.head.incarnation
     mine, theirs = await stored_rows(superuser, session), await stored_rows(superuser, twin)
     for entries, _, (transcript,) in (mine, theirs):
@@ -106,12 +105,12 @@ async def test_a_plain_append_stores_the_rows_of_a_general_append(
 
 
 def _without_hashes(rows: list[list[Any]]) -> list[Any]:
-    """Return the rows without the header, times, and the hashes that cover times."""
+    """Return the rows without the header, ids, times, and the hashes that cover them."""
     entries, keys, (transcript,) = rows
     return [
-        [(*row[:15], *row[16:19]) for row in entries[1:]],
+        [(row[0], *row[3:15], *row[16:19]) for row in entries[1:]],
         keys,
-        (transcript[0], *transcript[2:]),
+        (transcript[0], *transcript[3:]),
     ]
 
 
@@ -124,8 +123,8 @@ async def test_each_call_of_a_transaction_has_its_own_entry_or_none(
     claims = [await one.acquire(1) for one in sessions]
     appends = [_append(one, claim) for one, claim in zip(sessions, claims, strict=True)]
     appends[1] = replace(appends[1], writer=Writer(claim=WriterClaim(claims[0].run_id, 1)))
-    outcomes = await append_plain(database, session.tenant_id, appends)
-    assert [outcome.outcome for outcome in outcomes] == ["APPENDED", "BUSY", "APPENDED", "APPENDED"]
+    outcomes = await append_batch(database, session.tenant_id, appends)
+    assert [outcome.outcome for outcome in outcomes] == ["APPENDED", "CLAIM_LOST", "APPENDED", "APPENDED"]
     assert [await check_totals(superuser, one) for one in sessions] == [2, 1, 2, 2]
     for one, append in zip(sessions, appends, strict=True):
         bodies = [entry[16] for entry in (await stored_rows(superuser, one))[0][1:]]
@@ -193,40 +192,41 @@ async def _others(session: Session, append: Append, superuser: Superuser) -> App
     return replace(append, key=Key(session.tenant_id, stranger.session_id), writer=Writer(service="session"))
 
 
-_REFUSED: dict[str, tuple[Break, str]] = {
-    "a key that was used": (_used_key, "REPLAYED"),
-    "a key that was used for something else": (_other_content, "KEY_REUSED"),
-    "an epoch that was never given": (_epoch, "CLAIM_LOST"),
-    "another run": (_run, "CLAIM_LOST"),
-    "settings that changed": (_settings, "SETTINGS_CHANGED"),
-    "settings that there are none of": (_no_settings, "SETTINGS_CHANGED"),
-    "a transcript that was deleted": (_deleted, "NOT_FOUND"),
-    "a transcript that never was": (_nowhere, "NOT_FOUND"),
-    "a tenant that is being purged": (_purging, "NOT_FOUND"),
-    "a transcript of another tenant": (_others, "NOT_FOUND"),
+_REFUSED: dict[str, tuple[Break, str, str]] = {
+    "a key that was used": (_used_key, "BUSY", "REPLAYED"),
+    "a key that was used for something else": (_other_content, "BUSY", "KEY_REUSED"),
+    "an epoch that was never given": (_epoch, "CLAIM_LOST", "CLAIM_LOST"),
+    "another run": (_run, "CLAIM_LOST", "CLAIM_LOST"),
+    "settings that changed": (_settings, "SETTINGS_CHANGED", "SETTINGS_CHANGED"),
+    "settings that there are none of": (_no_settings, "SETTINGS_CHANGED", "SETTINGS_CHANGED"),
+    "a transcript that was deleted": (_deleted, "BUSY", "NOT_FOUND"),
+    "a transcript that never was": (_nowhere, "BUSY", "NOT_FOUND"),
+    "a tenant that is being purged": (_purging, "NOT_FOUND", "NOT_FOUND"),
+    "a transcript of another tenant": (_others, "BUSY", "NOT_FOUND"),
 }
 
 
 @pytest.mark.parametrize("name", _REFUSED)
-async def test_a_refused_call_is_left_to_the_general_append(
+async def test_a_refused_append_writes_nothing_and_gets_the_reason(
     session: Session, database: Database, superuser: Superuser, name: str
 ) -> None:
-    broken, answer = _REFUSED[name]
+    """In its own statement, or in the next one if that has to read more."""
+    broken, first_answer, answer = _REFUSED[name]
     append = _append(session, await session.acquire(1))
     append = await broken(session, append, superuser)
     before = await stored_rows(superuser, session)
-    assert are_plain([append])
-    (outcome,) = await append_plain(database, session.tenant_id, [append])
-    assert outcome.is_busy
+    (outcome,) = await append_batch(database, session.tenant_id, [append])
+    assert outcome.outcome == first_answer
     async with open_append_queue(database, slots=1) as queue:
         assert (await queue.append(append)).outcome == answer
+    assert (await append_store.append_waiting(database, append)).outcome == answer
     assert await stored_rows(superuser, session) == before
 
 
 async def test_current_settings_do_not_refuse(session: Session, database: Database) -> None:
     await session.prepare_tenant(4, mask_secrets=True)
     append = replace(_append(session, await session.acquire(1)), settings_version=4)
-    (outcome,) = await append_plain(database, session.tenant_id, [append])
+    (outcome,) = await append_batch(database, session.tenant_id, [append])
     assert (outcome.outcome, outcome.first_seq) == ("APPENDED", 2)
 
 
@@ -237,7 +237,7 @@ async def test_no_plain_entry_of_an_unknown_kind_is_stored(
     append = _append(session, await session.acquire(1))
     append = replace(append, entries=(replace(append.entries[0], **wrong),))
     async with open_append_queue(database, slots=1) as queue:
-        with pytest.raises(psycopg.errors.CheckViolation, match="NOBODY"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=r"entry_(kind|role)"):
             await queue.append(append)
     assert await check_totals(superuser, session) == 1
 
@@ -253,34 +253,51 @@ async def test_no_body_shorter_than_its_size_is_stored(
     session: Session, database: Database, superuser: Superuser
 ) -> None:
     append = _append(session, await session.acquire(1), body=_Cut(b"lon"))
-    (outcome,) = await append_plain(database, session.tenant_id, [append])
-    assert outcome.is_busy
+    with pytest.raises(ValueError, match="sizes"):
+        await append_batch(database, session.tenant_id, [append])
     assert await check_totals(superuser, session) == 1
 
 
-async def test_an_entry_that_refers_to_others_is_not_plain(session: Session) -> None:
-    append = _append(session, await session.acquire(1))
-    (entry,) = append.entries
-    assert are_plain([append, _append(session.sibling(), pb.WriterClaim())])
-    assert not are_plain([replace(append, entries=(entry, entry))])
-    assert not are_plain([replace(append, entries=(replace(entry, label=Label.FINAL),))])
-    assert not are_plain([replace(append, entries=(replace(entry, target_entry_id="ent_x"),))])
-    assert not are_plain([append, _append(session, pb.WriterClaim())]), "two for one transcript"
-
-
-@pytest.mark.parametrize("is_same_key", [False, True], ids=["two keys", "one key"])
-async def test_two_calls_for_one_transcript_are_not_plain(
-    session: Session, database: Database, superuser: Superuser, is_same_key: bool
+async def test_appends_to_one_transcript_share_a_call_and_have_their_own_heads(
+    session: Session, database: Database, superuser: Superuser
 ) -> None:
     claim, other = await session.acquire(1), session.sibling()
     await other.create()
-    first = _append(session, claim)
-    second = _append(session, claim, key=first.idempotency_key if is_same_key else "")
+    first, third = _append(session, claim), _append(session, claim)
+    (entry,) = _append(session, claim).entries
+    second = replace(_append(session, claim), entries=(entry, replace(entry, body=b"second")))
+    elsewhere = _append(other, await other.acquire(1))
+    outcomes = await append_batch(database, session.tenant_id, [first, elsewhere, second, third])
+    assert [outcome.outcome for outcome in outcomes] == ["APPENDED"] * 4
+    assert [outcome.first_seq for outcome in outcomes] == [2, 2, 3, 5]
+    for outcome, append in zip(outcomes, (first, elsewhere, second, third), strict=True):
+        repeated = await append_store.append_waiting(database, append)
+        assert repeated == replace(outcome, outcome=AppendOutcome.REPLAYED)
+    entries, keys, (transcript,) = await stored_rows(superuser, session)
+    assert [key[2:4] for key in keys] == [(2, 2), (3, 4), (5, 5)]
+    assert outcomes[3].head
+    assert check_chain_of(entries) == transcript[1] == outcomes[3].head.chain_hash
+    assert await check_totals(superuser, other) == 2
+
+
+async def test_a_used_key_leaves_the_appends_that_share_its_call_to_be_made_alone(
+    session: Session, database: Database, superuser: Superuser
+) -> None:
+    claim = await session.acquire(1)
+    used = _append(session, claim)
+    await append_batch(database, session.tenant_id, [used])
+    outcomes = await append_batch(database, session.tenant_id, [_append(session, claim), used])
+    assert [outcome.outcome for outcome in outcomes] == ["BUSY", "BUSY"]
+    assert await check_totals(superuser, session) == 2
+
+
+async def test_one_key_is_not_used_twice_by_one_call(
+    session: Session, database: Database, superuser: Superuser
+) -> None:
+    append = _append(session, await session.acquire(1))
     with pytest.raises(psycopg.errors.UniqueViolation):
-        await append_plain(
-            database, session.tenant_id, [_append(other, await other.acquire(1)), first, second]
-        )
-    assert [await check_totals(superuser, one) for one in (session, other)] == [1, 1]
+        await append_batch(database, session.tenant_id, [append, append])
+    assert await check_totals(superuser, session) == 1
 
 
 @pytest.fixture
@@ -340,7 +357,7 @@ async def test_a_commit_after_the_snapshot_is_seen_by_the_statement_that_locks(
     first = _append(session, await session.acquire(1), key=paused)
     claim = await other.acquire(1)
     second = _append(other, claim)
-    making = asyncio.create_task(append_plain(database, session.tenant_id, [first, second]))
+    making = asyncio.create_task(append_batch(database, session.tenant_id, [first, second]))
     while not await waits_for(superuser, superuser):
         assert not making.done()
         await asyncio.sleep(0.01)
@@ -368,7 +385,7 @@ async def test_replicas_that_write_the_same_transcripts_lose_and_repeat_nothing(
         for _ in range(25):
             left = [_append(sessions[n], claims[n]) for n in pair]
             while left:
-                outcomes = await append_plain(database, session.tenant_id, left)
+                outcomes = await append_batch(database, session.tenant_id, left)
                 made += [outcome for outcome in outcomes if not outcome.is_busy]
                 left = [append for append, outcome in zip(left, outcomes, strict=True) if outcome.is_busy]
         return made

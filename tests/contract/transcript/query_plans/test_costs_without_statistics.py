@@ -2,6 +2,7 @@
 planner statistics."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.tenant_tables import delete_rows
 from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.domain.appends import Append, refuse_append
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
@@ -25,7 +27,6 @@ from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tier as tier_store
-from spawnmesh_transcript.store.appends import Append
 from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
 from tests.support.transcript.files import HEADER, file_of, message
@@ -140,13 +141,30 @@ def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
 
 def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -> Work:
     async def work(connection: Connection, key: Key) -> None:
-        call = append_store.call_parameters(append_of(key, target_entry_id, idempotency_key), 1)
-        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb([call]), "bodies": b"x", "waits": True}
-        row = await (await connection.execute(STATEMENTS["append_entries"], parameters)).fetchone()
-        assert row is not None
-        assert row["outcome"] == outcome
+        append = append_of(key, target_entry_id, idempotency_key)
+        statements, _ = append_store.waiting_statements(append)
+        for statement in statements:
+            made = await connection.execute(*statement, binary=True)
+        row = await made.fetchone()
+        if row and row["is_made"]:
+            assert outcome == "APPENDED"
+            return
+        row = await (await connection.execute(*append_store.state_statement(append), binary=True)).fetchone()
+        refused = refuse_append(append, append_store.state_of(row or {}))
+        assert refused
+        assert refused.outcome == outcome
 
     return work
+
+
+async def chained(connection: Connection, key: Key) -> None:
+    """Append by 16 keys in one call."""
+    entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
+    appends = [replace(append_of(key, "", f"new-{n}"), entries=entries) for n in range(16)]
+    statement, _ = append_store.batch_statement(key.tenant_id, {key: appends})
+    row = await (await connection.execute(*statement, binary=True)).fetchone()
+    assert row
+    assert len(row["chain_hashes"]) == 16
 
 
 def plainly(number: int) -> Work:
@@ -154,18 +172,12 @@ def plainly(number: int) -> Work:
     it."""
 
     async def work(connection: Connection, key: Key) -> None:
-        entry = entry_store.described(NewEntry(kind=EntryKind.CUSTOM, body=b"x"))
+        entries = [NewEntry(kind=EntryKind.CUSTOM, body=b"x")]
         keys = [key, *(Key(key.tenant_id, f"ses_{n}") for n in range(ROWS - number + 2, ROWS + 1))]
-        calls = [
-            {
-                **append_store.fence_parameters(append_of(one, "", "new"), n),
-                **entry,
-                "entry_id": new_id(IdKind.ENTRY),
-            }
-            for n, one in enumerate(keys, 1)
-        ]
-        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb(calls), "bodies": b"x" * number}
-        rows = await (await connection.execute(STATEMENTS["append_plain"], parameters)).fetchall()
+        appends = [replace(append_of(one, "", "new"), entries=entries) for one in keys]
+        by_key = {append.key: [append] for append in appends}
+        statement, _ = append_store.batch_statement(key.tenant_id, by_key)
+        rows = await (await connection.execute(*statement)).fetchall()
         assert sorted(row["session_id"] for row in rows) == sorted(one.session_id for one in keys)
 
     return work
@@ -189,18 +201,16 @@ async def released(connection: Connection, key: Key) -> None:
 
 async def dropped_and_restored(connection: Connection, key: Key) -> None:
     """Move payloads to the blob store and back."""
-    seqs = [*range(ROWS - 100, ROWS - 84)]
-    entries = [{"seq": seq, "whole_bytes": 50, "blob_ids": blob_ids(seq, seq + 1)} for seq in seqs]
-    asked = {"tenant_id": key.tenant_id, "session_id": key.session_id, "seqs": seqs}
     await payload_store.mark_stored(connection, key, blob_ids(ROWS - 100, ROWS - 84))
-    rows = await connection.execute(
-        STATEMENTS["drop_inline_payloads"], {**asked, "entries": Jsonb(entries), "bodies": [b"short"] * 16}
-    )
-    assert [row["entry_seq"] async for row in rows] == seqs
-    rows = await connection.execute(
-        STATEMENTS["restore_inline_payloads"], {**asked, "bodies": [b"x" * 50] * 16}
-    )
-    assert [row["entry_seq"] async for row in rows] == seqs
+    for seq in range(ROWS - 100, ROWS - 84):
+        asked = {"tenant_id": key.tenant_id, "session_id": key.session_id, "seq": seq}
+        shorter = {**asked, "whole_bytes": 50, "blob_ids": blob_ids(seq, seq + 1), "body": b"short"}
+        for name, parameters in (
+            ("drop_inline_payload", shorter),
+            ("restore_inline_payload", {**asked, "body": b"x" * 50}),
+        ):
+            rows = await (await connection.execute(STATEMENTS[name], parameters)).fetchall()
+            assert rows == [{"byte_count": 45}]
 
 
 async def recorded(connection: Connection, key: Key) -> None:
@@ -257,8 +267,9 @@ WORKS: dict[str, tuple[Work, int]] = {
     ),
     "an append": (plainly(1), 3),
     "appends that share a transaction": (plainly(16), 48),
-    "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 10),
-    "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 10),
+    "appends that share a call": (chained, 48),
+    "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 25),
+    "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 25),
     "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),
     "the newest message of a user": (entry_store.read_newest_user_turn, 10),
     "superseded messages": (

@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 import pytest
 from opentelemetry.metrics import NoOpMeter
-from psycopg.types.json import Jsonb
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import (
     BlobServiceStub,
@@ -327,7 +326,7 @@ async def test_statements_on_the_tier_cost_what_they_move(
     async with database.transaction(key["tenant_id"]) as connection:
         kept = await tier_store.list_payloads(connection, key_of(tier_session), [seq])
     [(_, _, whole)] = [row for row in await bodies(superuser, tier_session) if row[0] == seq]
-    entries = [{"seq": seq, "whole_bytes": len(whole), "blob_ids": [kept[seq][0].blob_id]}]
+    entry = {"seq": seq, "whole_bytes": len(whole), "blob_ids": [kept[seq][0].blob_id]}
     asked: dict[str, dict[str, Any]] = {
         "scan_sizes": {**key, "after_seq": seq, "row_count": 20},
         "scan_payloads": {**key, "first_seq": 1, "last_seq": 5_000},
@@ -344,14 +343,13 @@ async def test_statements_on_the_tier_cost_what_they_move(
             "after_session_id": "",
             "row_count": 10,
         },
-        "drop_inline_payloads": {**key, "entries": Jsonb(entries), "bodies": [whole[:100]]},
-        "restore_inline_payloads": {**key, "seqs": [seq], "bodies": [whole]},
+        "drop_inline_payload": {**key, **entry, "body": whole[:100]},
+        "restore_inline_payload": {**key, "seq": seq, "body": whole},
     }
     statements = all_statements()
     for _ in range(7):
         with suppress(_RolledBack):
             async with database.transaction(key["tenant_id"]) as connection:
-                await connection.execute(statements["keep_index_order"])
                 touched = {
                     name: await pages_touched(connection, statements[name], asked[name]) for name in asked
                 }

@@ -14,6 +14,7 @@ from tests.support.transcript.fixtures import (
     user,
 )
 from tests.support.transcript.forgery import Forger
+from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.window_cases import FENCE, HOLD, OTHER_RUN, TRIP, World
 
@@ -185,17 +186,21 @@ async def test_windows_are_for_the_run_and_its_own_claim(world: World) -> None:
 async def _pages_touched(world: World, since: int) -> int:
     """Return the buffers that a window's scan reads after this number of appends since its
     fence."""
-    rows = await world.forger.execute(
-        """
-        explain (analyze, buffers, format json, timing off)
-        select * from scan_window(
-            %(tenant)s, %(session)s,
-            (select seq - %(since)s from transcripts where tenant_id = %(tenant)s
-            and session_id = %(session)s), 256, 4194304
-        )
-        """,
-        since=since,
+    head = await world.forger.execute(
+        "select seq from transcripts where tenant_id = %(tenant)s and session_id = %(session)s"
     )
+    session = world.session
+    cursor = await world.forger.connection.execute(
+        f"explain (analyze, buffers, format json, timing off) {all_statements()['scan_window']}".encode(),
+        {
+            "tenant_id": session.tenant_id,
+            "session_id": session.session_id,
+            "from_seq": head[0][0] - since,
+            "row_count": 256,
+            "max_bytes": 2**22,
+        },
+    )
+    rows = await cursor.fetchall()
     plan = rows[0][0][0]["Plan"]
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
 

@@ -28,7 +28,7 @@ from spawnmesh_transcript.operations.compaction.sources import source_of
 from spawnmesh_transcript.operations.stale_scan import scan_newest_stale
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -86,7 +86,7 @@ class CompactionPlan:
 async def find_candidate(database: Database, key: Key, tail: TailLimits) -> CompactionCandidate:
     """Return what is not fresh and in no summary yet. Raises NOT_FOUND."""
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         transcript = await transcript_store.get_transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
         previous = await summary_store.read_newest_summary(connection, key)
@@ -119,7 +119,6 @@ async def make_plan(database: Database, key: Key, candidate: CompactionCandidate
     previous_text, sources, file_ids = "", [], []
     if candidate.previous:
         async with database.transaction(key.tenant_id) as connection:
-            await planner.keep_index_order(connection)
             entries = await entry_store.get_entries(connection, key, [candidate.previous.seq])
         body = pb.EntryBody.FromString(entries[candidate.previous.seq].body)
         previous_text = body.compaction.summary
@@ -149,7 +148,6 @@ async def _read(database: Database, key: Key, turns: Sequence[Turn]) -> tuple[li
     """Return the sources as a model reads them, and the files that their references name."""
     seqs = [turn.seq for turn in turns]
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         stubs = await payload_store.scan_stubs(connection, key, first_seq=seqs[0], last_seq=seqs[-1])
         usable = {stub.seq for stub in stubs if stub.is_stored and not stub.is_condensed}
         stubbed = sorted(usable.intersection(seqs))

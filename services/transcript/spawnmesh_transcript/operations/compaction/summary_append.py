@@ -11,13 +11,14 @@ from spawnmesh_transcript.domain.compaction import SummaryMethod
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.refusals import compacted_meanwhile, is_being_written, require_current
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.bodies.masking import masked_body
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
 from spawnmesh_transcript.operations.compaction.plan import CompactionPlan
 from spawnmesh_transcript.operations.compaction.summarize import WrittenSummary
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.summaries import Summary
@@ -76,7 +77,6 @@ async def append_summary(
     )
     body = entry_pb.EntryBody(compaction=entry_pb.Compaction(summary=text, sources=sources))
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         await _lock_unchanged(connection, key, requester, plan)
         # Minutes after the plan.
         policy = await tenant_store.read_policy(connection, key.tenant_id)
@@ -95,9 +95,8 @@ async def append_summary(
             target_entry_id=kept.first_entry_id,
             token_vocabulary=vocabulary,
         )
-        head = await summary_store.append_summary(
-            connection, key, entry, claim=requester.claim, client=requester.client
-        )
+        writer = Writer(claim=requester.claim, client=requester.client)
+        head = await append_store.write_entries(connection, key, [entry], writer)
         summary = Summary(
             seq=head.seq,
             entry_id=entry_id,

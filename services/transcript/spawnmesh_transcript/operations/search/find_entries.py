@@ -31,8 +31,8 @@ from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bo
 from spawnmesh_transcript.operations.search.index import SearchIndex
 from spawnmesh_transcript.operations.search.texts import FoundText, texts_in
 from spawnmesh_transcript.operations.search.threads import SearchThreads, WorkBudget
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import search as search_store
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import transcripts as transcript_store
 from spawnmesh_transcript.store.search import FoundEntry, SearchRange
 
@@ -120,7 +120,6 @@ async def find_entries(deps: SearchDependencies, key: Key, search: Search) -> tu
         await transcript_store.get_transcript(connection, key)
         family = [key.session_id]
         if search.with_descendants:
-            await planner.keep_index_order(connection)
             family = await transcript_store.list_family(connection, key)
     hits: list[Hit] = []
     for session_id in family:
@@ -171,7 +170,6 @@ def _by_words(deps: SearchDependencies, search: Search) -> _Find:
         """
         async with deps.limiter.hold(key.tenant_id):
             async with deps.database.transaction(key.tenant_id) as connection:
-                await planner.keep_index_order(connection)
                 entries, has_more = await search_store.search_by_words(
                     connection,
                     key,
@@ -210,7 +208,7 @@ async def _by_pattern(deps: SearchDependencies, search: Search) -> _Find:
         nonlocal entries_left, bytes_left
         async with deps.limiter.hold(key.tenant_id):
             async with deps.database.transaction(key.tenant_id) as connection:
-                await planner.begin_snapshot(connection)
+                await snapshots.begin_snapshot(connection)
                 entry_count, byte_count = await search_store.measure_window(
                     connection, key, within, limit=entries_left + 1
                 )

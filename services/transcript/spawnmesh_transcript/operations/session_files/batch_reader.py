@@ -10,6 +10,7 @@ from spawnmesh_transcript.domain.dialects import openclaw
 from spawnmesh_transcript.domain.dialects.members import text_in
 from spawnmesh_transcript.domain.dialects.recognition import NAMES, Dialect, recognize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
+from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.bodies.message_entries import message_entry
 from spawnmesh_transcript.operations.bodies.well_formed import KINDS, LABELS, serialize
 from spawnmesh_transcript.operations.session_files.dialect_lines import (
@@ -32,6 +33,7 @@ from spawnmesh_transcript.operations.session_files.source_lines import NOT_CUT
 from spawnmesh_transcript.store.imports import ImportProgress
 
 IMPORT_SERVICE = "transcript"
+IMPORT_WRITER = Writer(service=IMPORT_SERVICE)
 """The writer of the marks on messages off the branch that a file ends on; exports leave these
 marks out.
 """

@@ -22,7 +22,6 @@ from spawnmesh_transcript.operations.session_files.file_writer import (
 from spawnmesh_transcript.operations.session_files.line_writer import referred_id
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store
-from spawnmesh_transcript.store import planner
 
 _PAGE_SIZE = 500
 _PIECE_BYTES = 256 * 1024
@@ -95,7 +94,6 @@ async def _exported_ids(
         if entry.entry_id in referred
     }
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         for entry_id in referred - ids.keys():  # One at a time: a body may be large.
             seqs = await import_store.find_entry_seqs(connection, key, [entry_id])
             for entry in await entry_store.read_entries(connection, key, seqs.values()):

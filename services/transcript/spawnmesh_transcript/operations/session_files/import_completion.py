@@ -13,10 +13,10 @@ from spawnmesh_transcript.domain.refusals import import_offset_differs, transcri
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.well_formed import serialize
-from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_SERVICE
+from spawnmesh_transcript.operations.session_files.batch_reader import IMPORT_WRITER
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.session_files.summary_in_force import put_summary_in_force
-from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import transcripts as transcript_store
 from spawnmesh_transcript.store.imports import ImportProgress
@@ -29,7 +29,7 @@ async def complete_import(
 ) -> ImportProgress:
     """Mark other branches and publish the transcript.
 
-    Needs `keep_index_order` and `import_store.lock_import`.
+    Needs `import_store.lock_import`.
     """
     leaf_entry_id = progress.leaf_entry_id
     if progress.is_branched:
@@ -47,7 +47,7 @@ async def _mark_other_branches(connection: Connection, key: Key, leaf_entry_id: 
     off = await import_store.list_messages_off_branch(connection, key, leaf_entry_id)
     for start in range(0, len(off), _MARKS_AT_ONCE):
         marks = [_superseded(entry_id) for entry_id in off[start : start + _MARKS_AT_ONCE]]
-        await entry_store.write_entries(connection, key, marks, service=IMPORT_SERVICE)
+        await append_store.write_entries(connection, key, marks, IMPORT_WRITER, is_import=True)
 
 
 def _superseded(entry_id: str) -> NewEntry:

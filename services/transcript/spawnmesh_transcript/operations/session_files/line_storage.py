@@ -16,7 +16,7 @@ from spawnmesh_transcript.operations.import_abort import abort_import
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.session_files.batch_reader import (
     DUPLICATE,
-    IMPORT_SERVICE,
+    IMPORT_WRITER,
     MAX_MALFORMED,
     read_lines,
     without_lost_labels,
@@ -26,10 +26,9 @@ from spawnmesh_transcript.operations.session_files.import_threads import ImportT
 from spawnmesh_transcript.operations.session_files.repeated_lines import find_repeated
 from spawnmesh_transcript.operations.session_files.session_file import SessionFile
 from spawnmesh_transcript.operations.stub_creation import create_stubs
-from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.imports import ImportProgress
 
@@ -78,7 +77,6 @@ async def store_lines(
         if data and policy.settings_version != file_import.policy.settings_version:
             # The next call reads the lines under the policy that holds now.
             raise import_offset_differs(progress.byte_count)
-        await planner.keep_index_order(connection)
         if not await import_store.lock_import(connection, key, progress.incarnation):
             raise await lost_import(connection, key)
         known = await import_store.find_entry_seqs(connection, key, [entry.entry_id for entry in new])
@@ -90,7 +88,7 @@ async def store_lines(
             targets = [entry.target_entry_id for entry in new if entry.label]
             known = await import_store.find_entry_seqs(connection, key, targets) if targets else {}
             new = without_lost_labels(new, known)
-            head = await entry_store.write_entries(connection, key, new, service=IMPORT_SERVICE)
+            head = await append_store.write_entries(connection, key, new, IMPORT_WRITER, is_import=True)
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:

@@ -8,7 +8,6 @@ from spawnmesh_transcript.domain.dialects.recognition import Dialect
 from spawnmesh_transcript.domain.entries import NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.store import imports as import_store
-from spawnmesh_transcript.store import planner
 from spawnmesh_transcript.store.imports import ImportProgress
 
 
@@ -24,5 +23,4 @@ async def find_repeated(
     if reached.dialect != Dialect.CLAUDE_CODE:
         return ()
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         return await import_store.find_entry_seqs(connection, key, [entry.entry_id for _, entry in entries])

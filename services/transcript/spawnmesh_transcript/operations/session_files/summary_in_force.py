@@ -17,7 +17,7 @@ async def put_summary_in_force(
 ) -> None:
     """Let contexts have the newest summary on the branch in place of what it replaced.
 
-    Needs `keep_index_order` and `import_store.lock_import`, and other branches to be marked.
+    Needs `import_store.lock_import`, and other branches to be marked.
     """
     ids = progress.compaction_ids
     if not ids or not Dialect(progress.dialect).has_summaries:

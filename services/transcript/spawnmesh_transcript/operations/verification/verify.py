@@ -26,7 +26,7 @@ from spawnmesh_transcript.operations.entry_pages import PAGE_MAX_BYTES
 from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bodies
 from spawnmesh_transcript.operations.verification.columns import has_columns_of_body, labelled_entry_id
 from spawnmesh_transcript.store import imports as import_store
-from spawnmesh_transcript.store import planner
+from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import transcripts as transcript_store
 from spawnmesh_transcript.store import verification as verification_store
 
@@ -92,7 +92,7 @@ async def verify_transcript(
 
 async def _read_page(database: Database, key: Key, first_seq: int, page_rows: int) -> _ChainPage:
     async with database.transaction(key.tenant_id) as connection:
-        await planner.begin_snapshot(connection)
+        await snapshots.begin_snapshot(connection)
         transcript = await transcript_store.get_transcript(connection, key)
         before_hash = await verification_store.read_chain_hash(connection, key, first_seq - 1)
         entries, has_more = await verification_store.list_chain_entries(
@@ -199,5 +199,4 @@ async def _first_mislabelled(database: Database, key: Key, entries: Sequence[Cha
 
 async def _find_seqs(database: Database, key: Key, entry_ids: Sequence[str]) -> dict[str, int]:
     async with database.transaction(key.tenant_id) as connection:
-        await planner.keep_index_order(connection)
         return await import_store.find_entry_seqs(connection, key, entry_ids)

@@ -1,0 +1,14 @@
+"""Transactions whose statements read one snapshot."""
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+_SQL = load_statements(__name__)
+
+
+async def begin_snapshot(connection: Connection) -> None:
+    """Make all statements of the transaction read one snapshot.
+
+    Must be the first statement of the transaction.
+    """
+    await connection.execute(_SQL["begin_snapshot"])

@@ -1,0 +1,65 @@
+"""What the services promise holds on a cluster too.
+
+These are contract tests of the session service and of the services that it calls. They run here a
+second time, with the rows of tenants on other nodes than the queue.
+"""
+
+from tests.contract.session.runs.test_lost_leases import (
+    test_old_holder_changes_nothing_in_its_own_session,
+)
+from tests.contract.session.runs.test_runs import (
+    test_ClaimRuns__no_run_is_handed_out_twice,
+    test_ClaimRuns__tenant_gets_no_more_runs_at_once_than_its_limit,
+    test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many,
+    test_FailRun__old_holder_is_refused_and_nothing_changes,
+    test_FinalizeRun__messages_are_read_first,
+    test_FinalizeRun__old_holder_is_refused_and_nothing_changes,
+    test_FinalizeRun__parent_hears_once,
+    test_HeartbeatRun__lease_lost_after_a_takeover,
+    test_KillSession__ends_each_session_of_the_family_once,
+    test_ReleaseRun__uses_no_attempt,
+    test_SendMessage__starts_a_new_run_where_none_is_live,
+    test_WatchSession__every_event_once_and_in_order_from_any_cursor,
+    transcript,
+)
+from tests.contract.session.spawn.test_spawn import (
+    test_SpawnSession__children_limit_holds_for_calls_at_once,
+    test_SpawnSession__queue_full,
+    test_SpawnSession__twenty_calls_at_once_spawn_once,
+)
+from tests.contract.session.tenants.test_isolation import (
+    test_run_sees_its_own_family_only,
+    test_session_of_another_tenant_is_not_found_by_any_call,
+    test_statement_without_where_sees_its_tenant_only,
+)
+from tests.contract.session.tenants.test_tenant_deletion import (
+    test_CreateTenant__of_a_deleted_one_begins_anew,
+    test_DeleteTenant__beside_spawns_and_by_several_at_once,
+    test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere,
+)
+
+__all__ = [
+    "test_ClaimRuns__no_run_is_handed_out_twice",
+    "test_ClaimRuns__tenant_gets_no_more_runs_at_once_than_its_limit",
+    "test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many",
+    "test_CreateTenant__of_a_deleted_one_begins_anew",
+    "test_DeleteTenant__beside_spawns_and_by_several_at_once",
+    "test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere",
+    "test_FailRun__old_holder_is_refused_and_nothing_changes",
+    "test_FinalizeRun__messages_are_read_first",
+    "test_FinalizeRun__old_holder_is_refused_and_nothing_changes",
+    "test_FinalizeRun__parent_hears_once",
+    "test_HeartbeatRun__lease_lost_after_a_takeover",
+    "test_KillSession__ends_each_session_of_the_family_once",
+    "test_ReleaseRun__uses_no_attempt",
+    "test_SendMessage__starts_a_new_run_where_none_is_live",
+    "test_SpawnSession__children_limit_holds_for_calls_at_once",
+    "test_SpawnSession__queue_full",
+    "test_SpawnSession__twenty_calls_at_once_spawn_once",
+    "test_WatchSession__every_event_once_and_in_order_from_any_cursor",
+    "test_old_holder_changes_nothing_in_its_own_session",
+    "test_run_sees_its_own_family_only",
+    "test_session_of_another_tenant_is_not_found_by_any_call",
+    "test_statement_without_where_sees_its_tenant_only",
+    "transcript",
+]
