@@ -47,6 +47,7 @@ async def _recount(connection: psycopg.AsyncConnection, transcript: Transcript, 
         "seqs": [*range(length - BATCH + 1, length + 1)],
         "token_counts": [9] * BATCH,
         "stub_token_counts": [None] * BATCH,
+        "thinking_token_counts": [None] * BATCH,
     }
     async with connection.transaction(force_rollback=True):
         await connection.execute("set local search_path = transcript")

@@ -61,10 +61,10 @@ SEEDED_BUGS = (
         "a claim is compared by > in place of >=, so a runner that repeats its claim loses it",
         (
             Change(
-                f"{_TRANSCRIPT}/migrations/0001_transcript.sql",
-                "and (writer_epoch < p_epoch or (writer_epoch = p_epoch and writer_run_id = p_run_id));\n"
-                "    is_moved := found;",
-                "and writer_epoch < p_epoch;\n    is_moved := found;",
+                f"{_TRANSCRIPT}/store/writers.sql",
+                "and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s"
+                " and writer_run_id = %(run_id)s))\n",
+                "and writer_epoch < %(epoch)s\n",
             ),
         ),
         ("tests/contract/transcript/writers/test_writers.py",),

@@ -144,7 +144,7 @@ create table entries (
     dropped_bytes    integer     not null default 0,
     token_vocabulary text        not null default 'o200k_base', -- The vocabulary of token_count.
     primary key (tenant_id, session_id, seq),
-    unique (entry_id, tenant_id)
+    constraint entries_id_key unique (entry_id, tenant_id)
 );
 
 -- Serves lookups by entry_id. In a table that looks small, a B-tree of ids costs the planner what

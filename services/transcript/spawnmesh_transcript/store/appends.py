@@ -25,6 +25,9 @@ from spawnmesh_transcript.store.append_calls import Calls, chained_results, resu
 from spawnmesh_transcript.store.payloads import stub_rows
 from spawnmesh_transcript.store.rows import Row, head_of, key_parameters
 
+ENTRY_ID_KEY = "entries_id_key"
+"""The constraint that the ids of entries are unique."""
+
 _SQL = load_statements(__name__)
 _AROUND_SIGNS = re.compile(r" ?(\|\||[(),=+<>]) ?")
 _BUSY = AppendResult(AppendOutcome.BUSY)

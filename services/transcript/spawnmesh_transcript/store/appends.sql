@@ -10,10 +10,10 @@
 -- Returns a row for each call whose transcript it locked: the head, and with `is_made` false the
 -- values that decide why the call left nothing behind. They decide nothing unless `is_new` is true:
 -- no key was used, nor could it have been since the statement began. A call without a row left
--- nothing either: there is no such transcript, or, with `skip_locked`, another transaction holds its
--- row. The preconditions of a call, where it has them: its claim is current; the tenant's settings
--- are those under which its entries were prepared, and it is not being purged; no key was used; all
--- of its targets exist.
+-- nothing either: there is no such transcript, or, with `skip_locked`, another transaction holds
+-- its row. The preconditions of a call, where it has them: its claim is current; the tenant's
+-- settings are those under which its entries were prepared, and it is not being purged; no key was
+-- used; all of its targets exist.
 --
 -- Each step takes the rows of the one before: the transcript's row as it is once it is locked,
 -- which may be newer than the snapshot; the key, if it is new; the entries; the head. The head

@@ -10,6 +10,11 @@ from spawnmesh_transcript.store.rows import head_of, key_parameters
 
 _SQL = load_statements(__name__)
 
+_ATTEMPTS = 3
+"""A claim that was refused while the statement waited for a higher one is made again, so that the
+answer has the head of that one.
+"""
+
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> tuple[Head, bool] | None:
     """Make the claim the current one, unless it is too low.
@@ -33,11 +38,11 @@ async def _move_claim(
 ) -> tuple[Head, bool] | None:
     """Return the head, and whether the claim was moved."""
     parameters = key_parameters(key, run_id=claim.run_id, epoch=claim.epoch, new_run_id=new_run_id)
-    while True:
+    for _ in range(_ATTEMPTS):
         rows = await database.call(key.tenant_id, _SQL["move_claim"], parameters)
         if not rows:
             return None
         head, is_moved = head_of(rows[0]), bool(rows[0]["is_moved"])
-        # Otherwise a higher claim was acquired while the statement waited: read its head.
         if is_moved or not supersedes(claim, head):
-            return head, is_moved
+            break
+    return head, is_moved
