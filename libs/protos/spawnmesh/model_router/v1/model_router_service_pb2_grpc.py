@@ -98,6 +98,9 @@ class ModelRouterServiceServicer:
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
         `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
         `used_cache_write_token_count`.
+        - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
+        tenant of the call alone. A failure of another tenant's call within five minutes, without a
+        success between, extends the cooldown to all tenants.
         - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
         the call waits for it.
         - Not promised: that a repeat returns the same answer.
@@ -139,15 +142,16 @@ class ModelRouterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProviderHealth(self, request, context):
-        """Returns every provider with its cooldowns, by name, as this replica knows them.
+        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
+        cooldown of another tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearCooldown(self, request, context):
-        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
-        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
+        the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
         Without a cooldown the call returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

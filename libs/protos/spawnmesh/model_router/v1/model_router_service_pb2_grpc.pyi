@@ -55,6 +55,9 @@ class ModelRouterServiceStub:
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
       `used_cache_write_token_count`.
+    - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
+      tenant of the call alone. A failure of another tenant's call within five minutes, without a
+      success between, extends the cooldown to all tenants.
     - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
       the call waits for it.
     - Not promised: that a repeat returns the same answer.
@@ -74,10 +77,12 @@ class ModelRouterServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
     """Returns every configured model, by name."""
     ListProviderHealth: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]
-    """Returns every provider with its cooldowns, by name, as this replica knows them."""
+    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
+    cooldown of another tenant.
+    """
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
-    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
-    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
+    the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
     """
 
@@ -108,6 +113,9 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
       `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
       `used_cache_write_token_count`.
+    - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
+      tenant of the call alone. A failure of another tenant's call within five minutes, without a
+      success between, extends the cooldown to all tenants.
     - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
       the call waits for it.
     - Not promised: that a repeat returns the same answer.
@@ -127,10 +135,12 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Returns every configured model, by name."""
     ListProviderHealth: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]  # type: ignore[assignment]
-    """Returns every provider with its cooldowns, by name, as this replica knows them."""
+    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
+    cooldown of another tenant.
+    """
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
-    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
-    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
+    the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
     Without a cooldown the call returns the same answer.
     """
 
@@ -164,6 +174,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:
           `used_input_token_count`, `used_output_token_count`, `used_cache_read_token_count` and
           `used_cache_write_token_count`.
+        - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
+          tenant of the call alone. A failure of another tenant's call within five minutes, without a
+          success between, extends the cooldown to all tenants.
         - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
           the call waits for it.
         - Not promised: that a repeat returns the same answer.
@@ -213,7 +226,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListProviderHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListProviderHealthResponse, _abc.Awaitable[_model_router_service_pb2.ListProviderHealthResponse]]:
-        """Returns every provider with its cooldowns, by name, as this replica knows them."""
+        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
+        cooldown of another tenant.
+        """
 
     @_abc_1.abstractmethod
     def ClearCooldown(
@@ -221,8 +236,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ClearCooldownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ClearCooldownResponse, _abc.Awaitable[_model_router_service_pb2.ClearCooldownResponse]]:
-        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
-        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
+        the request names. It is saved before the response, and other replicas follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
         Without a cooldown the call returns the same answer.
         """
 
