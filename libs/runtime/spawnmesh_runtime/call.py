@@ -44,9 +44,11 @@ class Call:
     start_time_ns: int = field(default_factory=time_ns)
     start_seconds: float = field(default_factory=monotonic_seconds)
 
-    def headers(self, name: str) -> list[str]:
-        """Return the values of a header, which a caller may send more than once."""
-        return [str(value) for key, value in self.metadata if key == name]
+    def headers(self, name: str) -> list[Any]:
+        """Return the values of a header, which a caller may send more than once: texts, or bytes if
+        its name ends in `-bin`.
+        """
+        return [value for key, value in self.metadata if key == name]
 
 
 Step = Callable[[Call], Awaitable[Any]]

@@ -49,7 +49,8 @@ def wire_handler(handler: Any, step: Step) -> "grpc.RpcMethodHandler[Any, Any]":
     """
 
     async def serve(_messages: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        return await step(Call(context, context.invocation_metadata() or ()))
+        metadata: Any = context.invocation_metadata() or ()  # Pairs; the stubs say otherwise.
+        return await step(Call(context, metadata))
 
     wired: grpc.RpcMethodHandler[Any, Any]
     if handler.response_streaming:

@@ -125,7 +125,8 @@ class MeshServer(grpc.aio.Server):
     async def _start(self, *rest: "grpc.GenericRpcHandler[Any, Any]") -> None:
         names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(names), self._open
+            reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]  # Not in the stubs.
+            self._open,
         )
         self._inner.add_generic_rpc_handlers(rest)
         await self._inner.start()

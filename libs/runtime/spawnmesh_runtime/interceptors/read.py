@@ -25,7 +25,13 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
     """
 
     async def unary(call: Call) -> object:
-        call.request = await _only_message(call.context, decode)
+        # `read()` instead of the iterator of grpc.aio: the iterator is part of a reference cycle
+        # that keeps the last message in memory until a garbage collection. Nothing keeps the bytes.
+        call.request = await call.context.read()
+        if call.request is END_OF_STREAM:
+            await asyncio.sleep(_CANCELLATION_SECONDS)
+            raise invalid("request", "is missing: the call must send one message")
+        call.request = decode(call.request)
         return await inner(call)
 
     async def streaming(call: Call) -> object:
@@ -45,18 +51,6 @@ def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
             raise invalid("request", "its bytes are not a message of this RPC") from None
 
     return decode
-
-
-# Both call `read()`: the iterator of grpc.aio is part of a reference cycle that keeps the last
-# message in memory until a garbage collection. No frame keeps the bytes while the call is served.
-
-
-async def _only_message(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> Any:
-    data = await context.read()
-    if data is END_OF_STREAM:
-        await asyncio.sleep(_CANCELLATION_SECONDS)
-        raise invalid("request", "is missing: the call must send one message")
-    return decode(data)
 
 
 async def _messages(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> AsyncIterator[Any]:

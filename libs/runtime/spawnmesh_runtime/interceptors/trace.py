@@ -12,7 +12,7 @@ import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.caller import Caller, CallerKind
@@ -24,6 +24,8 @@ _SERVER_FAULTS = frozenset(
 )
 _OF_THE_MESH = frozenset({CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER})
 """The kinds of caller whose tokens the mesh itself signs."""
+
+_NO_LINKS: tuple[Link, ...] = ()
 
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
@@ -50,7 +52,7 @@ def traced_calls(
         sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
         caller = call.caller
         if caller is not None and (_is_of_the_mesh(caller) or caller.issuer in trusted):
-            parent, links = parent_context(sent), ()
+            parent, links = parent_context(sent), _NO_LINKS
         else:
             parent, links = Context(), links_to(sent)
         span = tracer.start_span(

@@ -11,8 +11,8 @@ _SQL = load_statements(__name__)
 
 POLICIES_CHANNEL = "model_router_policies"
 
-# Cooldowns for all tenants belong to `*`, which is no tenant. So do unconfirmed failures, which name
-# the failed tenant for a few minutes.
+# Cooldowns for all tenants belong to `*`, which is no tenant. So do unconfirmed failures, which
+# name the failed tenant for a few minutes.
 TENANT_TABLES = TenantTables(
     rows=("budget_periods", "cooldowns", "unconfirmed_failures"), settings="tenant_policies"
 )
