@@ -55,7 +55,7 @@ chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of ever
 	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 citus: $(READY) ## Run the services on a Citus cluster of three nodes; the environment's SPAWNMESH_CITUS names the built extension
-	@pytest -q tests/citus -p randomly --randomly-seed=$(SEED)
+	@pytest -q tests/citus -m '' -p randomly --randomly-seed=$(SEED)
 
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))
