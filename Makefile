@@ -61,7 +61,7 @@ outages: $(READY) ## Take each dependency and replica away for SECONDS=, one aft
 	@python -m tests.chaos.random_faults --outage-seconds $(or $(SECONDS),90)
 
 citus: $(READY) ## Run the services on a Citus cluster of three nodes; the environment's SPAWNMESH_CITUS names the built extension
-	@pytest -q tests/citus -p randomly --randomly-seed=$(SEED)
+	@pytest -q tests/citus -m '' -p randomly --randomly-seed=$(SEED)
 
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))

@@ -129,6 +129,7 @@ async def test_worker_that_is_killed_and_started_again_fails_no_run(load: Load, 
     assert successes(load) == len(load.ended)
 
 
+@pytest.mark.long_citus
 async def test_shards_that_are_moved_fail_no_run(load: Load, cluster: Cluster) -> None:
     """Move every shard of one worker to the other and back, while runs go on."""
     one, two = cluster.workers

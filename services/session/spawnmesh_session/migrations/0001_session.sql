@@ -220,7 +220,8 @@ create table inbox_messages (
     primary key (tenant_id, session_id, key),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
-alter table inbox_messages alter column tenant_id set statistics 0;
+alter table inbox_messages
+    alter column tenant_id set statistics 0, alter column acknowledge_time set statistics 0;
 -- prune_messages.
 create index inbox_messages_acknowledged_idx on inbox_messages (tenant_id, acknowledge_time)
     where acknowledge_time is not null;

@@ -61,7 +61,8 @@ delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any 
 -- inbox_messages_acknowledged_idx.
 with page as (
     select acknowledge_time from inbox_messages
-    where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
+    where tenant_id = %(tenant_id)s
+      and acknowledge_time between '-infinity' and now() - %(older_than)s::interval
     order by acknowledge_time limit %(limit)s
 )
 delete from inbox_messages
