@@ -125,7 +125,9 @@ def test_installation_finds_the_images_that_were_pushed_and_the_secrets_that_wer
     (pushed,) = re.findall(r"docker push (\S+)/\$service:", HOWTO)
     made = set(re.findall(r"create secret generic (\S+)", HOWTO))
     values = values_of(install, tmp_path)
-    of_ours, own = 0, {one["metadata"]["name"] for one in objects(*values) if one["kind"] == "Secret"}
+    own = {one["metadata"]["name"] for one in objects(*values) if one["kind"] == "Secret"}
+    own |= {one["spec"]["secretName"] for one in objects(*values) if one["kind"] == "Certificate"}
+    of_ours = 0
     for name, pod in pods(*values):
         assert secrets_of(pod) - own <= made, name
         for container in containers(pod):
