@@ -11,7 +11,7 @@ NAMED_FILE = re.compile(r"\b(?:libs|services|deploy|tests)/[\w./-]+\.\w+")
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def attacks_of(file: str) -> frozenset[str]:
     """Return the names of the test functions in a file; none if it does not exist."""
     path = ROOT / file
     found = re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE) if path.exists() else []
@@ -21,7 +21,7 @@ def tests_of(file: str) -> frozenset[str]:
 def test_named_tests_exist() -> None:
     named = NAMED_TEST.findall(PAGE)
     assert named
-    assert [f"{file}::{name}" for file, name in named if name not in tests_of(file)] == []
+    assert [f"{file}::{name}" for file, name in named if name not in attacks_of(file)] == []
 
 
 def test_named_files_exist() -> None:
