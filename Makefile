@@ -27,8 +27,9 @@ $(READY): constraints.txt $(PACKAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(VERIFIED) -r constraints.txt
+	@$(PIP) install $(VERIFIED) --no-deps -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
+	@$(PIP) check
 	@touch $@
 
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
@@ -115,7 +116,7 @@ pins: $(TOOLS)/.ready ## Write the hashes of every pinned version, after a versi
 
 $(TOOLS)/.ready: requirements-tools.txt
 	@mkdir -p build && $(PYTHON) -m venv $(TOOLS)
-	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(VERIFIED) -r requirements-tools.txt
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(VERIFIED) --no-deps -r requirements-tools.txt
 	@touch $@
 
 clean: ## Remove what the tasks made; data of `make up` stay
