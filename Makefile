@@ -121,7 +121,7 @@ pins: $(TOOLS)/.ready ## Write the hashes of every pinned version, after a versi
 
 $(TOOLS)/.ready: requirements-tools.txt
 	@mkdir -p build && $(PYTHON) -m venv $(TOOLS)
-	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(VERIFIED) -r requirements-tools.txt
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(VERIFIED) --no-deps -r requirements-tools.txt
 	@touch $@
 
 clean: ## Remove what the tasks made; data of `make up` stay
