@@ -54,6 +54,7 @@ _PLAIN = {
     "stubs": "",
     "targets": "",
     "call_columns": "",
+    "entry_columns": "",
     "key_columns": _SQL["key_columns"],
     "keys": _SQL["keys"],
     "is_kept": _SQL["is_kept"],
@@ -75,7 +76,14 @@ _FRAGMENTS = {
     _Need.SEVERAL_ENTRIES: {"chain_hash": _SQL["chain_hash"]},
     _Need.REFERENCES: {
         name: _SQL[name]
-        for name in ("call_columns", "targets", "targets_exist", "target_seq", "superseded_turn_count")
+        for name in (
+            "call_columns",
+            "entry_columns",
+            "targets",
+            "targets_exist",
+            "target_seq",
+            "superseded_turn_count",
+        )
     },
     _Need.SEVERAL_APPENDS: {
         "key_columns": _SQL["key_columns_of_several"],

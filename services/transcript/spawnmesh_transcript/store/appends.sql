@@ -24,22 +24,18 @@
 -- holds, and never waits.
 -- Indexes: the primary keys; those of `targets` for entries with a target.
 with held as (
-    select c.*, t.*, tenant.*, purge.*, clock_timestamp() as moment
+    select c.*, t.*, tenant.*, clock_timestamp() as moment
     from jsonb_to_recordset(%(calls)s::jsonb) as c (
         session_id text, settings_version bigint, run_id text, epoch bigint, service text, client text,
         {key_columns}, entries jsonb, entry_count integer, token_count bigint, byte_count bigint,
         turn_count bigint{call_columns}
     )
     cross join (
-        select coalesce(max(settings_version), 0) as settings
+        select coalesce(max(settings_version), 0) as settings,
+            exists (select 1 from purged_tenants where tenant_id = %(tenant_id)s) as is_purging
         from tenants
         where tenant_id = %(tenant_id)s
     ) as tenant
-    cross join (
-        select count(*) > 0 as is_purging
-        from purged_tenants
-        where tenant_id = %(tenant_id)s
-    ) as purge
     cross join lateral (
         select incarnation, seq as head_seq, chain_hash as head_hash, newest_entry_id, writer_run_id,
             writer_epoch
@@ -76,8 +72,7 @@ with held as (
             cross join lateral jsonb_to_recordset(c.entries) as e (
                 place integer, entry_id text, parent_entry_id text, kind text, role text,
                 token_count integer, token_vocabulary text, calls text[], answers text,
-                is_synthetic boolean, label text, target_entry_id text, target_place integer,
-                first_byte integer, body_size integer
+                is_synthetic boolean, label text, first_byte integer, body_size integer{entry_columns}
             )
             where {is_kept}
         ) as p
@@ -198,6 +193,10 @@ cross join lateral unnest(c.keys, c.hashes, c.first_places, c.last_places)
     where {is_kept}
     returning seq
 )
+
+-- name: entry_columns
+-- A fragment of `append`: entries that refer to others.
+, target_entry_id text, target_place integer
 
 -- name: call_columns
 -- A fragment of `append`: entries refer to others.
