@@ -20,13 +20,12 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.support.citus.cluster import citus_cluster
+from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")  # An example may take long on a busy machine.
-
-SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.

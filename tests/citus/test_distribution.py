@@ -11,9 +11,9 @@ from spawnmesh_postgres.citus import WrongPlacement, list_placements
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
-from tests.conftest import SERVICES_WITH_DATABASE
 from tests.support.citus.cluster import Cluster, create_database, register
 from tests.support.postgres.migrating import Package
+from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
     "session": {"tenants", "tenant_deletions", "work_queue"},

@@ -1,4 +1,4 @@
-"""What is secure without being asked for, and what it takes to switch it off."""
+"""Secure defaults of the chart, and the value that switches each one off."""
 
 import asyncio
 from collections.abc import Iterator

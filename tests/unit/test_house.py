@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pool import Default
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.statements import load_statements
 from spawnmesh_runtime.settings import ProcessSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,27 +91,6 @@ def test_no_statement_has_procedural_code_or_binds_the_planner(service: str) -> 
         if (match := _TRICKS.search(re.sub(r"--.*", "", file.read_text())))
     }
     assert found == {}
-
-
-_PAGE = re.compile(r"^delete from \w+\b.*?\bwhere(?P<outside>.*?)\bin\s*\(\s*select\b.*\blimit\b", re.DOTALL)
-
-
-def test_rows_deleted_by_lists_of_keys_are_named_by_whole_keys_alone() -> None:
-    """With another condition outside of the list, a planner that estimates few rows may join all rows
-    of the tenant to it, row by row.
-    """
-    keys: dict[str, str] = {}
-    for service in WITH_CONTRACT:
-        package = f"spawnmesh_{snake(service)}"
-        stores = (ROOT / "services" / service / package / "store").glob("*.sql")
-        statements = [
-            named for file in stores for named in load_statements(f"{package}.store.{file.stem}").items()
-        ]
-        for name, sql in statements:
-            if match := _PAGE.match(re.sub(r"^--.*\n", "", sql, flags=re.MULTILINE).strip()):
-                keys[f"{service}: {name}"] = match["outside"].strip()
-    assert keys
-    assert {name: key for name, key in keys.items() if not re.fullmatch(r"\(tenant_id(, \w+)+\)", key)} == {}
 
 
 def test_no_file_written_by_hand_is_much_over_400_lines() -> None:

@@ -82,6 +82,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
                     await self._stop(gen)
                 else:
                     self._give_up(gen)
+            _close(gen)
             raise
 
     def _watched(self, gen: PQGen[RV], server: Server) -> PQGen[RV]:
@@ -114,8 +115,7 @@ class BoundedCancelConnection(AsyncConnection[Row]):
         would do so at any later time.
         """
         self.pgconn.finish()
-        with suppress(psycopg.Error):
-            gen.close()
+        _close(gen)
 
     async def _stop(self, gen: PQGen[RV]) -> None:
         """Stop the statement, and leave the connection idle or closed."""
@@ -131,6 +131,12 @@ class BoundedCancelConnection(AsyncConnection[Row]):
         except BaseException:
             self.pgconn.finish()
             raise
+
+
+def _close(gen: PQGen[Any]) -> None:
+    """Close a generator of the driver. Its clean-up fails if the connection is closed."""
+    with suppress(psycopg.Error):
+        gen.close()
 
 
 def is_stale(connection: BoundedCancelConnection[Any]) -> bool:

@@ -15,9 +15,11 @@ from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.listener import Subscription
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support import tenancy
 from tests.support.model_router.fixtures import Router, World, user
 from tests.support.model_router.provider import BROKEN, OVERLOADED, RATE_LIMITED, chat, openai_error, sse
 from tests.support.waiting import eventually
@@ -271,9 +273,9 @@ async def test_PurgeTenant__deletes_the_cooldowns_of_the_tenant(world: World) ->
     await fail(first, world)
     there = await world.router(tenant=first.tenant)
     await until(there, world, OWN)
-    service = TokenMinter("session", first.keys / "session.pem").service_token(first.tenant)
-    purged = await first.call("PurgeTenant", pb.PurgeTenantRequest(), service)
-    assert purged.deleted_row_count >= 2
+    with use_token(TokenMinter("session", first.keys / "session.pem").service_token(first.tenant)):
+        purged = await tenancy.purge(first.peer)
+    assert purged.removed["cooldowns"] == 1
     assert await cooldowns(first, first.operator) == []
 
     async def forgotten() -> bool:

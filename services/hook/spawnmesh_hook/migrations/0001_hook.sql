@@ -120,7 +120,8 @@ create table observed_events (
     primary key (tenant_id, event_key)
 );
 -- For delete_old_observed_events.
-create index observed_events_age_idx on observed_events (tenant_id, publish_time) where publish_time >= '-infinity';
+create index observed_events_age_idx on observed_events (tenant_id, publish_time)
+where publish_time >= '-infinity';
 
 -- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
 -- after the last attempt. The end of a session waits as HELD while its observer is paused, and is

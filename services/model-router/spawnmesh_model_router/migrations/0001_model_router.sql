@@ -28,6 +28,7 @@ create table cooldowns (
 );
 
 create index cooldowns_until_idx on cooldowns (until_time);
+comment on table cooldowns is 'citus: local';
 
 alter table cooldowns enable row level security;
 alter table cooldowns force row level security;
@@ -50,6 +51,7 @@ create table unconfirmed_failures (
     failure_time     timestamptz not null,
     primary key (tenant_id, scope, target)
 );
+comment on table unconfirmed_failures is 'citus: local';
 
 alter table unconfirmed_failures enable row level security;
 alter table unconfirmed_failures force row level security;

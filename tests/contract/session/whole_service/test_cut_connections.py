@@ -329,7 +329,7 @@ async def assert_nothing_is_lost_or_left(
     )
     written = await rows(
         postgres,
-        "select session_id, array_agg(seq order by seq) as seqs, array_agg(label order by seq) as labels,"
+        "select session_id, array_agg(seq order by seq) as seqs, array_agg(label::text order by seq) as labels,"
         " array_agg(target_seq order by seq) as targets from transcript.entries where tenant_id = %s group by session_id",
         mesh.tenant,
     )
