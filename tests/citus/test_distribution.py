@@ -20,7 +20,7 @@ STAY = {
     "hook": {"outbox_entries"},
     "attachment_blob": set[str](),
     "transcript": set[str](),
-    "model_router": set[str](),
+    "model_router": {"cooldowns", "unconfirmed_failures"},
 }
 PLACED = """
     select c.relname, p.colocationid from pg_dist_partition p join pg_class c on c.oid = p.logicalrelid

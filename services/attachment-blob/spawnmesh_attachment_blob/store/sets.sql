@@ -13,7 +13,7 @@ with written as (
     select t.tenant_id, %(set_id)s, %(session_id)s, 'STAGED'
     from attachment_tenants t
     where t.tenant_id = %(tenant_id)s
-        and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
         and t.enabled = %(enabled)s and t.max_file_count = %(max_file_count)s
         and t.max_file_bytes = %(max_file_bytes)s and t.max_total_bytes = %(max_total_bytes)s
     on conflict (tenant_id, set_id) do nothing
@@ -54,7 +54,7 @@ select
     array(select s.sha256 from shared s) as shared
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s);
 
 -- name: share_blobs
 -- Locks, in the order of their hashes, the blobs that are STORED, shared with other transactions
@@ -162,7 +162,7 @@ insert into sets as s (tenant_id, set_id, session_id, state)
 select t.tenant_id, %(set_id)s, '', 'RELEASED'
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
 on conflict (tenant_id, set_id) do update
 set state = 'RELEASED',
     state_time = case when s.state = 'RELEASED' then s.state_time else excluded.state_time end;

@@ -31,7 +31,7 @@ select
     ) as uploads
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s);
 
 -- name: list_tenants
 -- Takes no lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
@@ -48,6 +48,6 @@ limit %(limit)s;
 update attachment_tenants
 set collect_time = now()
 where tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
     and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;

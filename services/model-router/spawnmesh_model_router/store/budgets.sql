@@ -4,7 +4,7 @@
 with minute as (
     insert into budget_periods as b (tenant_id, period, begin_time, request_count)
     select %(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), %(request_count)s
-    where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     on conflict (tenant_id, period, begin_time) do update
     set request_count = b.request_count + excluded.request_count
     returning request_count, token_count
@@ -28,7 +28,7 @@ insert into budget_periods as b (tenant_id, period, begin_time, token_count, spe
 select %(tenant_id)s, given.period, date_trunc(lower(given.period), now(), 'UTC'), %(token_count)s,
     %(spend_micros)s
 from (values ('MINUTE'), ('DAY')) as given (period)
-where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, period, begin_time) do update
 set token_count = b.token_count + excluded.token_count,
     spend_micros = b.spend_micros + excluded.spend_micros;

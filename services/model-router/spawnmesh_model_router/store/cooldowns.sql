@@ -18,7 +18,7 @@ insert into cooldowns as c
     (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
 select %(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,
     %(counted_time)s, %(last_failure_time)s
-where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, scope, target) do update
 set until_time = greatest(c.until_time, excluded.until_time),
     failure_count = case when excluded.until_time > c.until_time then excluded.failure_count

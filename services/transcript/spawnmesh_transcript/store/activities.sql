@@ -15,7 +15,7 @@ with known as materialized (
         select state from transcripts
         where tenant_id = %(tenant_id)s and session_id = given.session_id
     ) = 'LIVE'
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 ), head as (
     insert into activity_heads as h (tenant_id, position)
     select %(tenant_id)s, count(*) from known

@@ -281,7 +281,7 @@ select coalesce(tn.settings_version, 0) as settings_version, t.incarnation, t.se
 from (values (1)) as one
 left join tenants tn on tn.tenant_id = %(tenant_id)s
 left join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 left join appends a on a.tenant_id = %(tenant_id)s and a.session_id = %(session_id)s
     and a.idempotency_key = %(idempotency_key)s
 left join lateral (

@@ -156,7 +156,7 @@ left join lateral (
     where measured.bytes_so_far <= %(max_bytes)s or measured.seq = %(from_seq)s
 ) as found on true
 where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: scan_sizes
 -- Reads no bodies, oldest first. Takes no lock. Index: entries primary key.

@@ -198,7 +198,7 @@ cross join lateral (
     limit 1
 ) as e
 where t.state = 'LIVE' and not p.is_releasing
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: read_condensed_entry
 -- Takes no lock. Indexes: stubs_file_idx, purged_tenants, transcripts and entries primary keys.
@@ -221,7 +221,7 @@ cross join lateral (
     where tenant_id = %(tenant_id)s and session_id = s.session_id and seq = s.seq
     limit 1
 ) as e
-where t.state = 'LIVE' and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+where t.state = 'LIVE' and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: list_payloads_to_release
 -- Lists payloads of a transcript without writers. Takes no lock. Index: payloads primary key.

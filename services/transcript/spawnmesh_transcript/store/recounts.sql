@@ -66,7 +66,7 @@ with found as materialized (
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s
                 and incarnation = %(incarnation)s and state = 'LIVE'
         )
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 ), ends as materialized (
     select min(seq) as first_seq, max(seq) as last_seq from found
 ), counted as (

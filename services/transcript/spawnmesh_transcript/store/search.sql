@@ -4,7 +4,7 @@ select t.incarnation, t.seq as head_seq, coalesce(p.seq, 0) as seq
 from transcripts t
 left join search_progress p on p.tenant_id = t.tenant_id and p.session_id = t.session_id
 where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: lock_indexed_transcript
 -- Follows `join_writers` of tenants. Keeps the transcript from being deleted until the transaction
@@ -12,7 +12,7 @@ where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state 
 select from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s
     and state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 for share;
 
 -- name: advance_search

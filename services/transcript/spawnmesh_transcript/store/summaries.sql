@@ -16,7 +16,7 @@ select s.seq, s.entry_id, s.first_source_seq, s.last_source_seq, s.previous_seq,
 from summaries s
 join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_id = %(entry_id)s
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: count_superseded
 -- Counts superseded messages and notes behind a seq, each once. Takes no lock.
@@ -155,7 +155,7 @@ where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s;
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 for update;
 
 -- name: insert_summary

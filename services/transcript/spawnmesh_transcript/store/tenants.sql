@@ -37,7 +37,7 @@ where tenant_id = %(tenant_id)s;
 -- Runs in the scope of every tenant. Takes no lock. Index: tenants and purged_tenants primary keys.
 select t.tenant_id from tenants t
 where t.tenant_id > %(after_tenant_id)s
-    and not exists (select from purged_tenants p where p.tenant_id = t.tenant_id)
+    and not exists (select true from purged_tenants p where p.tenant_id = t.tenant_id)
 order by t.tenant_id
 limit (select %(row_count)s::bigint);
 
@@ -47,7 +47,7 @@ limit (select %(row_count)s::bigint);
 update tenants
 set work_time = now()
 where tenant_id = %(tenant_id)s
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     and (work_time is null or work_time <= now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;
 

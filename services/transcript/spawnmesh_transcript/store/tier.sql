@@ -52,7 +52,7 @@ with fresh as materialized (
             select from transcripts
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
         )
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 ), stubbed as (
     insert into stubs (tenant_id, session_id, seq, token_count, body)
     select %(tenant_id)s, %(session_id)s, stub.seq, stub.token_count, stub.body
@@ -97,7 +97,7 @@ where stub.token_vocabulary = (
         select from transcripts
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
     )
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict (tenant_id, session_id, seq) do nothing
 returning seq;
 
@@ -110,7 +110,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between 
         select from transcripts
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
     )
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: drop_inline_payload
 -- Follows `lock_for_payload_move`. Replaces the body of an entry by a shorter one, which the
@@ -130,7 +130,7 @@ with dropped as (
             select from transcripts
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
         )
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     returning dropped_bytes as byte_count
 ), marked as (
     update payloads
@@ -158,7 +158,7 @@ with found as materialized (
             select from transcripts
             where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
         )
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 ), restored as (
     update entries
     set body = %(body)b::bytea, dropped_bytes = 0

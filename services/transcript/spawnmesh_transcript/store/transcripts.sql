@@ -4,7 +4,7 @@
 -- the same transcript. Indexes: tenants and transcripts primary keys.
 insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
 select %(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s, %(parent_session_id)s
-where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 on conflict do nothing
 returning incarnation;
 
@@ -20,7 +20,7 @@ with linked as materialized (
             (extract(epoch from j.moment) * 1000000)::bigint, 0, '', ''
         ), 'UTF8') || %(body)b) as chain_hash
     from (select clock_timestamp() as moment) as j
-    where not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 ), begun as (
     insert into transcripts (
         tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id, seq, chain_hash,
@@ -49,7 +49,7 @@ select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writ
     superseded_turn_count, token_count
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s);
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: has_begun
 -- Finds the row in any state. Takes no lock. Index: transcripts primary key.
@@ -106,6 +106,6 @@ select session_id, seq as entry_count, token_count, logical_bytes,
     logical_bytes - dropped_bytes as stored_bytes
 from transcripts
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 order by session_id
 limit (select %(row_count)s::bigint);

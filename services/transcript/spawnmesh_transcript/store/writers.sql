@@ -10,7 +10,7 @@ with moved as (
     set writer_run_id = %(new_run_id)s, writer_epoch = %(epoch)s
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
         and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
-        and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+        and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     returning incarnation, seq, chain_hash, writer_run_id, writer_epoch
 )
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch, true as is_moved
@@ -19,5 +19,5 @@ union all
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch, false
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
-    and not exists (select from purged_tenants where tenant_id = %(tenant_id)s)
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     and not exists (select from moved);
