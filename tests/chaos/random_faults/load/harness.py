@@ -1,4 +1,6 @@
-"""A runner outside of the mesh: it claims EXTERNAL runs, and sometimes forgets one."""
+"""A runner outside of the mesh: it claims EXTERNAL runs, keeps its leases, and sometimes forgets a
+run.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -86,25 +88,37 @@ class Harness:
                 return
 
     async def _insist(self, held: run_pb.ClaimedRun, peer: Peer, method: Any, request: Any) -> Any:
-        """Repeat the call of the run until it is answered; None if it is refused."""
+        """Repeat the call of the run until it is answered; None if it is refused.
+
+        The lease is extended meanwhile.
+        """
+        heartbeat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
         for _ in range(_MOST_TRIES):
-            answer = None
-            call: Call
-            with (
-                self.history.call(
-                    "harness",
-                    held.tenant_id,
-                    method=method.path.rpartition("/")[2],
-                    run_id=held.run.run_id,
-                    epoch=held.run.epoch,
-                ) as call,
-                use_token(held.run_token),
-            ):
-                answer = await peer.unary(method, request)
+            call, answer = await self._call(held, peer, method, request)
             if call.outcome is not Outcome.UNKNOWN:
                 return answer
+            runs: Any = RunServiceStub(self.session.channel)
+            _, extended = await self._call(held, self.session, runs.HeartbeatRun, heartbeat)
+            if extended is not None and extended.run_token:
+                held.run_token = extended.run_token
             await asyncio.sleep(self.random.uniform(0.2, 1.0))
         return None
+
+    async def _call(self, held: run_pb.ClaimedRun, peer: Peer, method: Any, request: Any) -> tuple[Call, Any]:
+        """Make one call of the run, and record it."""
+        answer = None
+        with (
+            self.history.call(
+                "harness",
+                held.tenant_id,
+                method=method.path.rpartition("/")[2],
+                run_id=held.run.run_id,
+                epoch=held.run.epoch,
+            ) as call,
+            use_token(held.run_token),
+        ):
+            answer = await peer.unary(method, request)
+        return call, answer
 
 
 async def order_steadily(client: Client) -> None:
