@@ -34,7 +34,10 @@ WITH_THE_COORDINATOR = {
     ("session", "forget_deleted_sessions"): "a row stays while the queue says that work is left for it",
     ("session", "begin_finalizing"): _SETTINGS,
     ("session", "get_finalizing"): _SETTINGS,
-    ("model_router", "extend_cooldown"): "cooldowns of all tenants are read at once; a purged tenant gets none",
+    (
+        "model_router",
+        "extend_cooldown",
+    ): "cooldowns of all tenants are read at once; a purged tenant gets none",
 }
 """Statements that use tables of one tenant and tables of the coordinator, and why. Citus runs the
 parts one after the other."""
