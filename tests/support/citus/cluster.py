@@ -46,19 +46,11 @@ class Cluster:
         return _dsn(self.coordinator, DATABASE)
 
 
-def extension_folder() -> Path:
-    """Return the folder with the built extension, which has `lib` and `extension`.
-
-    It is named by the environment, or is the sibling `shared/citus` of the project. It may not exist.
-    """
-    sibling = Path(__file__).resolve().parents[4] / "shared" / "citus"
-    return Path(os.environ.get(_PLACE) or sibling)
-
-
 def why_missing() -> str:
     """Return why no cluster can be started, or '' if one can."""
-    if not (extension_folder() / "lib" / "citus.so").exists():
-        return f"no built Citus extension; {_PLACE} names its folder"
+    folder = os.environ.get(_PLACE)
+    if not folder or not (Path(folder) / "lib" / "citus.so").exists():
+        return f"no built Citus extension: {_PLACE} names the folder with its `lib` and `extension`"
     return ""
 
 
@@ -86,7 +78,7 @@ def _install(root: Path) -> Path:
     libraries = wheel.parent.with_name(f"{wheel.parent.name}.libs")  # The programs look for them there.
     if libraries.exists():
         shutil.copytree(libraries, root / libraries.name)
-    built = extension_folder()
+    built = Path(os.environ[_PLACE])
     for file in (built / "lib").glob("*.so"):
         shutil.copyfile(file, programs / "lib" / file.name)
     for file in (built / "extension").iterdir():

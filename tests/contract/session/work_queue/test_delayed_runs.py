@@ -124,12 +124,12 @@ async def test_ReleaseRun__watchers_see_the_delay(mesh: Mesh) -> None:
 async def test_sweep__a_delayed_run_ends_at_its_deadline_and_says_why(open_mesh: OpenMesh) -> None:
     async with open_mesh() as mesh:
         await mesh.create_tenant()
-        session = await mesh.spawn(run_timeout=Duration(seconds=2))
+        session = await mesh.spawn(run_timeout=Duration(seconds=8))  # It must be claimed before that.
         asked = run_pb.ReleaseDelay(
             reason="PLUGIN_FAILED", message="gate is away", min_pause=Duration(seconds=60)
         )
         await delay(mesh, await mesh.claim(session.session_id), asked)
-        async with sweeping(mesh) as sweep, asyncio.timeout(20):
+        async with sweeping(mesh) as sweep, asyncio.timeout(60):
             while (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED:
                 await sweep.end_lost_runs()
         run = (await mesh.get(session.session_id)).latest_run

@@ -1,14 +1,19 @@
 """Statements read only the rows that they return, also in a long transcript of a tenant without
 planner statistics."""
 
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from psycopg.types.json import Jsonb
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
+from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.tenant_tables import delete_rows
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -40,6 +45,20 @@ ROWS = 2_400
 TABLES = ("transcripts", "entries", "stubs", "payloads", "summaries", "activities", "appends")
 
 STATEMENTS = all_statements()
+
+
+@pytest.fixture(scope="module")
+async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
+    """A server for these tests alone: rows that other tests leave decide on plans, too."""
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-postgres-") as folder:
+        root = Path(folder)
+        async with Postgres(root / "data", root / "postgres.log", watchdog, lambda _line: None) as server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+async def databases(postgres: Postgres) -> dict[str, ServiceDsn]:
+    return await create_service_database(postgres.superuser_dsn, ["transcript"])
 
 
 @pytest.fixture(params=["indexes as they were made", "primary keys made anew"])
