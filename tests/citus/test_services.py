@@ -1,4 +1,4 @@
-"""What the services promise holds on a cluster too.
+"""Contract tests of the services, on a cluster.
 
 These are contract tests of the session service and of the services that it calls. They run here a
 second time, with the rows of tenants on other nodes than the queue.

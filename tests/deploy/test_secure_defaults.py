@@ -12,7 +12,7 @@ import yaml
 from tests.support.deploy.rendering import CI, VALUE_SETS, Object, containers, of_kind, pods, text_of
 
 DATABASE_SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook"}
-# What minimal.yaml must leave to the chart, so that the tests below see defaults.
+# The values that minimal.yaml must leave to the chart, so that the tests below see defaults.
 LEFT_OUT = {"networkPolicy": None, "image": None, "postgresql": "sslMode", "tls": "mode", "s3": "secure"}
 
 

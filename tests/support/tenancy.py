@@ -15,7 +15,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Purged:
-    """What one call or several calls of PurgeTenant removed."""
+    """The rows and objects that one call or several calls of PurgeTenant removed."""
 
     done: bool
     removed: dict[str, int]

@@ -1,4 +1,4 @@
-"""What Citus says of a node that is lost is a refusal to repeat, like a lost server."""
+"""An error of Citus about a lost node is a refusal to repeat, like a lost server."""
 
 import psycopg
 import pytest
