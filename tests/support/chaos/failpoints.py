@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_session.app import Components
+from spawnmesh_session.operations.spawns_in_progress import Spawn, SpawnsInProgress
 
 IN_TRANSACTION = ("begin", "commit", "committed")
 IN_CALL = ("call", "answered")
@@ -48,6 +49,7 @@ class Failpoints:
     def __init__(self, folder: Path) -> None:
         self._log = folder / "reached"
         self._plan = folder / "plan"
+        self._in_progress = folder / "in progress"
         self._backends: list[int] = []
 
     def plan(self, step: str = "", fault: Fault = Fault.FAIL) -> None:
@@ -62,6 +64,14 @@ class Failpoints:
     def steps(self) -> list[str]:
         """Their names."""
         return [reached.step for reached in self.reached()]
+
+    def in_progress(self) -> int:
+        """How many spawns and undos the process works on, with a caller or without."""
+        return int(self._in_progress.read_text())
+
+    def set_in_progress(self, count: int) -> None:
+        self._in_progress.with_suffix(".new").write_text(str(count))
+        self._in_progress.with_suffix(".new").replace(self._in_progress)
 
     def begin(self, name: str) -> str:
         """The name of a transaction or a call, with its number where the name was there before."""
@@ -161,6 +171,40 @@ class FailingPeer:
             raise unavailable(self.peer.peer.name)
 
 
+class CountedSpawns:
+    """The spawns in progress, whose number the test can read."""
+
+    def __init__(self, spawns: SpawnsInProgress, failpoints: Failpoints) -> None:
+        self.spawns = spawns
+        self.failpoints = failpoints
+        self._count = 0
+        failpoints.set_in_progress(0)
+
+    def start(self, spawn: Coroutine[Any, Any, Any]) -> Spawn:
+        return self.spawns.start(self._counted(spawn))
+
+    def undo_later(self, undo: Coroutine[Any, Any, None]) -> None:
+        self.spawns.undo_later(self._counted(undo))
+
+    async def wait_for(self, spawn: Spawn) -> Any:
+        return await self.spawns.wait_for(spawn)
+
+    def _counted(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        self._add(1)
+
+        async def counted() -> Any:
+            try:
+                return await work
+            finally:
+                self._add(-1)
+
+        return counted()
+
+    def _add(self, change: int) -> None:
+        self._count += change
+        self.failpoints.set_in_progress(self._count)
+
+
 def failing(components: Components, failpoints: Failpoints) -> Components:
     """Return the components with steps in both sagas."""
     database: Any = FailingDatabase(components.database, failpoints)
@@ -168,8 +212,9 @@ def failing(components: Components, failpoints: Failpoints) -> Components:
     transcripts: Any = FailingPeer(components.transcripts, failpoints)
     hooks: Any = FailingPeer(components.hooks, failpoints)
     around = {"database": database, "sets": sets, "transcripts": transcripts}
+    in_progress: Any = CountedSpawns(components.spawn_saga.in_progress, failpoints)
     undo = replace(components.undo, **around)
-    saga = replace(components.spawn_saga, **around, hooks=hooks, undo=undo)
+    saga = replace(components.spawn_saga, **around, hooks=hooks, undo=undo, in_progress=in_progress)
     return replace(
         components, database=database, transcripts=transcripts, hooks=hooks, undo=undo, spawn_saga=saga
     )

@@ -79,7 +79,10 @@ class RecoveryChecks:
 
     async def expire_lease(self, tenant: str, run_id: str) -> None:
         """The run's lease has run out."""
-        query = "update session.work_queue set due_time = now() where tenant_id = %s and kind = 'RUN' and subject_id = %s"
+        query = (
+            "update session.work_queue set due_time = now()"
+            " where tenant_id = %s and kind = 'RUN' and subject_id = %s"
+        )
         await self.rows(query, tenant, run_id)
 
     async def forget(self) -> None:

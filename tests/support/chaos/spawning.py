@@ -46,7 +46,12 @@ class Spawning:
     earlier: list[str]
 
     async def another(self) -> "Spawning":
-        """Return another spawn by the same caller, with other content in a file of the same name."""
+        """Return another spawn by the same caller, with other content in a file of the same name.
+
+        Steps of the undo of this one are not taken for steps of the other.
+        """
+        await self.victim.idle()
+        await self.sweep()
         [file] = self.request["attachments"]
         request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file.name, "bye")]}
         before, earlier = await self.recovery.remains.of(self.mesh.tenant), await _session_ids(self)
@@ -169,7 +174,7 @@ async def open_spawning(
     request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file)]}
     before = await recovery.remains.of(mesh.tenant)
     recovery.tenants.add(mesh.tenant)
-    await victim.serving()
+    await victim.idle()
     spawning = Spawning(mesh, victim, recovery, parent, request, before, [])
     return replace(spawning, earlier=await _session_ids(spawning))
 

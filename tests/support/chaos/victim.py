@@ -62,6 +62,13 @@ class Victim:
                     return pid
                 await asyncio.sleep(0.005)
 
+    async def idle(self) -> None:
+        """Wait until it serves, and works on no spawn and no undo of an earlier one."""
+        await self.serving()
+        async with asyncio.timeout(20):
+            while self.failpoints.in_progress():
+                await asyncio.sleep(0.005)
+
     @contextmanager
     def planned(self, step: str, fault: Fault) -> Iterator[Failpoints]:
         """The fault happens at the step while the block lasts."""
