@@ -214,7 +214,7 @@ async def _copying(link: psycopg.AsyncConnection[tuple[object, ...]], table: str
     changed = {
         "session_id": sql.SQL("%(longer)s"),
         "seq": sql.SQL("seq + %(shift)s"),
-        "entry_id": sql.SQL("overlay(entry_id placing %(copy)s from 5)"),
+        "entry_id": sql.SQL("overlay(entry_id placing %(copy)s || left(md5(%(longer)s), 8) from 5)"),
         "file_id": sql.SQL("file_id || case file_id when '' then '' else %(copy)s || %(longer)s end"),
         "blob_id": sql.SQL("overlay(blob_id placing %(copy)s || left(md5(%(longer)s), 8) from 5)"),
     }
