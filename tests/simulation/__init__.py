@@ -1,0 +1,1 @@
+"""A mesh of any size, simulated with costs that are measured on this machine."""
