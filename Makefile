@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick citus chaos simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ test: $(READY) lint ## Run every check and every test that needs no cluster, in 
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
+
+fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages for MINUTES=, from SEED=
+	@python -m tests.fuzz.rpcs --minutes $(or $(MINUTES),1) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
 
 simulation: $(READY) ## Measure the cost of a run, and simulate a mesh with 10,000 tenants and 1,000,000 sessions a day; COSTS=… keeps the costs in a file
 	@python -m tests.simulation $(if $(COSTS),--costs "$(COSTS)")

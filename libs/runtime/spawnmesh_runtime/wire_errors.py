@@ -13,8 +13,11 @@ from spawnmesh_core.status import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN_SUFFIX = ".spawnmesh"
-# For the message and each fact: the metadata must fit into a header block.
-_TEXT_MAX_CHARS = 4096
+# A client refuses more than 8 KiB of metadata as RESOURCE_EXHAUSTED, without the reason. In it, each
+# byte of the message takes up to three, and the details take four for three.
+_MESSAGE_MAX_BYTES = 1_000
+_FACT_MAX_BYTES = 1_000
+_DETAILS_MAX_BYTES = 2_500
 _MAX_VIOLATIONS = 20
 _OF_CODE: dict[str, tuple[Reason, str]] = {
     "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),
@@ -32,16 +35,18 @@ _OF_CODE: dict[str, tuple[Reason, str]] = {
 def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | bytes], ...]:
     """Return the trailing metadata of the refusal. An error of another service keeps its domain.
 
+    Long texts are cut, so that any client accepts the metadata: the message and each fact to 1,000
+    bytes, all facts and violations to 2,500.
+
     Except for DRAINING, the metadata also tells the channel of the caller not to retry on its own:
     the caller decides when to retry a call that this process has answered.
     """
-    details: list[Message] = [
-        error_details_pb2.ErrorInfo(
-            reason=error.reason.value,
-            domain=error.domain or domain,
-            metadata={key: value[:_TEXT_MAX_CHARS] for key, value in error.facts.items()},
-        )
-    ]
+    left = _DETAILS_MAX_BYTES
+    info = error_details_pb2.ErrorInfo(reason=error.reason.value, domain=error.domain or domain)
+    for key, value in error.facts.items():
+        info.metadata[key] = shortened(value, min(_FACT_MAX_BYTES, left))
+        left = max(0, left - len(key) - len(info.metadata[key].encode()))
+    details: list[Message] = [info]
     if error.retry_after_seconds is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_after_seconds * 1e9))
@@ -50,16 +55,22 @@ def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | byt
         bad = error_details_pb2.BadRequest()
         for violation in error.violations[:_MAX_VIOLATIONS]:
             bad.field_violations.add(field=violation.field, description=violation.description)
+            if bad.ByteSize() > left:
+                bad.field_violations.pop()
+                break
         details.append(bad)
-    status = status_pb2.Status(
-        code=code_pb2.Code.Value(error.status.value), message=error.message[:_TEXT_MAX_CHARS]
-    )
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.status.value), message=shortened(error.message))
     for detail in details:
         status.details.add().Pack(detail)
     packed = (DETAILS_KEY, status.SerializeToString())
     if error.reason is Reason.DRAINING:
         return (packed,)
     return packed, ("grpc-retry-pushback-ms", "-1")
+
+
+def shortened(text: str, max_bytes: int = _MESSAGE_MAX_BYTES) -> str:
+    """Return the text, cut to so many bytes of UTF-8 at the end of a character."""
+    return text.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 
 def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:

@@ -7,6 +7,7 @@ from spawnmesh.hook.v1 import event_pb2 as event_pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -44,6 +45,19 @@ def test_many_violations_are_cut_to_what_a_header_holds() -> None:
     with pytest.raises(MeshError) as caught:
         require_valid(hook_pb.RegisterPluginRequest(plugin=plugin))
     assert len(caught.value.violations) == 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos"), [(2**63 - 1, 0), (-(2**63), 0), (1, -1_000_000_001)]
+)
+def test_a_duration_that_is_none_is_refused_with_its_path(seconds: int, nanos: int) -> None:
+    request = tenant_pb.CreateTenantRequest(tenant_id="acme")
+    request.settings.attachments.retention.seconds = seconds
+    request.settings.attachments.retention.nanos = nanos
+    with pytest.raises(MeshError) as caught:
+        require_valid(request)
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert [one.field for one in caught.value.violations] == ["settings.attachments.retention"]
 
 
 def test_valid_message_passes() -> None:

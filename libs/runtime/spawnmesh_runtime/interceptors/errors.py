@@ -10,7 +10,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.telemetry import current_trace_id
-from spawnmesh_runtime.wire_errors import status_metadata
+from spawnmesh_runtime.wire_errors import shortened, status_metadata
 
 Translate = Callable[[BaseException], MeshError | None]
 """Return the refusal for an exception of a driver, or None for another exception."""
@@ -51,7 +51,7 @@ def typed_errors(inner: Step, service: str, translate: Sequence[Translate]) -> S
             call.refusal, call.status = refusal, refusal.status.value
         return await call.context.abort(
             grpc.StatusCode[call.status],
-            call.refusal.message,
+            shortened(call.refusal.message),
             status_metadata(call.refusal, f"{service}.spawnmesh"),
         )
 

@@ -1,8 +1,10 @@
 """Check requests against the rules of their contract."""
 
 import protovalidate
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from spawnmesh_core.errors import FieldViolation, MeshError
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh_core.errors import FieldViolation, MeshError, invalid
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.interceptors.read import Decode
@@ -26,7 +28,13 @@ def require_valid(message: Message) -> None:
 
     The error has the paths of at most 20 fields and no values.
     """
-    violations = protovalidate.collect_violations(message)
+    try:
+        violations = protovalidate.collect_violations(message)
+    except protovalidate.EvaluationError:
+        # Rules cannot be applied to a duration or a time that the type does not allow.
+        if (path := _impossible_time(message)) is None:
+            raise
+        raise invalid(path, "is no valid duration or time") from None
     if not violations:
         return
     shown = tuple(
@@ -39,6 +47,28 @@ def require_valid(message: Message) -> None:
         f"{shown[0].field or 'request'}: {shown[0].description}{more}",
         violations=shown,
     )
+
+
+def _impossible_time(message: Message) -> str | None:
+    """Return the path of the first Duration or Timestamp that is out of range or denormal."""
+    if isinstance(message, Duration | Timestamp):
+        try:
+            message.ToNanoseconds()
+            message.ToJsonString()
+        except (ValueError, OverflowError):
+            return ""
+        return None
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            members = list(value.values()) if field.message_type.fields_by_name["value"].message_type else []
+        else:
+            members = list(value) if field.is_repeated else [value]
+        for member in members:
+            if (inner := _impossible_time(member)) is not None:
+                return f"{field.name}.{inner}".rstrip(".")
+    return None
 
 
 def _path(field: protovalidate.FieldPathPb | None) -> str:

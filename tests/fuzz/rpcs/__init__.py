@@ -1,0 +1,1 @@
+"""Random messages for every RPC of a running mesh."""
