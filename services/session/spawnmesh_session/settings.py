@@ -14,7 +14,7 @@ class SessionSettings(ProcessSettings):
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
     database_direct_url: DatabaseUrl = ""
-    """The URL for notifications and jobs, if `database_url` uses a pooler in transaction mode."""
+    """The URL for notifications, if `database_url` uses a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     attachment_blob_target: str
     transcript_target: str

@@ -154,7 +154,7 @@ async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> No
     """Remove the runs of earlier tests from the queue, so that no claim gets them."""
     dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
-        await link.execute("delete from session.work_queue where kind = 'RUN'")
+        await link.execute("delete from session.run_queue")
 
 
 @pytest.fixture(scope="session")

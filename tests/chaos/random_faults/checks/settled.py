@@ -11,8 +11,8 @@ def check(facts: Facts) -> list[str]:
         if row["state"] == "DEAD"
     ]
     failed = [
-        f"job {row['task_name']} {row['args']} failed"
+        f"job {row['kind']} {row['key']} is dead: {row['last_error']}"
         for row in facts.rows("jobs")
-        if row["status"] == "failed"
+        if row["dead_time"] is not None
     ]
     return [*facts.unsettled, *dead, *failed]
