@@ -62,7 +62,7 @@ with served as (
 ), waiting as materialized (
     select tenant_id, cap, count_leased_runs(tenant_id) as leased from reserved where is_ours
 ), candidates as (
-    select w.tenant_id, w.cap, d.run_id,
+    select w.tenant_id, w.cap, d.run_id, d.due_time,
            w.leased + row_number() over (partition by w.tenant_id order by d.due_time) as rank
     from waiting w
     cross join unnest(%(runtimes)s::text[]) as wanted (runtime)
@@ -84,13 +84,15 @@ with served as (
         ) of_agent
     ) d
 ), chosen as (
-    select d.tenant_id, d.run_id, now() - d.due_time as wait
-    from run_queue d join candidates c on c.tenant_id = d.tenant_id and c.run_id = d.run_id
-    where d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0
-      and c.rank <= c.cap
-    order by c.rank, d.due_time
+    select c.tenant_id, c.run_id, now() - d.due_time as wait
+    from (select tenant_id, run_id from candidates where rank <= cap order by rank, due_time) c
+    cross join lateral (
+        select due_time from run_queue
+        where tenant_id = c.tenant_id and run_id = c.run_id
+          and due_time <= now() and expire_time > now() and attempts_left > 0
+        for update skip locked
+    ) d
     limit %(limit)s
-    for update of d skip locked
 ), taken as (
     update run_queue d
     set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1

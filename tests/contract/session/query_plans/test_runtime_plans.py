@@ -40,7 +40,7 @@ def crowded(
     ):
         waiting = come_alive(link, TENANT, WAITING, external=WAITING - 4)
         link.execute(_OF_REVIEWER, {"tenant": TENANT})
-        yield grown, [f"RUN{session_id[3:]}" for session_id in waiting[-4:]]
+        yield grown, [f"run{session_id[3:]}" for session_id in waiting[-4:]]
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

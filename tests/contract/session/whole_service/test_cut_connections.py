@@ -247,7 +247,8 @@ async def _sweeping(mesh: Mesh) -> AsyncIterator[None]:
         open_components(process, mesh.settings) as components,
         asyncio.TaskGroup() as tasks,
     ):
-        worker, sweep = (make(components, mesh.settings) for make in (make_job_worker, make_sweeper))
+        worker = make_job_worker(components, mesh.settings)
+        sweep = make_sweeper(components, mesh.settings)
         working = [
             tasks.create_task(worker.run_jobs_forever()),
             tasks.create_task(sweep.sweep_forever()),
