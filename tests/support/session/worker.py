@@ -56,8 +56,8 @@ async def work_once(settings: SessionSettings, superuser_dsn: str, *tenants: str
         await make_due(superuser_dsn, *tenants)
         worker, sweep = make_job_worker(components, settings), make_sweeper(components, settings)
         await worker.run_due(*job_kinds.FOLLOW_UPS)
-        await sweep_all(sweep)
         await run_clean_ups(worker)
+        await sweep_all(sweep)
         # What ended above publishes its end.
         await worker.run_due(*job_kinds.FOLLOW_UPS)
 

@@ -51,8 +51,9 @@ class CleanUps:
         await self.deleter.finish(job.tenant_id, job.key)
 
     async def purge_tenant(self, job: Job) -> Again:
-        """Continue the deletion of a tenant."""
-        return await self.tenant_purge.purge(job.tenant_id)
+        """Continue the deletion of a tenant, until it must wait. When it is done, there is no job."""
+        did_work = await self.tenant_purge.purge(job.tenant_id)
+        return Again(timedelta(0) if did_work else _AGAIN_IN)
 
     async def push_settings(self, job: Job) -> Again | None:
         """Repeat a push of settings that failed or was interrupted."""

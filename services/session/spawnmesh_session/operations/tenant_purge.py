@@ -8,7 +8,6 @@ import structlog
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import store as jobs
-from spawnmesh_postgres.jobs.job import Again
 
 from spawnmesh_session.clients.tenant_participants import PURGE_SECONDS, TenantParticipants
 from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, PURGE_TENANT
@@ -19,8 +18,6 @@ from spawnmesh_session.store import sessions, tenant_deletions, tenants
 _PAGE = 100  # Live sessions that are killed in one part.
 _MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
 _JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
-_AGAIN_IN = timedelta(seconds=5)
-
 HOLD = timedelta(seconds=PURGE_SECONDS + 15)
 """The claim of a pass, which is extended before each call of another service."""
 
@@ -39,15 +36,15 @@ class TenantPurge:
     participants: TenantParticipants
     spawn_deadline: timedelta
 
-    async def purge(self, tenant_id: str) -> Again:
-        """Continue until it is done, must wait, or is over its share.
+    async def purge(self, tenant_id: str) -> bool:
+        """Continue until it is done, must wait, or is over its share; return if it did work.
 
-        A purge that is done has deleted its job, so that the job does not run again.
+        A purge that is done has deleted its job.
         """
         parts = 0
         while parts < _MAX_PARTS and await self.advance(tenant_id):
             parts += 1
-        return Again(timedelta(0) if parts == _MAX_PARTS else _AGAIN_IN)
+        return parts > 0
 
     async def advance(self, tenant_id: str) -> bool:
         """Do one bounded part; return False if there is nothing to do now."""
