@@ -17,7 +17,7 @@ from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
     "session": {"tenants", "tenant_deletions", "run_queue", "jobs"},
-    "hook": {"outbox_entries"},
+    "hook": {"jobs"},
     "attachment_blob": set[str](),
     "transcript": set[str](),
     "model_router": {"cooldowns", "unconfirmed_failures"},

@@ -31,5 +31,6 @@ class SessionSettings(ProcessSettings):
     step_timeout_seconds: float = Field(default=15.0, gt=0)
     fork_token_count: int = Field(default=20_000, gt=0)
     worker_concurrency: int = Field(default=8, gt=0)
+    """Jobs of each kind that a worker runs at the same time."""
     sweep_interval_seconds: float = Field(default=1.0, gt=0)
     retention_interval_seconds: float = Field(default=300.0, gt=0)

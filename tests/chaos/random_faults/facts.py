@@ -30,7 +30,7 @@ _TABLES = {
     "sets": "select * from attachment_blob.sets",
     "set_files": "select * from attachment_blob.set_files",
     "blobs": "select * from attachment_blob.blobs",
-    "outbox": "select * from hook.outbox_entries",
+    "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """

@@ -45,9 +45,9 @@ def unsettled(facts: Facts) -> list[str]:
         ),
         *(f"{row['run_id']} waits in the queue" for row in facts.rows("queue")),
         *(
-            f"event {row['event_key']} waits for {row['plugin']}"
+            f"delivery {row['key']} waits: {row['last_error']}"
             for row in facts.rows("outbox")
-            if row["state"] == "PENDING"
+            if row["dead_time"] is None and not row["is_held"]
         ),
         *(
             f"job {row['kind']} {row['key']} waits, or is worked on: {row['last_error']}"

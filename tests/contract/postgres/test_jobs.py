@@ -133,7 +133,7 @@ async def test_job_of_a_worker_that_died_is_claimed_again_when_its_claim_ends(da
     [again] = await claim(database, limit=1, share=1)
     assert (again.key, again.attempt) == ("a", 2)
     await store.complete(database, lost)
-    assert not await store.retry(database, lost, error="x", pause=NOW, is_last=True, kept_for=None)
+    assert not await store.retry(database, lost, store.FailedAttempt("x", NOW, True, None))
     await store.run_again(database, lost, Again())
     await store.return_claimed(database, lost)
     [job] = await stored(database)
@@ -165,6 +165,7 @@ async def test_failed_attempt_is_repeated_after_a_pause(database: Database, list
         assert (job.attempt_count, job.dead_time, job.is_working) == (attempt, None, False)
         assert job.last_error == "DEPENDENCY_UNAVAILABLE (hook)"
         assert await worker.run_due() == 0, "it is in its pause"
+        assert job.due_time is not None
         assert (job.due_time - job.create_time) > timedelta(minutes=44) * attempt
         await end_claims(database)
     assert await worker.run_due() == 1

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-SERVICES = ("session",)
+SERVICES = ("session", "hook")
 TABLE = (files("spawnmesh_postgres") / "jobs" / "jobs.sql").read_text()
 
 

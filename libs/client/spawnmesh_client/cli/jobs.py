@@ -101,5 +101,5 @@ def discard(
 
 def _row(job: job_pb2.Job) -> tuple[str, ...]:
     state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
-    due = job.due_time.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    due = job.due_time.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S") if job.HasField("due_time") else "held"
     return job.tenant_id, job.kind, job.key, state, str(job.attempt_count), due, job.last_error

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from spawnmesh_postgres.database import Connection
+
 JobArguments = Mapping[str, str | int | bool]
 """Ids and what a handler needs beside them. Never content: operators see the arguments."""
 
@@ -54,6 +56,9 @@ class Again:
 Handler = Callable[[Job], Awaitable[Again | None]]
 """Works on a job. It returns None if the job is done, and raises if the attempt failed."""
 
+AtEnd = Callable[[Connection, Job, bool], Awaitable[None]]
+"""Writes with the transaction that ends a job: `at_end(connection, job, is_dead)`."""
+
 _CLAIM_MARGIN = timedelta(seconds=15)
 
 
@@ -87,7 +92,7 @@ class JobKind:
     A worker runs at most `concurrency` jobs of the kind at once, and half as many of one tenant.
     An attempt that takes longer than `timeout` is cancelled and has failed. No other worker has the
     job for `claim_for`, which is somewhat longer than the timeout by default. A handler may extend
-    it with `store.delay`.
+    it with `store.delay`. A service whose kind has `at_end` has the table of `tenant_purges`.
     """
 
     name: str
@@ -96,6 +101,7 @@ class JobKind:
     retry: RetryPolicy = RetryPolicy()
     timeout: timedelta = timedelta(seconds=45)
     claim_for: timedelta | None = None
+    at_end: AtEnd | None = None
 
     @property
     def share(self) -> int:

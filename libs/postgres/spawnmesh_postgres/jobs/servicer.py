@@ -108,7 +108,8 @@ def _render(job: StoredJob) -> job_pb2.Job:
         traceparent=job.traceparent,
     )
     rendered.create_time.FromDatetime(job.create_time)
-    rendered.due_time.FromDatetime(job.due_time)
+    if job.due_time is not None:
+        rendered.due_time.FromDatetime(job.due_time)
     if job.dead_time is not None:
         rendered.dead_time.FromDatetime(job.dead_time)
     return rendered

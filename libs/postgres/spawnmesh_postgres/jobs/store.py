@@ -12,7 +12,7 @@ from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
-from spawnmesh_postgres.jobs.job import Again, Job, NewJob
+from spawnmesh_postgres.jobs.job import Again, AtEnd, Job, NewJob
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
@@ -33,12 +33,12 @@ class ClaimQuota:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as operators see it."""
+    """A job as operators see it. A job without `due_time` is held until something makes it due."""
 
     tenant_id: str
     kind: str
     key: str
-    due_time: datetime
+    due_time: datetime | None
     attempt_count: int
     is_working: bool
     arguments: dict[str, Any]
@@ -136,24 +136,44 @@ async def claim(database: Database, *statements: Statement) -> list[Job]:
     return [Job(**row) for rows in claimed for row in rows]
 
 
-async def complete(database: Database, job: Job) -> None:
+async def complete(database: Database, job: Job, at_end: AtEnd | None = None) -> None:
     """Delete a job that is done."""
-    await database.transact(job.tenant_id, (_SQL["complete_job"], _claimed(job)))
+    if at_end is None:
+        await database.transact(job.tenant_id, (_SQL["complete_job"], _claimed(job)))
+        return
+    async with database.adding(job.tenant_id) as connection:
+        if (await connection.execute(_SQL["complete_job"], _claimed(job))).rowcount:
+            await at_end(connection, job, False)
 
 
-async def retry(
-    database: Database,
-    job: Job,
-    *,
-    error: str,
-    pause: timedelta,
-    is_last: bool,
-    kept_for: timedelta | None,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """Why an attempt failed, the pause until the next one, and when the job is given up."""
+
+    error: str
+    pause: timedelta
+    is_last: bool
+    kept_for: timedelta | None
+
+
+async def retry(database: Database, job: Job, failed: FailedAttempt, at_end: AtEnd | None = None) -> bool:
     """Record a failed attempt. Return whether the job is dead now."""
-    values = {**_claimed(job), "error": error, "pause": pause, "is_last": is_last, "kept_for": kept_for}
-    (rows,) = await database.transact(job.tenant_id, (_SQL["retry_job"], values))
-    return bool(rows and rows[0]["is_dead"])
+    values = {
+        **_claimed(job),
+        "error": failed.error,
+        "pause": failed.pause,
+        "is_last": failed.is_last,
+        "kept_for": failed.kept_for,
+    }
+    if at_end is None:
+        (rows,) = await database.transact(job.tenant_id, (_SQL["retry_job"], values))
+        return bool(rows and rows[0]["is_dead"])
+    async with database.adding(job.tenant_id) as connection:
+        row = await (await connection.execute(_SQL["retry_job"], values)).fetchone()
+        is_dead = row is not None and bool(row["is_dead"])
+        if is_dead:
+            await at_end(connection, job, True)
+        return is_dead
 
 
 async def run_again(database: Database, job: Job, again: Again) -> None:

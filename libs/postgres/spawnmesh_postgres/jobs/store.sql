@@ -119,7 +119,7 @@ select pg_notify('jobs', current_schema()) from returned
 -- name: list_jobs
 -- Takes no lock. A page of jobs in the order of their keys, in the scope of one or of every tenant.
 -- Index: jobs_pkey.
-select tenant_id, kind, key, due_time, attempt_count, claim_id is not null and due_time > now() as is_working,
+select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count, claim_id is not null and due_time > now() as is_working,
        arguments, traceparent, create_time, dead_time, last_error
 from jobs
 where (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
@@ -129,7 +129,7 @@ limit %(limit)s
 
 -- name: list_dead_jobs
 -- As list_jobs, of dead jobs. Index: jobs_dead_idx.
-select tenant_id, kind, key, due_time, attempt_count, false as is_working,
+select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count, false as is_working,
        arguments, traceparent, create_time, dead_time, last_error
 from jobs
 where dead_time >= '-infinity' and (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
@@ -162,7 +162,7 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s
 
 -- name: count_jobs
 -- Takes no lock; reads in the scope of every tenant. A job that waits for its next attempt counts as
--- waiting; one that was enqueued for later does not. Index: jobs_due_idx, jobs_dead_idx.
+-- waiting; one that was enqueued for later, or is held, does not. Index: jobs_due_idx, jobs_dead_idx.
 select kind,
        count(*) filter (where is_waiting) as waiting,
        count(*) filter (where is_working) as working,
@@ -171,7 +171,8 @@ select kind,
        0::bigint as dead
 from (
     select kind, create_time,
-           due_time <= now() or claim_id is null and attempt_count > 0 as is_waiting,
+           due_time <= now() or claim_id is null and attempt_count > 0 and due_time < 'infinity'
+               as is_waiting,
            claim_id is not null and due_time > now() as is_working
     from jobs where dead_time is null
 ) alive

@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import error_label
 
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Database, TenantPurged
 from spawnmesh_postgres.jobs import store
 from spawnmesh_postgres.jobs.job import Again, Job, JobKind
 from spawnmesh_postgres.jobs.metrics import JobMetrics
@@ -137,7 +137,7 @@ class JobWorker:
         except asyncio.CancelledError:
             await self._return(job)
             raise
-        except (psycopg.Error, PoolTimeout) as error:
+        except (psycopg.Error, PoolTimeout, TenantPurged) as error:
             raise_if_cancelled()
             log.warning("job_unrecorded", attempt=job.attempt, error=error_label(error))
 
@@ -159,23 +159,22 @@ class JobWorker:
         if isinstance(result, Exception):
             await self._record_failure(job, result)
         elif result is None:
-            await store.complete(self._database, job)
+            await store.complete(self._database, job, self._kinds[job.kind].at_end)
             self._metrics.attempted(job.kind, "done")
         else:
             await store.run_again(self._database, job, result)
             self._metrics.attempted(job.kind, "again")
 
     async def _record_failure(self, job: Job, error: Exception) -> None:
-        policy = self._kinds[job.kind].retry
+        kind = self._kinds[job.kind]
+        policy = kind.retry
         label = _LOST if isinstance(error, WorkersLost) else error_label(error)
         pause = policy.pause_after(job.attempt, random.random())  # noqa: S311 - it spreads load.
         is_dead = await store.retry(
             self._database,
             job,
-            error=label,
-            pause=pause,
-            is_last=policy.is_last(job.attempt),
-            kept_for=policy.kept_for,
+            store.FailedAttempt(label, pause, policy.is_last(job.attempt), policy.kept_for),
+            kind.at_end,
         )
         self._metrics.attempted(job.kind, "dead" if is_dead else "failed")
         structlog.get_logger().warning(

@@ -51,7 +51,7 @@ class CleanUps:
         await self.deleter.finish(job.tenant_id, job.key)
 
     async def purge_tenant(self, job: Job) -> Again:
-        """Continue the deletion of a tenant, until it must wait. When it is done, there is no job."""
+        """Continue the deletion of a tenant. When it is done, there is no job."""
         did_work = await self.tenant_purge.purge(job.tenant_id)
         return Again(timedelta(0) if did_work else _AGAIN_IN)
 

@@ -91,7 +91,7 @@ class Job(_message.Message):
     @_builtins.property
     def due_time(self) -> _timestamp_pb2.Timestamp:
         """WAITING: when the next attempt may begin. WORKING: when another worker takes over unless the
-        attempt has ended.
+        attempt has ended. Absent if the job is held, such as for a plugin that is paused.
         """
 
     @_builtins.property
