@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import error_label
 
-from spawnmesh_postgres.database import Database, TenantPurged
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import store
 from spawnmesh_postgres.jobs.job import Again, Job, JobKind
 from spawnmesh_postgres.jobs.metrics import JobMetrics
@@ -137,7 +137,7 @@ class JobWorker:
         except asyncio.CancelledError:
             await self._return(job)
             raise
-        except (psycopg.Error, PoolTimeout, TenantPurged) as error:
+        except Exception as error:  # noqa: BLE001 - the job is tried again; the others go on.
             raise_if_cancelled()
             log.warning("job_unrecorded", attempt=job.attempt, error=error_label(error))
 
