@@ -12,7 +12,7 @@ from spawnmesh_core.errors import unavailable
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database
 from spawnmesh_postgres.jobs import store
-from spawnmesh_postgres.jobs.job import Again, Handler, Job, JobKind, NewJob, RetryPolicy
+from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, Handler, JobKind, NewJob
 from spawnmesh_postgres.jobs.store import CHANNEL, StoredJob
 from spawnmesh_postgres.listener import Listener, open_listener
 
@@ -49,9 +49,9 @@ class Log:
 
     def __init__(self, *answers: Again | Exception | None) -> None:
         self.answers = list(answers)
-        self.jobs: list[Job] = []
+        self.jobs: list[ClaimedJob] = []
 
-    async def __call__(self, job: Job) -> Again | None:
+    async def __call__(self, job: ClaimedJob) -> Again | None:
         self.jobs.append(job)
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, Exception):
@@ -59,8 +59,8 @@ class Log:
         return answer
 
 
-def kind_of(handler: Handler, *, concurrency: int = 4, retry: RetryPolicy | None = None) -> JobKind:
-    return JobKind(KIND, handler, concurrency, retry or RetryPolicy())
+def kind_of(handler: Handler, *, concurrency: int = 4, retry: BackoffPolicy | None = None) -> JobKind:
+    return JobKind(KIND, handler, concurrency, retry or BackoffPolicy())
 
 
 async def enqueue(database: Database, tenant_id: str, *keys: str, due_in: timedelta = NOW) -> None:
@@ -76,7 +76,7 @@ async def stored(database: Database, scope: str = ALL_TENANTS) -> list[StoredJob
 
 async def claim(
     database: Database, *, limit: int, share: int, busy: dict[str, int] | None = None
-) -> list[Job]:
+) -> list[ClaimedJob]:
     quota = store.ClaimQuota(limit, share, busy or {})
     return await store.claim(database, store.claim_statement(KIND, quota, timedelta(minutes=1)))
 
@@ -133,7 +133,7 @@ async def test_job_of_a_worker_that_died_is_claimed_again_when_its_claim_ends(da
     [again] = await claim(database, limit=1, share=1)
     assert (again.key, again.attempt) == ("a", 2)
     await store.complete(database, lost)
-    assert not await store.retry(database, lost, store.FailedAttempt("x", NOW, True, None))
+    assert not await store.retry(database, lost, store.AttemptFailure("x", NOW, True, None))
     await store.run_again(database, lost, Again())
     await store.return_claimed(database, lost)
     [job] = await stored(database)
@@ -157,7 +157,7 @@ async def test_tenant_with_a_thousand_jobs_delays_no_other(database: Database) -
 async def test_failed_attempt_is_repeated_after_a_pause(database: Database, listener: Listener) -> None:
     await enqueue(database, "t-one", "a")
     log = Log(unavailable("hook"), unavailable("hook"))
-    policy = RetryPolicy(first_pause=timedelta(hours=1), longest_pause=timedelta(hours=8))
+    policy = BackoffPolicy(first_pause=timedelta(hours=1), longest_pause=timedelta(hours=8))
     worker = worker_of(database, listener, [kind_of(log, retry=policy)])
     for attempt in (1, 2):
         assert await worker.run_due() == 1
@@ -173,17 +173,17 @@ async def test_failed_attempt_is_repeated_after_a_pause(database: Database, list
 
 
 def test_pauses_double_with_jitter_up_to_the_longest() -> None:
-    policy = RetryPolicy(first_pause=timedelta(seconds=2), longest_pause=timedelta(seconds=20))
+    policy = BackoffPolicy(first_pause=timedelta(seconds=2), longest_pause=timedelta(seconds=20))
     pauses = [policy.pause_after(attempt, 0.0).total_seconds() for attempt in (1, 2, 3, 4, 5, 10_000)]
     assert pauses == [2, 4, 8, 16, 20, 20]
     assert policy.pause_after(4, 0.99).total_seconds() == pytest.approx(16 * 0.7525)
 
 
 @pytest.mark.parametrize(
-    "policy", [RetryPolicy(max_attempts=1), RetryPolicy(kept_for=timedelta(0))], ids=["attempts", "age"]
+    "policy", [BackoffPolicy(max_attempts=1), BackoffPolicy(kept_for=timedelta(0))], ids=["attempts", "age"]
 )
 async def test_job_that_fails_for_good_stays_with_its_error_until_it_is_retried_or_discarded(
-    database: Database, listener: Listener, policy: RetryPolicy
+    database: Database, listener: Listener, policy: BackoffPolicy
 ) -> None:
     await enqueue(database, "t-one", "a", "b")
     log = Log(ValueError("secret"), ValueError("secret"))
@@ -214,7 +214,8 @@ async def test_job_whose_workers_die_becomes_dead(database: Database, listener: 
         await end_claims(database)
     log = Log()
     assert (
-        await worker_of(database, listener, [kind_of(log, retry=RetryPolicy(max_attempts=2))]).run_due() == 1
+        await worker_of(database, listener, [kind_of(log, retry=BackoffPolicy(max_attempts=2))]).run_due()
+        == 1
     )
     [job] = await stored(database)
     assert (log.jobs, job.dead_time is not None, job.last_error) == (
@@ -239,20 +240,20 @@ async def test_handler_may_run_its_job_again_with_other_arguments(
 async def test_job_that_is_made_due_anew_during_an_attempt_runs_again(
     database: Database, listener: Listener
 ) -> None:
-    async def make_due_anew(job: Job) -> None:
+    async def make_due_anew(job: ClaimedJob) -> None:
         seen.append(job)
         if len(seen) == 1:
             async with database.transaction(job.tenant_id) as connection:
                 await store.reschedule(connection, job.tenant_id, NewJob(KIND, job.key))
 
-    seen: list[Job] = []
+    seen: list[ClaimedJob] = []
     await enqueue(database, "t-one", "a")
     assert await worker_of(database, listener, [kind_of(make_due_anew)]).run_due() == 2
     assert await stored(database) == []
 
 
 async def test_attempt_that_takes_too_long_has_failed(database: Database, listener: Listener) -> None:
-    async def hang(_job: Job) -> None:
+    async def hang(_job: ClaimedJob) -> None:
         await asyncio.Event().wait()
 
     await enqueue(database, "t-one", "a")
@@ -267,7 +268,7 @@ async def test_notification_wakes_a_worker_and_a_stopped_one_returns_its_jobs(
 ) -> None:
     begun = asyncio.Event()
 
-    async def hang(_job: Job) -> None:
+    async def hang(_job: ClaimedJob) -> None:
         begun.set()
         await asyncio.Event().wait()
 
@@ -293,7 +294,7 @@ async def test_running_worker_keeps_its_limits_and_takes_what_is_left_as_places_
     may_end = asyncio.Event()
     now, most, done = Counter[str](), Counter[str](), []
 
-    async def wait(job: Job) -> None:
+    async def wait(job: ClaimedJob) -> None:
         now[job.tenant_id] += 1
         most[job.tenant_id] = max(most[job.tenant_id], now[job.tenant_id])
         await may_end.wait()

@@ -26,7 +26,7 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ClaimedJob:
     """A claimed job. `attempt` counts this attempt too.
 
     `claim_id` is the fencing token of the claim: a worker that lost its claim changes nothing.
@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a handler returns if the job did not fail and is not done: it runs again `after`.
+    """The answer of a handler whose job did not fail and is not done: it runs again `after`.
 
     `arguments` replace those of the job. `reason` is shown to operators until the next attempt.
     """
@@ -53,17 +53,17 @@ class Again:
     reason: str = ""
 
 
-Handler = Callable[[Job], Awaitable[Again | None]]
+Handler = Callable[[ClaimedJob], Awaitable[Again | None]]
 """Works on a job. It returns None if the job is done, and raises if the attempt failed."""
 
-AtEnd = Callable[[Connection, Job, bool], Awaitable[None]]
+AtEnd = Callable[[Connection, ClaimedJob, bool], Awaitable[None]]
 """Writes with the transaction that ends a job: `at_end(connection, job, is_dead)`."""
 
 _CLAIM_MARGIN = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class BackoffPolicy:
     """Pauses that double from `first_pause` to `longest_pause`, each up to a quarter shorter.
 
     A job that fails after `max_attempts`, or when it is older than `kept_for`, becomes a dead
@@ -98,7 +98,7 @@ class JobKind:
     name: str
     handler: Handler
     concurrency: int
-    retry: RetryPolicy = RetryPolicy()
+    retry: BackoffPolicy = BackoffPolicy()
     timeout: timedelta = timedelta(seconds=45)
     claim_for: timedelta | None = None
     at_end: AtEnd | None = None
@@ -110,5 +110,5 @@ class JobKind:
 
     @property
     def claim_time(self) -> timedelta:
-        """How long a claim lasts."""
+        """The duration of a claim."""
         return self.claim_for or self.timeout + _CLAIM_MARGIN

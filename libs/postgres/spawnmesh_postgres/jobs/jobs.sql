@@ -1,6 +1,6 @@
 -- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
--- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is done
--- is deleted. See `spawnmesh_postgres.jobs`.
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
 create table jobs (
     tenant_id     text        not null,
     kind          text        not null,

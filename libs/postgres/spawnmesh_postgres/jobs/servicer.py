@@ -115,7 +115,7 @@ def _render(job: StoredJob) -> job_pb2.Job:
     return rendered
 
 
-def _state_of(job: StoredJob) -> job_pb2.JobState:
+def _state_of(job: StoredJob) -> "job_pb2.JobState.ValueType":
     if job.dead_time is not None:
         return job_pb2.JOB_STATE_DEAD
     return job_pb2.JOB_STATE_WORKING if job.is_working else job_pb2.JOB_STATE_WAITING

@@ -12,7 +12,7 @@ from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
-from spawnmesh_postgres.jobs.job import Again, AtEnd, Job, NewJob
+from spawnmesh_postgres.jobs.job import Again, AtEnd, ClaimedJob, NewJob
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
@@ -130,13 +130,13 @@ def claim_statement(kind: str, quota: ClaimQuota, claim_for: timedelta) -> State
     return _SQL["claim_jobs"], values
 
 
-async def claim(database: Database, *statements: Statement) -> list[Job]:
+async def claim(database: Database, *statements: Statement) -> list[ClaimedJob]:
     """Claim due jobs of every tenant with these claim statements, in one round trip."""
     claimed = await database.transact(ALL_TENANTS, *statements)
-    return [Job(**row) for rows in claimed for row in rows]
+    return [ClaimedJob(**row) for rows in claimed for row in rows]
 
 
-async def complete(database: Database, job: Job, at_end: AtEnd | None = None) -> None:
+async def complete(database: Database, job: ClaimedJob, at_end: AtEnd | None = None) -> None:
     """Delete a job that is done."""
     if at_end is None:
         await database.transact(job.tenant_id, (_SQL["complete_job"], _claimed(job)))
@@ -147,7 +147,7 @@ async def complete(database: Database, job: Job, at_end: AtEnd | None = None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class AttemptFailure:
     """Why an attempt failed, the pause until the next one, and when the job is given up."""
 
     error: str
@@ -156,7 +156,9 @@ class FailedAttempt:
     kept_for: timedelta | None
 
 
-async def retry(database: Database, job: Job, failed: FailedAttempt, at_end: AtEnd | None = None) -> bool:
+async def retry(
+    database: Database, job: ClaimedJob, failed: AttemptFailure, at_end: AtEnd | None = None
+) -> bool:
     """Record a failed attempt. Return whether the job is dead now."""
     values = {
         **_claimed(job),
@@ -176,14 +178,14 @@ async def retry(database: Database, job: Job, failed: FailedAttempt, at_end: AtE
         return is_dead
 
 
-async def run_again(database: Database, job: Job, again: Again) -> None:
+async def run_again(database: Database, job: ClaimedJob, again: Again) -> None:
     """Make the job due again, as the handler said."""
     arguments = None if again.arguments is None else Jsonb(dict(again.arguments))
     values = {**_claimed(job), "pause": again.after, "error": again.reason, "arguments": arguments}
     await database.transact(job.tenant_id, (_SQL["run_job_again"], values))
 
 
-async def return_claimed(database: Database, job: Job) -> None:
+async def return_claimed(database: Database, job: ClaimedJob) -> None:
     """Give an interrupted job to another worker."""
     await database.transact(job.tenant_id, (_SQL["return_job"], _claimed(job)))
 
@@ -253,5 +255,5 @@ def _key(job_id: JobId) -> dict[str, str]:
     return {"tenant_id": tenant_id, "kind": kind, "key": key}
 
 
-def _claimed(job: Job) -> dict[str, Any]:
+def _claimed(job: ClaimedJob) -> dict[str, Any]:
     return {"tenant_id": job.tenant_id, "kind": job.kind, "key": job.key, "claim_id": job.claim_id}

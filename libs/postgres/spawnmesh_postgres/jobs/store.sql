@@ -1,6 +1,6 @@
 -- name: enqueue_jobs
--- Inserts jobs of the tenant. A job whose key is known stays as it is. Workers are notified when the
--- transaction commits, if a new job is due. Index: jobs_pkey.
+-- Inserts jobs of the tenant. A job whose key is known stays as it is. Workers are notified when
+-- the transaction commits, if a new job is due. Index: jobs_pkey.
 with added as (
     insert into jobs (tenant_id, kind, key, due_time, arguments, traceparent)
     select %(tenant_id)s, j.kind, j.key, now() + make_interval(secs => j.due_in), j.arguments, j.traceparent
@@ -12,8 +12,8 @@ with added as (
 select pg_notify('jobs', current_schema()) from added where due_time <= now() limit 1
 
 -- name: reschedule_job
--- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker has
--- claimed it: the end of that attempt changes nothing. Locks the row. Index: jobs_pkey.
+-- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker
+-- has claimed it: the end of that attempt changes nothing. Locks the row. Index: jobs_pkey.
 insert into jobs (tenant_id, kind, key, due_time, arguments, traceparent)
 values (%(tenant_id)s, %(kind)s, %(key)s, now() + %(due_in)s::interval, %(arguments)s, %(traceparent)s)
 on conflict (tenant_id, kind, key) do update
@@ -40,9 +40,9 @@ select from gone where claim_id is not null
 -- name: claim_jobs
 -- Takes at most %(limit)s due jobs of the kind, in the scope of every tenant. Of each tenant it
 -- takes at most %(share)s less its jobs in %(busy)s. The order is round-robin over tenants, and
--- oldest first within a tenant. Locks each job, skips those that others hold, and makes it due again
--- after %(claim_for)s. Goes from tenant to tenant and reads no more of one than its share. Index:
--- jobs_due_idx, jobs_pkey.
+-- oldest first within a tenant. Locks each job, skips those that others hold, and makes it due
+-- again after %(claim_for)s. Goes from tenant to tenant and reads no more of one than its share.
+-- Index: jobs_due_idx, jobs_pkey.
 with recursive waiting as (
     (select j.tenant_id from jobs j
      where j.kind = %(kind)s and j.dead_time is null
@@ -72,7 +72,7 @@ with recursive waiting as (
     cross join lateral (
         select tenant_id, kind, key from jobs
         where tenant_id = c.tenant_id and kind = %(kind)s and key = c.key
-          and due_time <= now() and dead_time is null
+          and due_time <= now()
         for update skip locked
     ) j
 )
@@ -89,9 +89,9 @@ delete from jobs
 where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s and claim_id = %(claim_id)s
 
 -- name: retry_job
--- Ends a failed attempt: the job is due again after the pause, or dead if it was the last attempt or
--- the job is older than %(kept_for)s. Locks the row. Returns no row, and does nothing, if the claim
--- was lost. Index: jobs_pkey.
+-- Ends a failed attempt: the job is due again after the pause, or dead if it was the last attempt
+-- or the job is older than %(kept_for)s. Locks the row. Returns no row, and does nothing, if the
+-- claim was lost. Index: jobs_pkey.
 update jobs
 set due_time = now() + %(pause)s::interval, claim_id = null, last_error = %(error)s,
     dead_time = case when %(is_last)s or create_time + %(kept_for)s::interval <= now() then now() end
@@ -119,8 +119,8 @@ select pg_notify('jobs', current_schema()) from returned
 -- name: list_jobs
 -- Takes no lock. A page of jobs in the order of their keys, in the scope of one or of every tenant.
 -- Index: jobs_pkey.
-select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count, claim_id is not null and due_time > now() as is_working,
-       arguments, traceparent, create_time, dead_time, last_error
+select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count,
+       claim_id is not null and due_time > now() as is_working, arguments, traceparent, create_time, dead_time, last_error
 from jobs
 where (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
   and (%(kind)s::text is null or kind = %(kind)s)
@@ -129,8 +129,8 @@ limit %(limit)s
 
 -- name: list_dead_jobs
 -- As list_jobs, of dead jobs. Index: jobs_dead_idx.
-select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count, false as is_working,
-       arguments, traceparent, create_time, dead_time, last_error
+select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count,
+       false as is_working, arguments, traceparent, create_time, dead_time, last_error
 from jobs
 where dead_time >= '-infinity' and (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
   and (%(kind)s::text is null or kind = %(kind)s)
@@ -161,8 +161,9 @@ select dead_time is not null as is_dead from jobs
 where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s
 
 -- name: count_jobs
--- Takes no lock; reads in the scope of every tenant. A job that waits for its next attempt counts as
--- waiting; one that was enqueued for later, or is held, does not. Index: jobs_due_idx, jobs_dead_idx.
+-- Takes no lock; reads in the scope of every tenant. A job that waits for its next attempt counts
+-- as waiting; one that was enqueued for later, or is held, does not. Index: jobs_due_idx,
+-- jobs_dead_idx.
 select kind,
        count(*) filter (where is_waiting) as waiting,
        count(*) filter (where is_working) as working,

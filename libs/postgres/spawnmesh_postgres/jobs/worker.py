@@ -14,7 +14,7 @@ from spawnmesh_core.errors import error_label
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import store
-from spawnmesh_postgres.jobs.job import Again, Job, JobKind
+from spawnmesh_postgres.jobs.job import Again, ClaimedJob, JobKind
 from spawnmesh_postgres.jobs.metrics import JobMetrics
 from spawnmesh_postgres.jobs.store import ClaimQuota
 from spawnmesh_postgres.listener import Listener, Subscription
@@ -62,7 +62,7 @@ class JobWorker:
         self._metrics = metrics
         self._schema = schema
         self._grace_seconds = grace_seconds
-        self._running: dict[asyncio.Task[None], Job] = {}
+        self._running: dict[asyncio.Task[None], ClaimedJob] = {}
 
     async def run_jobs_forever(self) -> None:
         """Run jobs until cancelled. While the database is unavailable, keep trying.
@@ -110,7 +110,7 @@ class JobWorker:
     def _busy(self, kind: str) -> Counter[str]:
         return Counter(job.tenant_id for job in self._running.values() if job.kind == kind)
 
-    async def _claim_or_log(self) -> list[Job]:
+    async def _claim_or_log(self) -> list[ClaimedJob]:
         try:
             return await self._claim(self._kinds.values())
         except Exception as error:  # noqa: BLE001 - the next poll tries again.
@@ -118,7 +118,7 @@ class JobWorker:
             structlog.get_logger().warning("jobs_unread", error=error_label(error))
             return []
 
-    async def _claim(self, kinds: Iterable[JobKind]) -> list[Job]:
+    async def _claim(self, kinds: Iterable[JobKind]) -> list[ClaimedJob]:
         statements = [statement for kind in kinds if (statement := self._claim_statement(kind)) is not None]
         return await store.claim(self._database, *statements) if statements else []
 
@@ -129,7 +129,7 @@ class JobWorker:
             return None
         return store.claim_statement(kind.name, ClaimQuota(free, kind.share, busy), kind.claim_time)
 
-    async def _work_on(self, job: Job) -> None:
+    async def _work_on(self, job: ClaimedJob) -> None:
         """Make one attempt. If its result cannot be stored, the job is due when its claim ends."""
         log = structlog.get_logger().bind(job=job.kind, key=job.key, tenant=job.tenant_id)
         try:
@@ -141,7 +141,7 @@ class JobWorker:
             raise_if_cancelled()
             log.warning("job_unrecorded", attempt=job.attempt, error=error_label(error))
 
-    async def _attempt(self, job: Job) -> Result:
+    async def _attempt(self, job: ClaimedJob) -> Result:
         """Call the handler. Return what it returned, or the error that it raised."""
         kind = self._kinds[job.kind]
         if kind.retry.is_last(job.attempt - 1):
@@ -155,7 +155,7 @@ class JobWorker:
             raise_if_cancelled()
             return error
 
-    async def _record(self, job: Job, result: Result) -> None:
+    async def _record(self, job: ClaimedJob, result: Result) -> None:
         if isinstance(result, Exception):
             await self._record_failure(job, result)
         elif result is None:
@@ -165,7 +165,7 @@ class JobWorker:
             await store.run_again(self._database, job, result)
             self._metrics.attempted(job.kind, "again")
 
-    async def _record_failure(self, job: Job, error: Exception) -> None:
+    async def _record_failure(self, job: ClaimedJob, error: Exception) -> None:
         kind = self._kinds[job.kind]
         policy = kind.retry
         label = _LOST if isinstance(error, WorkersLost) else error_label(error)
@@ -173,7 +173,7 @@ class JobWorker:
         is_dead = await store.retry(
             self._database,
             job,
-            store.FailedAttempt(label, pause, policy.is_last(job.attempt), policy.kept_for),
+            store.AttemptFailure(label, pause, policy.is_last(job.attempt), policy.kept_for),
             kind.at_end,
         )
         self._metrics.attempted(job.kind, "dead" if is_dead else "failed")
@@ -187,7 +187,7 @@ class JobWorker:
             again_in_seconds=None if is_dead else round(pause.total_seconds(), 1),
         )
 
-    async def _return(self, job: Job) -> None:
+    async def _return(self, job: ClaimedJob) -> None:
         """Give an interrupted job to another worker; if that fails, its claim ends by itself."""
         try:
             await store.return_claimed(self._database, job)

@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.jobs import store as jobs
-from spawnmesh_postgres.jobs.job import Again, Job, JobKind, RetryPolicy
+from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
@@ -27,7 +27,7 @@ from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
 from spawnmesh_hook.store.outbox import StoredEvent
 
 MAX_ATTEMPT_COUNT = 58
-RETRY = RetryPolicy(
+RETRY = BackoffPolicy(
     first_pause=timedelta(seconds=2), longest_pause=timedelta(minutes=30), max_attempts=MAX_ATTEMPT_COUNT
 )
 """About a day of attempts."""
@@ -59,7 +59,7 @@ class EventDelivery:
             at_end=self.at_end,
         )
 
-    async def deliver(self, job: Job) -> Again | None:
+    async def deliver(self, job: ClaimedJob) -> Again | None:
         """Make one attempt. Raise PluginFailed if the observer did not receive the event."""
         name = job.arguments["plugin"]
         event = await outbox.get_event(self.database, job.tenant_id, job.arguments["event_key"])
@@ -71,7 +71,7 @@ class EventDelivery:
         await self._invoke(job, event, plugin)
         return None
 
-    async def at_end(self, connection: Connection, job: Job, is_dead: bool) -> None:
+    async def at_end(self, connection: Connection, job: ClaimedJob, is_dead: bool) -> None:
         """Clear the event's content if no job is left for it; log a delivery that was given up.
 
         The content is kept for a dead job, which an operator may retry.
@@ -94,14 +94,14 @@ class EventDelivery:
             self.directory.invalidate()
         return None
 
-    async def _hold(self, job: Job) -> Again:
+    async def _hold(self, job: ClaimedJob) -> Again:
         """Keep the job until its observer is resumed, or try again if it is by now."""
         async with self.database.transaction(job.tenant_id) as connection:
             await outbox.hold_delivery(connection, job)
         self.directory.invalidate()
         return Again()  # Changes nothing if the job is held, which has ended the claim.
 
-    async def _invoke(self, job: Job, event: StoredEvent, plugin: Plugin) -> None:
+    async def _invoke(self, job: ClaimedJob, event: StoredEvent, plugin: Plugin) -> None:
         observed = ObservedEvent.FromString(event.content)
         budget = budget_of(plugin.timeout.total_seconds())
         if plugin.timeout > _SHORT_TIMEOUT:
@@ -127,7 +127,7 @@ def _build_request(
         return request_builders.observed(access, hook, redaction.without_content(event))
 
 
-def _given_up(job: Job, event: StoredEvent) -> Delivery:
+def _given_up(job: ClaimedJob, event: StoredEvent) -> Delivery:
     structlog.get_logger().warning("event_dead_lettered", plugin=job.arguments["plugin"], hook=event.hook)
     return Delivery(
         delivery_id=new_id(IdKind.DELIVERY),

@@ -1,5 +1,6 @@
--- The schema of the hook service: plugins, decisions about drafts, the outbox for observers with its jobs, and
--- the log of every call of a plugin. Every table belongs to tenants and has row level security.
+-- The schema of the hook service: plugins, decisions about drafts, the outbox for observers with
+-- its jobs, and the log of every call of a plugin. Every table belongs to tenants and has row level
+-- security.
 
 -- Settings of the tenants, as the session service sent them. A tenant without a row is unknown.
 create table tenants (
@@ -123,8 +124,8 @@ create index observed_events_age_idx on observed_events (tenant_id, publish_time
 where publish_time >= '-infinity';
 
 -- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
--- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is done
--- is deleted. See `spawnmesh_postgres.jobs`.
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
 create table jobs (
     tenant_id     text        not null,
     kind          text        not null,
@@ -155,11 +156,11 @@ create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenan
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
 
--- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end of
--- a session is held: it is due at infinity, and is due when the observer is resumed. The table is
--- read over all tenants, so no foreign key leads to the event, which is on the node of its tenant.
--- Every such job fulfils the second condition of each index, but only the statements for it repeat
--- the condition: otherwise the planner could use the index for a claim.
+-- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end
+-- of a session is held: it is due at infinity, and is due when the observer is resumed. The table
+-- is read over all tenants, so no foreign key leads to the event, which is on the node of its
+-- tenant. Every such job fulfils the second condition of each index, but only the statements for it
+-- repeat the condition: otherwise the planner could use the index for a claim.
 -- For list_open_events and delete_deliveries_of_events.
 create index jobs_event_idx on jobs (tenant_id, (arguments ->> 'event_key'))
     where kind = 'deliver_event' and arguments ->> 'event_key' >= '';

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.jobs.job import Job, NewJob
+from spawnmesh_postgres.jobs.job import ClaimedJob, NewJob
 from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.statements import load_statements
 
@@ -85,7 +85,7 @@ async def read_event(connection: Connection, tenant_id: str, event_key: str) -> 
     return StoredEvent(HookKind(row["hook"]), row["session_id"], row["run_id"], bytes(row["event"]))
 
 
-async def hold_delivery(connection: Connection, job: Job) -> None:
+async def hold_delivery(connection: Connection, job: ClaimedJob) -> None:
     """Keep the job until its plugin is resumed. Do nothing if the plugin is not paused."""
     values = {
         "tenant_id": job.tenant_id,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from spawnmesh_postgres.database import Database
-from spawnmesh_postgres.jobs.job import Again, Job
+from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.domain.sessions import SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
@@ -28,7 +28,7 @@ class CleanUps:
     tenant_purge: TenantPurge
     settings_push: SettingsPush
 
-    async def undo_spawn(self, job: Job) -> Again | None:
+    async def undo_spawn(self, job: ClaimedJob) -> Again | None:
         """Undo a spawn that is past its deadline, or repeat an undo that did not end.
 
         The undo of a spawn in progress makes the job due anew, which ends the claim: the job then
@@ -46,15 +46,15 @@ class CleanUps:
             await self.undo.clear(tenant_id, session_id, forget=False)
         return None
 
-    async def delete_session(self, job: Job) -> None:
+    async def delete_session(self, job: ClaimedJob) -> None:
         """Remove what other services store for a deleted session."""
         await self.deleter.finish(job.tenant_id, job.key)
 
-    async def purge_tenant(self, job: Job) -> Again:
+    async def purge_tenant(self, job: ClaimedJob) -> Again:
         """Continue the deletion of a tenant. When it is done, there is no job."""
         did_work = await self.tenant_purge.purge(job.tenant_id)
         return Again(timedelta(0) if did_work else _AGAIN_IN)
 
-    async def push_settings(self, job: Job) -> Again | None:
+    async def push_settings(self, job: ClaimedJob) -> Again | None:
         """Repeat a push of settings that failed or was interrupted."""
         return await self.settings_push.push_again(job.tenant_id, job.key)

@@ -12,7 +12,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.jobs.job import Job
+from spawnmesh_postgres.jobs.job import ClaimedJob
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
@@ -27,11 +27,11 @@ class FollowUps:
     transcripts: Transcripts
     hooks: Hooks
 
-    async def release_attachments(self, job: Job) -> None:
+    async def release_attachments(self, job: ClaimedJob) -> None:
         """Release the attachments of a session."""
         await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, job.key))
 
-    async def release_transcript(self, job: Job) -> None:
+    async def release_transcript(self, job: ClaimedJob) -> None:
         """Release the writer claim of an ended run; withdraw the draft of which it is told."""
         session_id, run_id, arguments = job.arguments["session_id"], job.key, job.arguments
         if arguments["withdrawn_entry_id"]:
@@ -41,7 +41,7 @@ class FollowUps:
             claim = WriterClaim(run_id=run_id, epoch=arguments["epoch"])
         await self._release_claim(session_id, claim)
 
-    async def publish_session_start(self, job: Job) -> None:
+    async def publish_session_start(self, job: ClaimedJob) -> None:
         """Publish the start of a session, and that its parent spawned it."""
         session_id, parent_id = job.key, job.arguments["parent_session_id"]
         events = [
@@ -61,7 +61,7 @@ class FollowUps:
             )
         await self.hooks.publish(events)
 
-    async def publish_session_end(self, job: Job) -> None:
+    async def publish_session_end(self, job: ClaimedJob) -> None:
         """Publish that a session takes no further runs."""
         event = ObservedEvent(
             event_key=f"session_end:v1:{job.key}", session_id=job.key, session_end=SessionEndEvent()

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from spawnmesh_postgres.jobs.job import JobKind, RetryPolicy
+from spawnmesh_postgres.jobs.job import BackoffPolicy, JobKind
 
 from spawnmesh_session.domain import job_kinds
 from spawnmesh_session.jobs.clean_ups import CleanUps
@@ -10,8 +10,8 @@ from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.operations import tenant_purge
 
-_UNTIL_DONE = RetryPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
-_A_DAY = RetryPolicy(kept_for=timedelta(days=1))
+_UNTIL_DONE = BackoffPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
+_A_DAY = BackoffPolicy(kept_for=timedelta(days=1))
 _CLEAN_UPS = 8  # A service that is slow for one tenant must not delay all others.
 _PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and each part is bounded.
 

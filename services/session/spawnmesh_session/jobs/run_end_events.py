@@ -11,12 +11,12 @@ from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.observed_pb2 import AgentEndEvent, ObservedEvent, SubagentEndedEvent
 from spawnmesh_core.errors import MeshError, error_label, refused_with
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.jobs.job import Again, Job
+from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.clients.hooks import Hooks
 
 PLUGIN_TRIES = 3
-"""How often plugins may fail before the event is published without a delivery target."""
+"""Plugins may fail so often before the event is published without a delivery target."""
 
 _AGAIN_IN = timedelta(seconds=5)
 _FAILURES = "plugin_failures"
@@ -38,7 +38,7 @@ class RunEndPublisher:
 
     hooks: Hooks
 
-    async def publish_run_end(self, job: Job) -> Again | None:
+    async def publish_run_end(self, job: ClaimedJob) -> Again | None:
         """Publish the end. If plugins fail, try again later; the last try goes without target."""
         ended = RunEnded(**{name: job.arguments[name] for name in RunEnded.__dataclass_fields__})
         failures = int(job.arguments.get(_FAILURES, 0))
@@ -58,7 +58,7 @@ class RunEndPublisher:
         await self.hooks.publish(_observed(ended, target))
         return None
 
-    async def publish_spawn_failure(self, job: Job) -> Again | None:
+    async def publish_spawn_failure(self, job: ClaimedJob) -> Again | None:
         """Publish the end of a failed spawn if plugins allowed the spawn."""
         if not await self.hooks.has_allowed_spawn(job.arguments["session_id"]):
             return None

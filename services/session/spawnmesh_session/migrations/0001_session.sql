@@ -1,5 +1,5 @@
--- The schema of the session service: tenants, agents, sessions, runs, their queue, inbox and events,
--- and background jobs.
+-- The schema of the session service: tenants, agents, sessions, runs, their queue, inbox and
+-- events, and background jobs.
 --
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
 -- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
@@ -158,8 +158,8 @@ create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 create unique index runs_one_live_idx on runs (session_id, tenant_id)
     where state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0;
 
--- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run that
--- ends leaves it.
+-- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
+-- that ends leaves it.
 create table run_queue (
     tenant_id     text        not null,
     run_id        text        not null,
@@ -190,8 +190,8 @@ create index run_queue_tenant_expiring_idx on run_queue (tenant_id, greatest(exp
 create index run_queue_tenant_last_attempt_idx on run_queue (tenant_id, due_time) where attempts_left <= 0;
 
 -- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
--- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is done
--- is deleted. See `spawnmesh_postgres.jobs`.
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
 create table jobs (
     tenant_id     text        not null,
     kind          text        not null,

@@ -142,12 +142,12 @@ where t.tenant_id = %(tenant_id)s
       ) running)
 
 -- name: take_lost_runs
--- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the deadline
--- has passed, or the lease has expired and no attempt is left. Takes at most %(share)s of a tenant,
--- round-robin over tenants, and the longest lost first. Locks each entry, skips those that others
--- hold, and makes it due again after %(again_in)s: the runs are put behind all others, so that a run
--- that cannot be ended does not hold up the rest. Index: run_queue_tenant_expiring_idx,
--- run_queue_tenant_last_attempt_idx, run_queue_pkey.
+-- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the
+-- deadline has passed, or the lease has expired and no attempt is left. Takes at most %(share)s of
+-- a tenant, round-robin over tenants, and the longest lost first. Locks each entry, skips those
+-- that others hold, and makes it due again after %(again_in)s: the runs are put behind all others,
+-- so that a run that cannot be ended does not hold up the rest. Index:
+-- run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
 with recursive live as (
     (select d.tenant_id from run_queue d where d.expire_time >= '-infinity'
      order by d.tenant_id limit 1)

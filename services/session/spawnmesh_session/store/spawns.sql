@@ -1,6 +1,6 @@
 -- name: begin_spawn
--- Inserts a session without a parent as PROVISIONING, with its first event and the job that undoes it
--- at its deadline, if nothing can refuse the spawn:
+-- Inserts a session without a parent as PROVISIONING, with its first event and the job that undoes
+-- it at its deadline, if nothing can refuse the spawn:
 --   - the tenant is complete and not being deleted, and the transaction has joined its beginners;
 --   - the agent exists;
 --   - the tenant's queue has at least %(margin)s free places;
@@ -41,8 +41,8 @@ returning session_id
 
 -- name: insert_session
 -- Inserts the session with its first event and the job that undoes it at its deadline, and adds one
--- to the children of its parent, which is locked. Does nothing if the request_id is known; waits for a
--- transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
+-- to the children of its parent, which is locked. Does nothing if the request_id is known; waits
+-- for a transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
 -- jobs_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
@@ -113,8 +113,8 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PRO
 returning session_id
 
 -- name: activate_session
--- PROVISIONING -> ACTIVE, and the job that would undo the spawn is deleted. Locks the session. Returns no
--- row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
+-- PROVISIONING -> ACTIVE, and the job that would undo the spawn is deleted. Locks the session.
+-- Returns no row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
 -- jobs_pkey.
 with activated as (
     update sessions set state = 'ACTIVE', receipt = %(receipt)s
