@@ -114,6 +114,10 @@ async def test_a_failing_observer_is_retried_and_finally_dead_lettered(
     await deliveries.run_due()
     assert plugin.heard == []
     assert len(await tenant.deliveries(decision="dead")) == 1
+    await as_owner("update jobs set dead_time = null, attempt_count = 0")  # An operator retries it.
+    await deliveries.run_due()
+    assert plugin.heard == [ended("ended:1")]
+    assert await as_owner("select 1 from jobs") == []
 
 
 async def test_an_observer_that_recovers_receives_the_event(
