@@ -62,7 +62,6 @@ async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
 async def _recovery(_served_mesh: Mesh, remains: Remains) -> AsyncIterator[RecoveryChecks]:
     async with (
         components_of(_served_mesh.settings) as components,
-        components.job_app.open_async(),
         await psycopg.AsyncConnection.connect(
             remains.dsn, autocommit=True, row_factory=dict_row, options="-c search_path=session"
         ) as link,

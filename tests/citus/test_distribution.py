@@ -16,8 +16,8 @@ from tests.support.postgres.migrating import Package
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
-    "session": {"tenants", "tenant_deletions", "work_queue"},
-    "hook": {"outbox_entries"},
+    "session": {"tenants", "tenant_deletions", "run_queue", "jobs"},
+    "hook": {"jobs"},
     "attachment_blob": set[str](),
     "transcript": set[str](),
     "model_router": {"cooldowns", "unconfirmed_failures"},

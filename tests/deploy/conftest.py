@@ -2,14 +2,11 @@
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 
 
 @pytest.fixture(scope="module")
 def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
     for name, dsn in databases.items():
-        if name == "session":
-            install_job_tables(dsn.owner)
         migrate(dsn.owner, package=f"spawnmesh_{name}", schema=name)
     return databases

@@ -2,27 +2,15 @@
 fit are refused.
 """
 
-import asyncio
 import re
 from pathlib import Path
 
-import psycopg
 import pytest
 import yaml
-from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.jobs import open_job_app, run_job_worker
 from spawnmesh_session.settings import SessionSettings
 
-from tests.support.deploy.connections import (
-    JOBS_AT_REST,
-    JOBS_IN_USE,
-    LISTENING,
-    connected,
-    until_connected,
-)
+from tests.support.deploy.connections import LISTENING
 from tests.support.deploy.rendering import VALUE_SETS, Object, helm, objects, of_kind, refusal
-from tests.support.waiting import eventually
 
 
 def pools(*values: str) -> dict[str, int]:
@@ -108,27 +96,3 @@ def test_pooler_leaves_a_direct_way_for_what_listens(tmp_path: Path) -> None:
     ]
     paths = [item["path"] for item in volume["projected"]["sources"][0]["secret"]["items"]]
     assert paths == ["SESSION_DATABASE_URL", "SESSION_DATABASE_DIRECT_URL"]
-
-
-async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
-    postgres: Postgres, migrated: dict[str, ServiceDsn]
-) -> None:
-    app = open_job_app(migrated["session"].app, name="counted jobs")
-    working = asyncio.create_task(run_job_worker(app, concurrency=8, grace_seconds=5.0))
-    wait = "select pg_advisory_xact_lock_shared(72)"
-
-    async def is_at_rest() -> bool:
-        """On a busy machine a query waits for its connection, and the pool keeps one more."""
-        count = len(await connected(postgres, "application_name", "counted jobs"))
-        return JOBS_AT_REST <= count < JOBS_IN_USE
-
-    try:
-        await eventually(is_at_rest)
-        async with await psycopg.AsyncConnection.connect(migrated["session"].app) as holder:
-            await holder.execute("select pg_advisory_xact_lock(72)")
-            busy = [asyncio.create_task(app.connector.execute_query_one_async(wait)) for _ in range(8)]
-            await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)
-        await asyncio.gather(*busy)
-    finally:  # It knows no tasks, and would take the jobs of other tests.
-        working.cancel()
-        await asyncio.wait([working])

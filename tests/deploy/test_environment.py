@@ -34,7 +34,7 @@ from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 from spawnmesh_runtime.impersonation import use_token
 
-from tests.support.deploy.connections import SMALLEST, beside_pool_at_rest, connected, until_connected
+from tests.support.deploy.connections import LISTENING, SMALLEST, connected, until_connected
 from tests.support.deploy.environment import (
     NOT_SERVING,
     PLAIN_VALUES,
@@ -116,7 +116,7 @@ async def test_session_worker_without_jobs_has_the_counted_connections(
     others = await connected(postgres, "usename", "session")
     async with started(container_of("session-worker", "minimal", smallest_pools), env) as process:
         await until(place.health_port, SERVING, process)
-        counted = SMALLEST + beside_pool_at_rest("session-worker")
+        counted = SMALLEST + LISTENING["session-worker"]
         await until_connected(postgres, "usename", "session", counted, beside=others)
 
 
@@ -150,9 +150,7 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
             container = container_of(name, "minimal", smallest_pools)
             processes[name] = await exits.enter_async_context(started(container, env))
             if name not in UNCOUNTED:
-                counted[container["args"][0].removeprefix("spawnmesh_")] += SMALLEST + beside_pool_at_rest(
-                    name
-                )
+                counted[container["args"][0].removeprefix("spawnmesh_")] += SMALLEST + LISTENING.get(name, 0)
         await asyncio.gather(*(until(places[name].health_port, SERVING, processes[name]) for name in names))
         for name in names:
             assert await health_of(places[name].health_port, "live") == SERVING, name

@@ -16,7 +16,6 @@ from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Audience, Scope
 from spawnmesh_runtime.methods import mesh_services, policy_of
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
-from spawnmesh_session.store.work_queue import BACKLOG_KINDS as CLEANUP_KINDS
 
 from tests.support.deploy.instruments import series
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind
@@ -29,9 +28,7 @@ VALUES = {
         state.lower() for state in TERMINAL_RUN_STATES
     },
     ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held"},
-    ("spawnmesh.session.cleanup.backlog", "spawnmesh_session_cleanup_kind"): {
-        kind.lower() for kind in CLEANUP_KINDS
-    },
+    ("spawnmesh.jobs", "spawnmesh_job_state"): {"waiting", "working", "dead"},
     ("spawnmesh.garbage.items", "spawnmesh_garbage_kind"): {
         field.name.removesuffix("_count") for field in fields(GarbageCounts)
     }

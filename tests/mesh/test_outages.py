@@ -50,7 +50,8 @@ async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
     async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
         for table in (
             "session.runs",
-            "session.work_queue",
+            "session.run_queue",
+            "session.jobs",
             "transcript.entries",
             "attachment_blob.set_files",
         ):

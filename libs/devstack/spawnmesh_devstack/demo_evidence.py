@@ -19,16 +19,15 @@ DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "
 _POLL_SECONDS = 0.2
 _SETTLE_SECONDS = 30.0
 _BUCKET_PREFIX = "spawnmesh-"
-# The tables that must be empty for a tenant once all its sessions have ended. The job queue knows
-# no tenant.
+# The tables that must be empty for a tenant once all its sessions have ended.
 _NOTHING_IN = {
     "attachment_blob.set_files": "tenant_id = %(tenant)s",
     "attachment_blob.blobs": "tenant_id = %(tenant)s",
     "attachment_blob.sets": "tenant_id = %(tenant)s and state <> 'RELEASED'",
-    "session.work_queue": "tenant_id = %(tenant)s",
+    "session.run_queue": "tenant_id = %(tenant)s",
+    "session.jobs": "tenant_id = %(tenant)s",
     "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
     "session.runs": "tenant_id = %(tenant)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')",
-    "session.procrastinate_jobs": "status in ('todo', 'doing') and args->>'tenant_id' = %(tenant)s",
 }
 
 

@@ -85,7 +85,7 @@ async def _listens(port: int) -> bool:
 def _works(
     connection: psycopg.AsyncConnection[tuple[object, ...]], since: datetime
 ) -> Callable[[], Awaitable[bool]]:
-    statement = "select exists (select from session.procrastinate_workers where last_heartbeat > %s)"
+    statement = "select exists (select from session._spawnmesh_worker where seen_time > %s)"
 
     async def probe() -> bool:
         row = await (await connection.execute(statement, (since,))).fetchone()

@@ -111,7 +111,7 @@ def blob_worker_member(around: Surroundings, number: int = 1) -> Member:
 
 
 def hook_worker_member(around: Surroundings, number: int = 1) -> Member:
-    """Return an outbox relay of the hook service; it listens on no port."""
+    """Return a worker of the hook service; it listens on no port."""
     argv = python_module("spawnmesh_hook", "worker")
     return Member(numbered(HOOK_WORKER, number), argv, _env("hook", None, around), Readiness.STARTED)
 

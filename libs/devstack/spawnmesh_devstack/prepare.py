@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 
 from spawnmesh_devstack.failures import StackError
@@ -57,6 +56,4 @@ def write_router_config(data_dir: Path, config: Mapping[str, Any]) -> Path:
 
 
 def _migrate(service: str, owner_dsn: str) -> None:
-    if service == "session":
-        install_job_tables(owner_dsn)
     migrate(owner_dsn, package=f"spawnmesh_{service}", schema=service)

@@ -136,13 +136,11 @@ def run_migrate_command(
     *,
     package: str,
     schema: str,
-    before: Callable[[str], object] | None = None,
     retry: LockRetry = _LOCK_RETRY,
 ) -> None:
     """Run `migrate` as a command. Raises SystemExit with one line if it fails.
 
-    It prints the waits and the result. `before` receives the DSN before, for tables that a library
-    installs.
+    It prints the waits and the result.
     """
     if not owner_dsn:
         raise SystemExit(f"{schema}: set {schema.upper()}_DATABASE_OWNER_URL to migrate")
@@ -151,8 +149,6 @@ def run_migrate_command(
         print(f"{schema}: {line}", flush=True)
 
     try:
-        if before is not None:
-            before(owner_dsn)
         applied = migrate(owner_dsn, package=package, schema=schema, retry=retry, report=report)
     except (MigrationChanged, MigrationFailed, MigrationLocked, WrongPlacement) as error:
         raise SystemExit(f"{schema}: {error}") from None

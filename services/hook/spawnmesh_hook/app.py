@@ -10,11 +10,16 @@ from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServic
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.jobs.metrics import JobMetrics
+from spawnmesh_postgres.jobs.servicer import add_jobs
+from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.dns_resolver import DnsResolver, Resolve, resolve_with_system
@@ -22,8 +27,8 @@ from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.clients.webhooks import WebhookClient, webhook_tls
 from spawnmesh_hook.domain.endpoints import parse_rules
+from spawnmesh_hook.jobs.event_delivery import EventDelivery
 from spawnmesh_hook.jobs.log_pruner import LogPruner
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
 from spawnmesh_hook.jobs.worker import Worker
 from spawnmesh_hook.metrics import DeliveryMetrics
 from spawnmesh_hook.operations.dispatch import Dispatcher
@@ -37,7 +42,6 @@ from spawnmesh_hook.rpc.tenant_data import HookTenants
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
-from spawnmesh_hook.store.outbox import OUTBOX_CHANNEL
 from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
 
 
@@ -69,7 +73,7 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
             )
         )
         listener_url = settings.database_direct_url or settings.database_url
-        channels = (CLAIM_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, OUTBOX_CHANNEL)
+        channels = (CLAIM_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, JOBS_CHANNEL)
         listener = await stack.enter_async_context(
             open_listener(listener_url, name="hook", channels=channels)
         )
@@ -118,6 +122,7 @@ async def open_service(
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
         add_tenant_participant(server, shared.database, HookTenants(shared.directory), caller_tenant_id)
+        add_jobs(server, shared.database)
         add_deployment(
             server,
             shared.database,
@@ -132,12 +137,15 @@ async def open_service(
 async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator[Worker]:
     """Give a worker, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve_with_system) as shared:
-        relay = OutboxRelay(
-            database=shared.database,
-            listener=shared.listener,
-            directory=shared.directory,
-            invoker=shared.invoker,
-            concurrency=settings.relay_concurrency,
+        delivery = EventDelivery(shared.database, shared.directory, shared.invoker)
+        deliveries = JobWorker(
+            shared.database,
+            shared.listener,
+            [delivery.kind(settings.relay_concurrency)],
+            run_for_tenant,
+            JobMetrics(process.metrics.meter),
+            schema="hook",
+            grace_seconds=0.0,
         )
         pruner = LogPruner(shared.database, timedelta(days=settings.log_retention_days))
-        yield Worker(shared.database, relay, pruner)
+        yield Worker(shared.database, deliveries, pruner)

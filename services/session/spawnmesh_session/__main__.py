@@ -8,7 +8,6 @@ from spawnmesh_runtime.workarounds.startup_imports import startup_imports
 
 with startup_imports():
     from spawnmesh_postgres.deployment import await_schema
-    from spawnmesh_postgres.jobs import install_job_tables
     from spawnmesh_postgres.migrations import run_migrate_command
     from spawnmesh_postgres.schema_version import wait_for_schema
     from spawnmesh_runtime.process import run_process, start_process, stop_signals
@@ -61,7 +60,7 @@ def main() -> None:
             run_process(_work(settings))
         case "migrate":
             url = settings.database_owner_url
-            run_migrate_command(url, package="spawnmesh_session", schema="session", before=install_job_tables)
+            run_migrate_command(url, package="spawnmesh_session", schema="session")
         case _:
             sys.exit(f"there is no {command!r}; choose serve, worker or migrate")
 

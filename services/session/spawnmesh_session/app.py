@@ -6,28 +6,33 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from procrastinate import App
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import open_job_app
+from spawnmesh_postgres.jobs.metrics import JobMetrics
+from spawnmesh_postgres.jobs.servicer import add_jobs
+from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.tenant_participants import ParticipantClient, TenantParticipants
 from spawnmesh_session.clients.transcripts import Transcripts
 from spawnmesh_session.gauges import Gauges
-from spawnmesh_session.jobs.event_relay import EventRelay
+from spawnmesh_session.jobs.clean_ups import CleanUps
+from spawnmesh_session.jobs.follow_ups import FollowUps
+from spawnmesh_session.jobs.kinds import make_kinds
 from spawnmesh_session.jobs.retention import RetentionJob
+from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.sweep import Sweeper
-from spawnmesh_session.jobs.tasks import add_tasks
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
@@ -36,7 +41,6 @@ from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
-from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -46,7 +50,7 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import events, pending_events
+from spawnmesh_session.store import events
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -60,11 +64,10 @@ class Components:
     sets: AttachmentSets
     transcripts: Transcripts
     hooks: Hooks
-    job_app: App
+    job_metrics: JobMetrics
     metrics: RunMetrics
     queuer: RunQueuer
     terminator: RunTerminator
-    closer: SessionCloser
     undo: SpawnUndo
     spawn_saga: SpawnSaga
     killer: FamilyKiller
@@ -94,7 +97,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             open_listener(
                 direct_url,
                 name="session listener",
-                channels=("run_queued", events.CHANNEL, pending_events.CHANNEL),
+                channels=("run_queued", events.CHANNEL, JOBS_CHANNEL),
             )
         )
         blob = await stack.enter_async_context(
@@ -113,13 +116,10 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         hooks = Hooks(hook, step_seconds, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         peers = {"attachment-blob": blob, "transcript": transcript, "hook": hook, "model-router": router}
         participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
-        job_app = open_job_app(direct_url, name="session jobs")
-        add_tasks(job_app, database, sets, transcripts, hooks)
         metrics = RunMetrics(process.metrics.meter)
         queuer = RunQueuer(settings.max_run_attempts)
-        terminator = RunTerminator(job_app, queuer, metrics)
-        closer = SessionCloser(job_app)
-        undo = SpawnUndo(database, sets, transcripts, job_app)
+        terminator = RunTerminator(queuer, metrics)
+        undo = SpawnUndo(database, sets, transcripts)
         in_progress = SpawnsInProgress(settings.max_spawns_without_caller)
         stack.push_async_callback(in_progress.finish, settings.drain_grace_seconds)
         spawn_saga = SpawnSaga(
@@ -129,13 +129,12 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             transcripts,
             hooks,
             queuer,
-            job_app,
             undo,
             in_progress,
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
-        killer = FamilyKiller(database, terminator, closer, undo, transcripts)
+        killer = FamilyKiller(database, terminator, undo, transcripts)
         deleter = SessionDeleter(database, killer, sets, transcripts)
         max_push = timedelta(seconds=3 * step_seconds)  # Much longer than its calls may take.
         yield Components(
@@ -144,11 +143,10 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             sets,
             transcripts,
             hooks,
-            job_app,
+            JobMetrics(process.metrics.meter),
             metrics,
             queuer,
             terminator,
-            closer,
             undo,
             spawn_saga,
             killer,
@@ -174,6 +172,7 @@ def make_server(process: Process, components: Components, settings: SessionSetti
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
+    add_jobs(server, components.database)
     add_deployment(
         server,
         components.database,
@@ -198,7 +197,6 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         queuer=components.queuer,
         claimer=RunClaimer(database, components.listener, terminator, metrics, lease_ttl),
         terminator=terminator,
-        closer=components.closer,
         killer=components.killer,
         deleter=components.deleter,
         settings_push=components.settings_push,
@@ -223,22 +221,35 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
     return Sweeper(
         database,
         components.terminator,
-        components.undo,
-        deleter,
         RetentionJob(database, deleter, timedelta(seconds=settings.retention_interval_seconds)),
-        components.purge,
-        components.settings_push,
         settings.sweep_interval_seconds,
         components.gauges,
     )
 
 
-def make_event_relay(components: Components, settings: SessionSettings) -> EventRelay:
-    """Build the event relay on these components, which is not running.
-
-    It has as many places as jobs.
-    """
-    return EventRelay(components.database, components.listener, components.hooks, settings.worker_concurrency)
+def make_job_worker(components: Components, settings: SessionSettings) -> JobWorker:
+    """Build the worker of the jobs on these components, which is not running."""
+    kinds = make_kinds(
+        FollowUps(components.sets, components.transcripts, components.hooks),
+        RunEndPublisher(components.hooks),
+        CleanUps(
+            components.database,
+            components.undo,
+            components.deleter,
+            components.purge,
+            components.settings_push,
+        ),
+        settings.worker_concurrency,
+    )
+    return JobWorker(
+        components.database,
+        components.listener,
+        kinds,
+        run_for_tenant,
+        components.job_metrics,
+        schema="session",
+        grace_seconds=settings.drain_grace_seconds,
+    )
 
 
 async def work(process: Process, settings: SessionSettings) -> None:
@@ -246,9 +257,6 @@ async def work(process: Process, settings: SessionSettings) -> None:
     async with open_components(process, settings) as components:
         await run_worker(
             components.database,
-            components.job_app,
+            make_job_worker(components, settings),
             make_sweeper(components, settings),
-            make_event_relay(components, settings),
-            concurrency=settings.worker_concurrency,
-            grace_seconds=settings.drain_grace_seconds,
         )

@@ -1,9 +1,9 @@
-"""Gauges of the live runs and of the work that is overdue."""
+"""Gauges of the live runs and of the retention."""
 
 from opentelemetry.metrics import Meter
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 
-from spawnmesh_session.store import work_queue
+from spawnmesh_session.store import run_queue, tenants
 
 
 class Gauges:
@@ -12,10 +12,9 @@ class Gauges:
     def __init__(self, database: Database, meter: Meter) -> None:
         self._database = database
         self._overdue = meter.create_gauge(
-            "spawnmesh.session.cleanup.backlog",
-            unit="{item}",
-            description="Overdue work by kind: spawns to undo, deletions to finish, tenants to purge, "
-            "settings to push, events to publish, passes of the retention, and jobs.",
+            "spawnmesh.session.retention.overdue",
+            unit="{tenant}",
+            description="Tenants whose pass of the retention is due.",
         )
         self._runs = meter.create_gauge(
             "spawnmesh.session.runs",
@@ -24,11 +23,10 @@ class Gauges:
         )
 
     async def measure(self) -> None:
-        """Set the gauges: live runs by state, and overdue work by kind."""
+        """Set the gauges: live runs by state, and overdue passes of the retention."""
         async with self._database.transaction(ALL_TENANTS) as connection:
-            overdue = await work_queue.count_backlog(connection)
-            live = await work_queue.count_live_runs(connection)
-        for kind in work_queue.BACKLOG_KINDS:
-            self._overdue.set(overdue.get(kind, 0), {"spawnmesh.session.cleanup.kind": kind.lower()})
+            overdue = await tenants.count_tenants_to_retain(connection)
+            live = await run_queue.count_live_runs(connection)
+        self._overdue.set(overdue)
         for state, count in live.items():
             self._runs.set(count, {"spawnmesh.session.run.state": state})

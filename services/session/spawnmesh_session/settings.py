@@ -14,7 +14,7 @@ class SessionSettings(ProcessSettings):
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
     database_direct_url: DatabaseUrl = ""
-    """The URL for notifications and jobs, if `database_url` uses a pooler in transaction mode."""
+    """The URL for notifications, if `database_url` uses a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     attachment_blob_target: str
     transcript_target: str
@@ -31,5 +31,6 @@ class SessionSettings(ProcessSettings):
     step_timeout_seconds: float = Field(default=15.0, gt=0)
     fork_token_count: int = Field(default=20_000, gt=0)
     worker_concurrency: int = Field(default=8, gt=0)
+    """Jobs of each kind that a worker runs at the same time."""
     sweep_interval_seconds: float = Field(default=1.0, gt=0)
     retention_interval_seconds: float = Field(default=300.0, gt=0)

@@ -22,16 +22,15 @@ _TABLES = {
     "runs": "select * from session.runs",
     "messages": "select * from session.inbox_messages",
     "events": "select * from session.session_events order by tenant_id, session_id, cursor",
-    "queue": "select tenant_id, kind, subject_id, due_time from session.work_queue",
-    "jobs": "select id, task_name, status::text, args from session.procrastinate_jobs"
-    " where status in ('todo', 'doing', 'failed')",
+    "queue": "select tenant_id, run_id, due_time from session.run_queue",
+    "jobs": "select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs",
     "transcripts": "select * from transcript.transcripts where state = 'LIVE'",
     "entries": "select * from transcript.entries order by tenant_id, session_id, seq",
     "appends": "select * from transcript.appends",
     "sets": "select * from attachment_blob.sets",
     "set_files": "select * from attachment_blob.set_files",
     "blobs": "select * from attachment_blob.blobs",
-    "outbox": "select * from hook.outbox_entries",
+    "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """

@@ -43,16 +43,16 @@ def unsettled(facts: Facts) -> list[str]:
             for row in facts.rows("runs")
             if row["state"] not in terminal_states.TERMINAL
         ),
-        *(f"{row['kind']} {row['subject_id']} waits in the queue" for row in facts.rows("queue")),
+        *(f"{row['run_id']} waits in the queue" for row in facts.rows("queue")),
         *(
-            f"event {row['event_key']} waits for {row['plugin']}"
+            f"delivery {row['key']} waits: {row['last_error']}"
             for row in facts.rows("outbox")
-            if row["state"] == "PENDING"
+            if row["dead_time"] is None and not row["is_held"]
         ),
         *(
-            f"job {row['task_name']} {row['args']} is {row['status']}"
+            f"job {row['kind']} {row['key']} waits, or is worked on: {row['last_error']}"
             for row in facts.rows("jobs")
-            if row["status"] in ("todo", "doing")
+            if row["dead_time"] is None
         ),
     ]
 

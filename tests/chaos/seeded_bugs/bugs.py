@@ -73,12 +73,12 @@ SEEDED_BUGS = (
         "a heartbeat does not renew the deadline of the lease",
         (
             Change(
-                f"{_SESSION}/store/work_queue.sql",
-                "update work_queue set due_time = now() + %(lease_ttl)s::interval, leased = true\n"
-                "where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s\n"
+                f"{_SESSION}/store/run_queue.sql",
+                "update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true\n"
+                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s\n"
                 "returning due_time",
-                "update work_queue set leased = true\n"
-                "where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s\n"
+                "update run_queue set leased = true\n"
+                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s\n"
                 "returning now() + %(lease_ttl)s::interval as due_time",
             ),
         ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.hook.fixtures import HookMesh, Tenant, empty_outbox, open_mesh
@@ -42,6 +42,6 @@ async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
 
 
 @pytest.fixture
-async def relay(mesh: HookMesh) -> OutboxRelay:
-    """An outbox relay whose loop is not started."""
-    return (await mesh.worker()).relay
+async def deliveries(mesh: HookMesh) -> JobWorker:
+    """A worker of deliveries whose loop is not started."""
+    return (await mesh.worker()).deliveries

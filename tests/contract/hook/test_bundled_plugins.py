@@ -135,7 +135,7 @@ async def test_a_bundled_plugin_shadows_the_tenants_plugin_of_its_name(
     assert await before.plugin_names() == []
     with refused(Reason.ALREADY_EXISTS):
         await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="audit"))
-    await (await mesh.worker(bundled_plugins_file=file)).relay.relay_due()
+    await (await mesh.worker(bundled_plugins_file=file)).deliveries.run_due()
     assert (sorted(event.event_key for event in operators.heard), own.heard) == (["e:1", "e:2"], [])
 
 

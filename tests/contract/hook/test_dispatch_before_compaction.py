@@ -227,7 +227,7 @@ async def test_PublishEvents__only_observers_with_access_receive_the_summary(
     assert await publish(tenant, compacted("2", run_id="run_1")) == 2
     worker = await mesh.worker()
     while len(sees.heard) < 1 or len(blind.heard) < 2:
-        assert await worker.relay.relay_due()
+        assert await worker.deliveries.run_due()
     assert sees.heard == [compacted("2", run_id="run_1")]
     assert sorted(blind.heard, key=lambda event: event.event_key) == [
         compacted("1", summary=""),

@@ -2,15 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_hook.jobs.event_delivery import EventDelivery
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
+from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import (
     ALLOW,
@@ -56,11 +57,6 @@ async def end(tenant: Tenant) -> None:
     )
 
 
-async def relay_all(relay: OutboxRelay) -> None:
-    while await relay.relay_due():
-        pass
-
-
 def heard_by(plugin: ScriptedPlugin) -> list[tuple[str, str]]:
     return sorted((event.session_id, event.WhichOneof("event")) for event in plugin.heard)
 
@@ -75,71 +71,74 @@ ENDED_ONLY = [("ses_1", "subagent_ended")]
 async def test_a_plugin_that_was_paused_hears_the_end_when_it_is_resumed(
     gate: ScriptedPlugin,
     tenant: Tenant,
-    relay: OutboxRelay,
+    deliveries: JobWorker,
     steps: tuple[Callable[[Tenant], Awaitable[None]], ...],
 ) -> None:
     for step in steps:
         await step(tenant)
     for _ in range(2):
-        await relay_all(relay)
+        await deliveries.run_due()
     assert gate.heard == []
     await resume(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert heard_by(gate) == ENDED_ONLY
     [told] = await tenant.deliveries(decision="told")
     assert told.attempt == 1
     await resume(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert heard_by(gate) == ENDED_ONLY
 
 
 async def test_an_end_is_not_held_for_a_plugin_that_was_resumed_meanwhile(
-    gate: ScriptedPlugin, tenant: Tenant, relay: OutboxRelay
+    gate: ScriptedPlugin, tenant: Tenant, deliveries: JobWorker
 ) -> None:
-    stale = PluginDirectory(relay.database, BundledPlugins([]), lambda: 0.0)
+    [kind] = deliveries._kinds.values()
+    delivery = cast(EventDelivery, kind.handler.__self__)  # type: ignore[attr-defined]
+    stale = PluginDirectory(delivery.database, BundledPlugins([]), lambda: 0.0)
     await pause(tenant)
     assert [plugin.paused for plugin in await stale.all(tenant.tenant_id)] == [True]
     await resume(tenant)
     await tenant.ended()
-    await relay_all(replace(relay, directory=stale))
+    deliveries._kinds = {kind.name: replace(delivery, directory=stale).kind(4)}
+    await deliveries.run_due()
     assert heard_by(gate) == ENDED_ONLY
 
 
 async def test_a_plugin_that_is_replaced_hears_the_end_at_its_new_endpoint(
-    gate: ScriptedPlugin, mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    gate: ScriptedPlugin, mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     await end(tenant)
     replacement = await mesh.plugin(None)
     await tenant.register("gate", replacement.endpoint, *BOTH)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert (heard_by(replacement), gate.heard) == (AS_PUBLISHED, [])
 
 
 async def test_a_plugin_that_is_removed_and_registered_again_hears_of_later_ends(
-    gate: ScriptedPlugin, tenant: Tenant, relay: OutboxRelay
+    gate: ScriptedPlugin, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
     await tenant.register("gate", gate.endpoint, *BOTH)
     await end(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert heard_by(gate) == AS_PUBLISHED
 
 
 async def test_a_removed_plugin_leaves_no_held_end(
-    gate: ScriptedPlugin, tenant: Tenant, relay: OutboxRelay
+    gate: ScriptedPlugin, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     await pause(tenant)
     await end(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
     await tenant.register("gate", gate.endpoint, *BOTH)
     await resume(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert gate.heard == []
 
 
 async def test_a_plugin_that_is_OPEN_and_failed_at_the_gate_hears_the_end(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     plugin = await mesh.plugin(None)  # No decision: a malformed answer at the gate.
     await tenant.register("gate", plugin.endpoint, *BOTH, policy=OPEN)
@@ -147,20 +146,20 @@ async def test_a_plugin_that_is_OPEN_and_failed_at_the_gate_hears_the_end(
     assert await tenant.log() == [("gate", "failed")]
     plugin.heard.clear()
     await end(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert heard_by(plugin) == AS_PUBLISHED
 
 
 async def test_content_is_kept_for_a_paused_observer(
-    gate: ScriptedPlugin, mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    gate: ScriptedPlugin, mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     """The delivery to another observer does not empty the event."""
     other: Any = await mesh.plugin(None)
     await tenant.register("other", other.endpoint, ENDED)
     await pause(tenant)
     await tenant.ended()
-    await relay_all(relay)
+    await deliveries.run_due()
     assert heard_by(other) == ENDED_ONLY
     await resume(tenant)
-    await relay_all(relay)
+    await deliveries.run_due()
     assert (heard_by(gate), gate.heard) == (ENDED_ONLY, other.heard)

@@ -3,7 +3,7 @@
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import ENDED, HookMesh, Tenant
 
@@ -25,7 +25,7 @@ async def called(tenant: Tenant, *keys: str, run_id: str = "run_1") -> int:
 
 
 async def test_PublishEvents__a_run_cannot_take_a_key_of_the_session_service(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("observer", plugin.endpoint, ENDED, CALLED)
@@ -33,20 +33,20 @@ async def test_PublishEvents__a_run_cannot_take_a_key_of_the_session_service(
     assert await called(tenant, key, f"run:run_2:{key}") == 2
     assert await called(tenant, key, run_id="run_2") == 1
     assert await tenant.ended(key, session_id="ses_2", run_id="run_2") == 1
-    await relay.relay_due()
+    await deliveries.run_due()
     assert sorted(event.event_key for event in plugin.heard) == sorted(
         [key, f"run:run_1:{key}", f"run:run_1:run:run_2:{key}", f"run:run_2:{key}"]
     )
 
 
 async def test_PublishEvents__a_long_key_of_a_run_is_delivered_once(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("observer", plugin.endpoint, CALLED)
     long = "k" * 255
     assert await called(tenant, "k", "k", f"{long}1", f"{long}1", f"{long}2") == 3
-    await relay.relay_due()
+    await deliveries.run_due()
     heard = {event.event_key for event in plugin.heard}
     assert len(heard) == 3
     assert all(len(key) <= 256 for key in heard)

@@ -5,13 +5,13 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import ALLOW, ENDED, FINALIZE, SPAWN, HookMesh, Tenant, refused, revise
 
 
 async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     gate, reviewer, observer = await mesh.plugin(ALLOW), await mesh.plugin(revise("no")), await mesh.plugin()
     await tenant.register("gate", gate.endpoint, SPAWN)
@@ -20,7 +20,7 @@ async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(
     await tenant.spawn(session_id="ses_1")
     await tenant.draft("k", session_id="ses_1", run_id="run_1")
     await tenant.ended(session_id="ses_2", run_id="run_2")
-    await relay.relay_due()
+    await deliveries.run_due()
     rows = await tenant.deliveries()
     assert [
         (row.plugin, row.hook, row.session_id, row.run_id, row.decision, row.error, row.attempt)

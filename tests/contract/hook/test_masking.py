@@ -240,7 +240,7 @@ async def test_events_are_masked_in_the_outbox_and_for_observers(
     assert [secret for secret in SECRETS if (secret.encode() in rows) is on] == []
     worker = await mesh.worker(webhook_ca_file=certificate)
     while not (plugin.heard and webhook.heard):
-        await worker.relay.relay_due()
+        await worker.deliveries.run_due()
     received = plugin.heard[0]
     assert all(again == received for again in plugin.heard)  # Delivery is at least once.
     if not on:
@@ -275,7 +275,7 @@ async def test_events_published_before_the_change_are_delivered_masked(
     await tenant.prepare(2, mask_secrets=True)
     worker = await mesh.worker()
     while len(plugin.heard) < 2:
-        await worker.relay.relay_due()
+        await worker.deliveries.run_due()
     received = {event.event_key: event for event in plugin.heard}
     assert_masked(str(received["run:run_1:good"]), "good")
     assert not received["run:run_1:broken"].llm_output.HasField("message")

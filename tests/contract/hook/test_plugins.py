@@ -154,7 +154,7 @@ def test_the_token_for_plugins_is_valid_for_plugins_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["plugins", "deliveries", "decisions", "run_revisions", "observed_events", "outbox_entries"]
+    "table", ["plugins", "deliveries", "decisions", "run_revisions", "observed_events", "jobs"]
 )
 async def test_without_a_tenant_no_table_shows_a_row(
     mesh: HookMesh, tenant: Tenant, databases: dict[str, ServiceDsn], table: str

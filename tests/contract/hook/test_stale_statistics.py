@@ -12,6 +12,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.store import outbox, plugins, retention, tenants
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, open_database
+from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.tenant_participant import PAGE_ROWS
 from spawnmesh_postgres.tenant_tables import delete_rows
@@ -54,9 +55,7 @@ async def unknown_tenant(database: Database, databases: dict[str, ServiceDsn]) -
     tenant_id = f"t-{uuid4().hex[:12]}"
     await fill(databases["hook"], [tenant_id], OLD, ROWS)
     async with database.transaction(tenant_id) as connection:
-        await connection.execute(
-            "update outbox_entries set state = 'PENDING', due_time = now() - interval '1 hour'"
-        )
+        await connection.execute("update jobs set dead_time = null, due_time = now() - interval '1 hour'")
         for table in ("observed_events", "deliveries"):
             known = sql.SQL("update {} set hook = {}").format(
                 sql.Identifier(table), sql.Literal(HookKind.SUBAGENT_ENDED.value)
@@ -95,7 +94,7 @@ async def row_counts(database: Database, tenant_id: str) -> set[int]:
 
 async def remove_plugin(connection: Connection, tenant_id: str, name: str) -> None:
     await plugins.delete_plugin(connection, tenant_id, name)
-    await outbox.delete_entries_of_plugin(connection, tenant_id, name)
+    await outbox.delete_deliveries_of_plugin(connection, tenant_id, name)
 
 
 async def test_statements_read_about_as_many_rows_as_they_return(
@@ -118,9 +117,11 @@ async def check_claim(database: Database, tenant_id: str) -> None:
     """Claim a few entries without reading the backlog."""
     async with database.transaction(ALL_TENANTS) as connection:
         before = await rows_read(connection)
-        claimed = await outbox.claim_due_entries(connection, timedelta(seconds=30), 50)
+        quota = jobs.ClaimQuota(50, 50, {})
+        claim = jobs.claim_statement(outbox.DELIVER_EVENT, quota, timedelta(seconds=30))
+        claimed = await (await connection.execute(*claim)).fetchall()
         assert len(claimed) == 50
-        assert {entry.tenant_id for entry in claimed} == {tenant_id}
+        assert {row["tenant_id"] for row in claimed} == {tenant_id}
         assert await rows_read(connection) - before < 20 * 50
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from procrastinate.exceptions import ConnectorException
 from psycopg.conninfo import make_conninfo
 from spawnmesh_core.dependency_watch import DependencyDown
 from spawnmesh_core.reasons import Reason
@@ -19,11 +18,9 @@ from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import install_job_tables, open_job_app
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.server_probe import ServerSilent, StatementLeft
 
-from tests.support.postgres.job_queue import job_queue_answers
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.waiting import eventually
 
@@ -149,16 +146,6 @@ async def test_pool_without_a_connection_refuses_while_the_server_hangs(
             refusal = translate(caught.value)
             assert refusal is not None
             assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
-
-
-async def test_job_queue_leaves_a_hung_server(server: Postgres, dsn: ServiceDsn) -> None:
-    install_job_tables(dsn.owner)
-    async with open_job_app(dsn.app, name="jobs").open_async() as jobs:
-        await jobs.check_connection_async()
-        async with hanging(server):
-            with pytest.raises(ConnectorException):
-                await jobs.check_connection_async()
-        await eventually(lambda: job_queue_answers(jobs))
 
 
 async def test_listener_leaves_a_silent_server_for_the_next_one(dsn: ServiceDsn) -> None:

@@ -13,7 +13,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migration_files import migration_files
 from spawnmesh_postgres.migrations import MigrationChanged, MigrationFailed, migrate, run_migrate_command
 from spawnmesh_postgres.schema_version import wait_for_schema
@@ -61,18 +60,11 @@ def shape(dsn: str) -> list[Any]:
         return connection.execute(SHAPE).fetchall()
 
 
-def prepare(schema: str, owner: str) -> None:
-    if schema == "session":
-        install_job_tables(owner)
-
-
 @pytest.mark.parametrize("schema", SERVICES)
 def test_schema_migrated_release_by_release_equals_a_fresh_one(
     database: Callable[[str], ServiceDsn], package: Package, schema: str
 ) -> None:
     fresh, grown = database(schema), database(schema)
-    prepare(schema, fresh.owner)
-    prepare(schema, grown.owner)
     migrate(fresh.owner, package=f"spawnmesh_{schema}", schema=schema)
     sources = sorted((files(f"spawnmesh_{schema}") / "migrations").iterdir(), key=lambda file: file.name)
     for source in sources:
@@ -85,7 +77,6 @@ def test_schema_migrated_release_by_release_equals_a_fresh_one(
 @pytest.mark.parametrize("schema", SERVICES)
 def test_migrating_again_does_nothing(database: Callable[[str], ServiceDsn], schema: str) -> None:
     dsn = database(schema)
-    prepare(schema, dsn.owner)
     assert migrate(dsn.owner, package=f"spawnmesh_{schema}", schema=schema)
     before = shape(dsn.owner)
     assert migrate(dsn.owner, package=f"spawnmesh_{schema}", schema=schema) == []

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 from spawnmesh_postgres.schema_version import wait_for_schema
@@ -37,7 +36,6 @@ async def test_database_is_prepared_and_migrated_by_urls_with_several_hosts(
 ) -> None:
     app, owner = (url_of(postgres, user, database) for user in ("session", "session_owner"))
     prepare_database(url_of(postgres, "postgres", "postgres"), {"session": DatabaseUrls(app, owner)})
-    assert install_job_tables(owner)
     assert migrate(owner, package="spawnmesh_session", schema="session")
     await wait_for_schema(app, package="spawnmesh_session")
 

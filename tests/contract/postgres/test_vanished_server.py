@@ -13,10 +13,8 @@ from spawnmesh_devstack.service_roles import create_service_database
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import install_job_tables, open_job_app
 from spawnmesh_postgres.listener import open_listener
 
-from tests.support.postgres.job_queue import job_queue_answers
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.waiting import eventually
 
@@ -32,8 +30,7 @@ async def ways(postgres: Postgres) -> AsyncIterator[tuple[Way, Way]]:
 
 @pytest.fixture
 async def dsn(postgres: Postgres, ways: tuple[Way, Way]) -> str:
-    roles = (await create_service_database(postgres.superuser_dsn, ["vanishing"]))["vanishing"]
-    install_job_tables(roles.owner)
+    await create_service_database(postgres.superuser_dsn, ["vanishing"])
     ports = ",".join(str(way.port) for way in ways)
     hosts = f"host=127.0.0.1,127.0.0.1 port={ports} sslmode=disable gssencmode=disable"
     return f"{hosts} user=vanishing dbname=spawnmesh target_session_attrs=read-write"
@@ -76,10 +73,8 @@ async def test_every_kind_of_connection_leaves_a_vanished_server(dsn: str, ways:
         listener = await exits.enter_async_context(open_listener(dsn, name="ears", channels=("news",)))
         # Before the listener is connected, which wakes its subscribers.
         heard = exits.enter_context(listener.subscription("news"))
-        jobs = await exits.enter_async_context(open_job_app(dsn, name="jobs").open_async())
         assert await heard.wait(30)
         await use(database)
-        await jobs.check_connection_async()
         waiting = asyncio.create_task(sleep_on_server(database))
         await eventually(lambda: database.in_use == 1)
 
@@ -92,7 +87,6 @@ async def test_every_kind_of_connection_leaves_a_vanished_server(dsn: str, ways:
         assert refusal is not None
         assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
         await eventually(lambda: is_used(database))
-        await eventually(lambda: job_queue_answers(jobs))
         assert await heard.wait(30), "the listener is connected again, and has its subscribers look"
         await database.notify("news", ["x"])
         assert await heard.wait(30)

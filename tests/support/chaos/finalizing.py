@@ -76,7 +76,9 @@ class Finalizing:
         self._check_entries(await entries_of(self.transcript, self.held))
         keeps = self.held.session.cleanup == session_pb2.CLEANUP_KEEP
         jobs = await self.recovery.jobs(self.mesh.tenant, self.session_id)
-        once = Counter(publish_session_start=1, finish_ended_run=1, publish_session_end=1)
+        once = Counter(
+            publish_session_start=1, publish_run_end=1, release_transcript=1, publish_session_end=1
+        )
         assert jobs == once if keeps else once + Counter(release_attachments=1)
         await self.recovery.work()
         remains = await self.recovery.remains.of(self.mesh.tenant)

@@ -7,7 +7,8 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
-from spawnmesh_session.app import Components, make_sweeper
+from spawnmesh_session.app import Components, make_job_worker, make_sweeper
+from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, UNDO_SPAWN
 from spawnmesh_session.settings import SessionSettings
 
 from tests.support.session.remains import Remains
@@ -40,22 +41,16 @@ class RecoveryChecks:
     async def sweep(self, tenant: str) -> None:
         """Make the tenant's spawns due, and sweep spawns and runs."""
         await self.rows(
-            "update session.work_queue set due_time = now() where kind = 'SPAWN' and tenant_id = %s", tenant
+            "update session.jobs set due_time = now() where kind = %s and tenant_id = %s", UNDO_SPAWN, tenant
         )
+        await make_job_worker(self.components, self.settings).run_due(UNDO_SPAWN)
         sweep = make_sweeper(self.components, self.settings)
-        for work in (sweep.undo_spawns, sweep.end_lost_runs):
-            while await work():
-                pass
+        while await sweep.end_lost_runs():
+            pass
 
     async def work(self) -> None:
-        """Every job that waits."""
-        await self.components.job_app.run_worker_async(
-            wait=False,
-            concurrency=4,
-            install_signal_handlers=False,
-            listen_notify=False,
-            delete_jobs="successful",
-        )
+        """Run every due job that follows a start or an end."""
+        await make_job_worker(self.components, self.settings).run_due(*FOLLOW_UPS)
 
     async def rows(self, query: str, *parameters: Any) -> list[DictRow]:
         """Query as a superuser, in the schema of the session service."""
@@ -63,12 +58,12 @@ class RecoveryChecks:
         return await cursor.fetchall() if cursor.description else []
 
     async def jobs(self, tenant: str, session_id: str) -> Counter[str]:
-        """Count the waiting jobs of the session by task."""
+        """Count the jobs that follow the start or the end of the session by kind."""
         query = """
-            select task_name from session.procrastinate_jobs
-            where args ->> 'tenant_id' = %s and args ->> 'session_id' = %s"""
-        rows = await self.rows(query, tenant, session_id)
-        return Counter(row["task_name"].removeprefix("session:") for row in rows)
+            select kind from session.jobs
+            where tenant_id = %s and kind = any (%s) and coalesce(arguments ->> 'session_id', key) = %s"""
+        rows = await self.rows(query, tenant, list(FOLLOW_UPS), session_id)
+        return Counter(row["kind"] for row in rows)
 
     async def events(self, tenant: str, session_id: str) -> list[DictRow]:
         """The session's, in their order."""
@@ -79,15 +74,12 @@ class RecoveryChecks:
 
     async def expire_lease(self, tenant: str, run_id: str) -> None:
         """The run's lease has run out."""
-        query = (
-            "update session.work_queue set due_time = now()"
-            " where tenant_id = %s and kind = 'RUN' and subject_id = %s"
-        )
+        query = "update session.run_queue set due_time = now() where tenant_id = %s and run_id = %s"
         await self.rows(query, tenant, run_id)
 
     async def forget(self) -> None:
         """Of the tenants nothing waits for anybody: no run, no job."""
         for tenant in self.tenants:
-            await self.rows("delete from session.work_queue where tenant_id = %s", tenant)
-            await self.rows("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", tenant)
+            await self.rows("delete from session.run_queue where tenant_id = %s", tenant)
+            await self.rows("delete from session.jobs where tenant_id = %s", tenant)
         self.tenants.clear()

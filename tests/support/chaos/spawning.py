@@ -98,7 +98,7 @@ class Spawning:
         # The first one is of the victim. Nothing says at which steps the others failed.
         for child in failed[:1]:
             jobs = await self.recovery.jobs(self.mesh.tenant, child["session_id"])
-            published, unknown = jobs["finish_ended_run"], jobs["publish_spawn_failure"]
+            published, unknown = jobs["publish_run_end"], jobs["publish_spawn_failure"]
             assert published in _allowed_publications(child, steps)
             assert published or unknown or "Hooks.before_spawn: answered" not in steps
             assert unknown <= 1
@@ -129,7 +129,7 @@ class Spawning:
         return await self.recovery.rows(query, self.mesh.tenant, self.earlier)
 
     async def _spawns_in_queue(self) -> int:
-        return await self.recovery.remains.count(self.mesh.tenant, "session.work_queue where kind = 'SPAWN'")
+        return await self.recovery.remains.count(self.mesh.tenant, "session.jobs where kind = 'undo_spawn'")
 
 
 def _content(answer: Answer) -> object:

@@ -7,11 +7,9 @@ import psycopg
 from spawnmesh_devstack.postgres import Postgres
 
 SMALLEST = 2  # A pool of this size opens all of its connections at the beginning.
-# The connections of the job queue. All others that a worker has beside its pool are listeners.
-JOBS_IN_USE, JOBS_AT_REST = 5, 2
 LISTENING = {
     "session": 1,
-    "session-worker": 6,
+    "session-worker": 1,
     "transcript": 1,
     "model-router": 1,
     "hook": 1,
@@ -20,11 +18,6 @@ LISTENING = {
 
 
 _LOOKS = 8  # Checks in a row.
-
-
-def beside_pool_at_rest(component: str) -> int:
-    """Return the connections of a process outside its pool while there is no job."""
-    return LISTENING.get(component, 0) - (JOBS_IN_USE - JOBS_AT_REST if component == "session-worker" else 0)
 
 
 async def until_connected(

@@ -374,14 +374,14 @@ async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]
 
 
 async def empty_outbox(database: ServiceDsn) -> None:
-    """Delete the outbox entries of other tests.
+    """Delete the jobs of other tests.
 
     They would come due in this test, and the port of their plugin may belong to another plugin by
     now.
     """
     async with await psycopg.AsyncConnection.connect(database.app) as connection:
         await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (ALL_TENANTS,))
-        await connection.execute("delete from outbox_entries")
+        await connection.execute("delete from jobs")
 
 
 @asynccontextmanager

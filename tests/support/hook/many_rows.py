@@ -6,7 +6,7 @@ import psycopg
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 TABLES = (
-    "outbox_entries",
+    "jobs",
     "observed_events",
     "decisions",
     "run_revisions",
@@ -16,11 +16,12 @@ TABLES = (
     "deliveries",
 )
 FILL = """
-insert into observed_events (tenant_id, event_key, hook, session_id, run_id, event, traceparent, publish_time)
-    select %(tenant)s, 'e' || n, 'subagent_ended', 's', 'r', '', '', %(time)s
+insert into observed_events (tenant_id, event_key, hook, session_id, run_id, event, publish_time)
+    select %(tenant)s, 'e' || n, 'subagent_ended', 's', 'r', '', %(time)s
     from generate_series(1, %(rows)s) n;
-insert into outbox_entries (tenant_id, event_key, plugin, state)
-    select %(tenant)s, 'e' || n, 'p', 'DEAD' from generate_series(1, %(rows)s) n;
+insert into jobs (tenant_id, kind, key, arguments, dead_time)
+    select %(tenant)s, 'deliver_event', 'p e' || n, jsonb_build_object('plugin', 'p', 'event_key', 'e' || n), now()
+    from generate_series(1, %(rows)s) n;
 insert into decisions (tenant_id, run_id, dispatch_key, state, claim_id, lease_until, decide_time)
     select %(tenant)s, 'r' || n, 'd', 'DECIDED', gen_random_uuid(), now(), %(time)s
     from generate_series(1, %(rows)s) n;

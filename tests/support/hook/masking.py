@@ -37,7 +37,7 @@ async def stored_content(database: ServiceDsn, tenant: Tenant) -> bytes:
             select table_name from information_schema.columns
             where column_name = 'tenant_id' and table_schema = 'hook'"""
         tables = [row[0] for row in await (await connection.execute(query)).fetchall()]
-        assert {"observed_events", "deliveries", "decisions", "outbox_entries"} <= set(tables)
+        assert {"observed_events", "deliveries", "decisions", "jobs"} <= set(tables)
         for table in tables:
             select = sql.SQL("select * from {}").format(sql.Identifier("hook", table))
             for row in await (await connection.execute(select)).fetchall():

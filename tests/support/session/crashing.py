@@ -119,7 +119,6 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         queuer=components.queuer,
         claimer=unused,
         terminator=components.terminator,
-        closer=components.closer,
         killer=killer,
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts

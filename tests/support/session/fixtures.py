@@ -19,7 +19,6 @@ from spawnmesh_hook.settings import HookSettings
 from spawnmesh_model_router.app import open_service as open_model_router
 from spawnmesh_model_router.settings import ModelRouterSettings
 from spawnmesh_postgres.database import Database, open_database
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_session.app import open_service as open_session
 from spawnmesh_session.settings import SessionSettings
@@ -50,7 +49,6 @@ async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
     """Databases whose schemas are at their newest version."""
     for snake in ("session", "attachment_blob", "transcript", "hook", "model_router"):
         await asyncio.to_thread(migrate, databases[snake].owner, package=f"spawnmesh_{snake}", schema=snake)
-    await asyncio.to_thread(install_job_tables, databases["session"].owner)
     return databases
 
 
@@ -154,7 +152,7 @@ async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> No
     """Remove the runs of earlier tests from the queue, so that no claim gets them."""
     dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
-        await link.execute("delete from session.work_queue where kind = 'RUN'")
+        await link.execute("delete from session.run_queue")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
@@ -17,7 +16,7 @@ TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
 IDLE = "ses~idle"
 _TEMPLATE = "grown_template"
-TABLES = ("tenants", "sessions", "runs", "work_queue", "inbox_messages", "session_events", "agents")
+TABLES = ("tenants", "sessions", "runs", "run_queue", "jobs", "inbox_messages", "session_events", "agents")
 
 FILL_TENANT = (
     """
@@ -68,10 +67,14 @@ _FILL = (
     where tenant_id = any (%(tenants)s)
     """,
     """
-    insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
-    select tenant_id, kind, kind || substr(session_id, 4), now() + interval '1 hour',
-        now() + interval '1 hour'
-    from session.sessions, unnest(array['RUN', 'DELETE']) kind where tenant_id = any (%(tenants)s)
+    insert into session.run_queue (tenant_id, run_id, due_time, expire_time)
+    select tenant_id, 'run' || substr(session_id, 4), now() + interval '1 hour', now() + interval '1 hour'
+    from session.sessions where tenant_id = any (%(tenants)s)
+    """,
+    """
+    insert into session.jobs (tenant_id, kind, key, due_time)
+    select tenant_id, 'delete_session', session_id, now() + interval '1 hour'
+    from session.sessions where tenant_id = any (%(tenants)s)
     """,
     """
     with spawning as (
@@ -84,8 +87,8 @@ _FILL = (
             (values (%(being_spawned)s, 'PROVISIONING'), (%(idle)s, 'ACTIVE')) given (id, state)
         returning tenant_id, session_id, state
     )
-    insert into session.work_queue (tenant_id, kind, subject_id, due_time)
-    select tenant_id, 'SPAWN', session_id, now() + interval '1 hour' from spawning
+    insert into session.jobs (tenant_id, kind, key, due_time)
+    select tenant_id, 'undo_spawn', session_id, now() + interval '1 hour' from spawning
     where state = 'PROVISIONING'
     """,
 )
@@ -111,13 +114,18 @@ _LIVE = (
     select %(tenant)s, %(ids)s[1], 'k' || n, '' from generate_series(1, cardinality(%(ids)s::text[])) n
     """,
     """
-    insert into session.work_queue (tenant_id, kind, subject_id, runtime, agent_id, due_time, expire_time)
-    select %(tenant)s, kind, kind || substr(session_id, 4),
-        case when is_external then 'EXTERNAL' else 'SUBAGENT' end, case when kind = 'RUN' then 'default' else '' end,
+    insert into session.run_queue (tenant_id, run_id, runtime, agent_id, due_time, expire_time)
+    select %(tenant)s, 'run' || substr(session_id, 4),
+        case when is_external then 'EXTERNAL' else 'SUBAGENT' end, 'default',
         now() - case when is_external then (1 + random()) * interval '1 hour' else interval '1 minute' end,
         now() + interval '1 hour'
     from unnest(%(ids)s::text[]) with ordinality given (session_id, n),
-        unnest(array['RUN', 'DELETE']) kind, lateral (select kind = 'RUN' and n <= %(external)s) as of (is_external)
+        lateral (select n <= %(external)s) as of (is_external)
+    """,
+    """
+    insert into session.jobs (tenant_id, kind, key, due_time)
+    select %(tenant)s, 'delete_session', session_id, now() - interval '1 minute'
+    from unnest(%(ids)s::text[]) session_id
     """,
 )
 
@@ -198,7 +206,6 @@ def _make_template(superuser_dsn: str) -> None:
     """Create the database of which each grown one is a copy: empty, and never analyzed."""
     app, owner = (dsn_of(superuser_dsn, _TEMPLATE, role) for role in ("session", "session_owner"))
     prepare_database(superuser_dsn, {"session": DatabaseUrls(app, owner)})
-    install_job_tables(owner)
     migrate(owner, package="spawnmesh_session", schema="session")
     with psycopg.connect(dsn_of(superuser_dsn, _TEMPLATE), autocommit=True) as link:
         for table in TABLES:

@@ -14,8 +14,8 @@ COUNTED = {
     "never": (0, 0, ""),
     "tenants of a session": (400, 1, ""),
     "one tenant": (1, 1000, ""),
-    "none deleted": (20, 10, "DELETE"),
-    "none queued": (20, 10, "RUN"),
+    "none deleted": (20, 10, "jobs"),
+    "none queued": (20, 10, "run_queue"),
 }
 
 REGIMES = ("never", "tenants of a session", "one tenant")

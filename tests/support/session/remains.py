@@ -22,7 +22,10 @@ NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "o
 
 _COUNTS = {
     "runs": "session.runs where true",
-    "queue": "session.work_queue where true",
+    "queue": """(
+        select tenant_id from session.run_queue union all select tenant_id from session.jobs
+        where kind in ('undo_spawn', 'delete_session', 'purge_tenant', 'push_settings')
+    ) queue where true""",
     "transcripts": "transcript.transcripts where state = 'LIVE'",
     "entries": "transcript.entries where true",
     "files": "attachment_blob.set_files where true",
@@ -32,9 +35,6 @@ _TABLES = """
     where a.attname = 'tenant_id' and c.relkind = 'r' and c.relnamespace in ('session'::regnamespace,
         'attachment_blob'::regnamespace, 'transcript'::regnamespace, 'hook'::regnamespace,
         'model_router'::regnamespace)"""
-_JOBS = """
-    select args ->> 'tenant_id', 'jobs', count(*) from session.procrastinate_jobs
-    where args ->> 'tenant_id' = any (%(tenants)s) group by 1"""
 _ROWS = """
     select tenant_id, '{name}', count(*) from {name} where tenant_id = any (%(tenants)s) group by 1"""
 
@@ -74,7 +74,7 @@ class Remains:
         """Count as `everywhere` does, for several tenants."""
         found: dict[str, dict[str, int]] = {tenant: {} for tenant in tenants}
         tables = [name for (name,) in await (await self.link.execute(_TABLES)).fetchall()]
-        counts = [_JOBS, *(_ROWS.format(name=name) for name in tables)]
+        counts = [_ROWS.format(name=name) for name in tables]
         query = " union all ".join(counts).encode()
         async for tenant, name, count in await self.link.execute(query, {"tenants": list(tenants)}):
             found[tenant][name] = count

@@ -1,4 +1,4 @@
-"""All statements of the session service by name; each name is unique."""
+"""All statements of the session service, and of the job library, by name; each name is unique."""
 
 import pkgutil
 
@@ -7,7 +7,7 @@ from spawnmesh_session import store
 
 
 def _load_all() -> dict[str, str]:
-    statements: dict[str, str] = {}
+    statements = load_statements("spawnmesh_postgres.jobs.store")
     for module in pkgutil.iter_modules(store.__path__, f"{store.__name__}."):
         try:
             own = load_statements(module.name)

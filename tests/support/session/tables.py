@@ -9,9 +9,11 @@ import psycopg
 from psycopg.rows import dict_row
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_sweeper
+from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, UNDO_SPAWN
 from spawnmesh_session.jobs.sweep import Sweeper
 
 from tests.support.session.harness import Mesh
+from tests.support.session.worker import job_worker_of
 
 TERMINAL = ("SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED")
 
@@ -33,30 +35,30 @@ async def sweeping(mesh: Mesh) -> AsyncIterator[Sweeper]:
 
 
 async def jobs_of(postgres: Any, tenant: str) -> list[str]:
-    """Names of the tenant's jobs that wait."""
+    """Return the kinds of the tenant's jobs that follow starts and ends."""
     async with await psycopg.AsyncConnection.connect(
         postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
     ) as link:
         rows = await (
             await link.execute(
-                "select task_name from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (tenant,)
+                "select kind from session.jobs where tenant_id = %s and kind = any (%s) order by kind",
+                (tenant, list(FOLLOW_UPS)),
             )
         ).fetchall()
     return [row[0] for row in rows]
 
 
 async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
-    """Lets the tenant's rows in the queue be due now, and sweeps until they are gone."""
-    settings = mesh.settings
+    """Let the spawns of the tenant be due to be undone, and undo them."""
     async with await psycopg.AsyncConnection.connect(
         postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
     ) as link:
         await link.execute(
-            "update session.work_queue set due_time = now() where tenant_id = %s and kind = 'SPAWN'",
-            (tenant,),
+            "update session.jobs set due_time = now() where tenant_id = %s and kind = %s",
+            (tenant, UNDO_SPAWN),
         )
-    async with start_process("session", settings) as process, open_sweeper(process, settings) as sweep:
-        await sweep.undo_spawns()
+    async with job_worker_of(mesh.settings) as worker:
+        await worker.run_due(UNDO_SPAWN)
 
 
 async def rows(postgres: Any, query: str, *values: Any) -> list[dict[str, Any]]:
@@ -84,9 +86,7 @@ async def assert_sound(postgres: Any, tenant: str, root: str) -> None:
         "select session_id, key from session.inbox_messages where tenant_id = %s and child_session_id <> ''",
         tenant,
     )
-    queue = await rows(
-        postgres, "select subject_id from session.work_queue where tenant_id = %s and kind = 'RUN'", tenant
-    )
+    queue = await rows(postgres, "select run_id from session.run_queue where tenant_id = %s", tenant)
     assert {row["state"] for row in runs} <= set(TERMINAL)
     assert {row["state"] for row in sessions} <= {"CLOSED", "SPAWN_FAILED"}
     assert queue == []

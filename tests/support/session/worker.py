@@ -4,14 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import psycopg
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import (
     Components,
     make_dependencies,
-    make_event_relay,
+    make_job_worker,
     make_sweeper,
     open_components,
 )
+from spawnmesh_session.domain import job_kinds
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.settings import SessionSettings
@@ -41,7 +43,7 @@ async def make_due(superuser_dsn: str, *tenants: str) -> None:
     """Make all waiting work of the tenants due now."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
         for statement in (
-            "update session.work_queue set due_time = now() where kind <> 'RUN' and tenant_id = any (%s)",
+            "update session.jobs set due_time = now() where tenant_id = any (%s)",
             "update session.tenants set next_retention_time = now() where tenant_id = any (%s)",
             "update session.tenant_deletions set settle_time = now() where tenant_id = any (%s)",
         ):
@@ -49,31 +51,37 @@ async def make_due(superuser_dsn: str, *tenants: str) -> None:
 
 
 async def work_once(settings: SessionSettings, superuser_dsn: str, *tenants: str) -> None:
-    """Run every waiting job, publish every pending event, and sweep everything of the tenants."""
+    """Run every waiting job of the tenants, and sweep, until nothing is due."""
     async with components_of(settings) as components:
-        async with components.job_app.open_async():
-            await components.job_app.run_worker_async(
-                wait=False,
-                concurrency=4,
-                install_signal_handlers=False,
-                listen_notify=False,
-                delete_jobs="successful",
-            )
         await make_due(superuser_dsn, *tenants)
-        while await make_event_relay(components, settings).relay_due():
-            pass
-        await sweep_all(make_sweeper(components, settings))
+        worker, sweep = make_job_worker(components, settings), make_sweeper(components, settings)
+        await worker.run_due(*job_kinds.FOLLOW_UPS)
+        await run_clean_ups(worker)
+        await sweep_all(sweep)
+        # What ended above publishes its end.
+        await worker.run_due(*job_kinds.FOLLOW_UPS)
 
 
 async def sweep_all(sweep: Sweeper) -> None:
-    """Sweep each kind until nothing is due."""
-    for work in (
-        sweep.end_lost_runs,
-        sweep.undo_spawns,
-        sweep.finish_deletions,
-        sweep.retain,
-        sweep.purge_tenants,
-        sweep.push_settings,
-    ):
+    """Sweep until nothing is due."""
+    for work in (sweep.end_lost_runs, sweep.retain):
         while await work():
             pass
+
+
+async def run_clean_ups(worker: JobWorker) -> None:
+    """Run the jobs that finish what no request finishes, kind by kind, until none is due."""
+    for kind in (
+        job_kinds.UNDO_SPAWN,
+        job_kinds.DELETE_SESSION,
+        job_kinds.PURGE_TENANT,
+        job_kinds.PUSH_SETTINGS,
+    ):
+        await worker.run_due(kind)
+
+
+@asynccontextmanager
+async def job_worker_of(settings: SessionSettings) -> AsyncIterator[JobWorker]:
+    """Build the worker of the jobs with these settings; nothing runs."""
+    async with components_of(settings) as components:
+        yield make_job_worker(components, settings)

@@ -235,7 +235,7 @@ ANOMALIES = [
 
 
 def dead() -> Row:
-    return {"event_key": "k", "plugin": "p", "state": "DEAD"}
+    return {"key": "p k", "dead_time": NOW, "is_held": False, "last_error": ""}
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)

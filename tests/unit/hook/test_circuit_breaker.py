@@ -1,6 +1,4 @@
-"""The circuit breaker as values, and the backoff of the outbox relay."""
-
-from datetime import timedelta
+"""The circuit breaker as values."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from spawnmesh_hook.domain.circuit_breaker import (
     call_succeeded,
     may_call,
 )
-from spawnmesh_hook.domain.relay_schedule import LONGEST_BACKOFF, MAX_ATTEMPT_COUNT, backoff_after
 
 
 def opened(at: float = 0.0) -> CircuitBreaker:
@@ -60,13 +57,3 @@ def test_the_open_time_is_bounded(count: int) -> None:
         assert may_call(breaker, now)
         breaker = call_failed(call_started(breaker), now)
         assert FIRST_OPEN_SECONDS < (breaker.open_until or 0) - now <= LONGEST_OPEN_SECONDS
-
-
-def test_an_observer_is_retried_for_about_a_day_with_growing_backoff() -> None:
-    pauses = [backoff_after(count) for count in range(1, MAX_ATTEMPT_COUNT)]
-    known = [pause for pause in pauses if pause is not None]
-    assert len(known) == len(pauses)
-    assert known == sorted(known)
-    assert max(known) == LONGEST_BACKOFF
-    assert timedelta(hours=20) < sum(known, timedelta()) < timedelta(hours=28)
-    assert backoff_after(MAX_ATTEMPT_COUNT) is None

@@ -16,9 +16,10 @@ from spawnmesh_attachment_blob.jobs import worker as attachment_blob
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.jobs.log_pruner import LogPruner
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
 from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
+from spawnmesh_postgres.jobs.job import JobKind
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 from spawnmesh_runner.loop import claim_runs as claim
 from spawnmesh_runner.loop import lease
@@ -58,7 +59,7 @@ class Leaving:
     async def call(self, *_: Any) -> None:
         await self._wait()
 
-    notify = measure = call
+    notify = measure = transact = call
 
     async def unary(self, *_: Any, **__: Any) -> None:
         await self._wait()
@@ -74,21 +75,17 @@ async def beat(database: Any) -> None:
 
 
 async def sweep(database: Any) -> None:
-    await Sweeper(
-        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, gauges=database
-    ).sweep_forever()
+    await Sweeper(database, nothing(), nothing(), 0.01, gauges=database).sweep_forever()
 
 
-async def tell(database: Any) -> None:
-    @asynccontextmanager
-    async def once() -> AsyncIterator[None]:
-        yield
+async def run_jobs(database: Any) -> None:
+    listener: Any = nothing(
+        subscription=lambda *_: nothing(__enter__=lambda *_: nothing(), __exit__=lambda *_: None)
+    )
 
-    class Listener:
-        def subscription(self, *_: str) -> Any:
-            return nothing(__enter__=lambda *_: nothing(), __exit__=lambda *_: None)
-
-    await OutboxRelay(database, Listener(), nothing(), nothing(), concurrency=2).relay_until_cancelled()
+    kind = JobKind("greet", nothing(), 2)
+    worker = JobWorker(database, listener, [kind], nothing(), nothing(), schema="session", grace_seconds=0.0)
+    await worker.run_jobs_forever()
 
 
 async def prune(database: Any) -> None:
@@ -122,7 +119,7 @@ async def keep_cooldowns(database: Any) -> None:
 WORKERS: tuple[Callable[[Any], Awaitable[None]], ...] = (
     beat,
     sweep,
-    tell,
+    run_jobs,
     prune,
     collect,
     look_after_transcripts,

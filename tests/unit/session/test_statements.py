@@ -18,4 +18,4 @@ def test_sql_has_no_procedure_and_no_planner_trick(file: Path) -> None:
 
 
 def test_every_file_of_statements_is_read() -> None:
-    assert {"0001_session.sql", "runs.sql", "work_queue.sql"} <= {file.name for file in _FILES}
+    assert {"0001_session.sql", "runs.sql", "run_queue.sql"} <= {file.name for file in _FILES}

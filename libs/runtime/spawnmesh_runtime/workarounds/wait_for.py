@@ -6,7 +6,7 @@ https://github.com/python/cpython/pull/98518 and not backported.
 Behaviour: `asyncio.wait_for` of Python 3.11 loses a cancellation that arrives in the same step in
 which the awaited future completes. The task continues, and its owner waits for its end forever.
 
-Why here: psycopg_pool and procrastinate call `asyncio.wait_for`; a process that drains must end.
+Why here: psycopg_pool calls `asyncio.wait_for`; a process that drains must end.
 
 Remove it when Python 3.12 is the oldest supported version.
 """

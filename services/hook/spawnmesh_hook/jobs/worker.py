@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 
 from spawnmesh_hook.jobs.log_pruner import LogPruner
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +15,12 @@ class Worker:
     """The loops of one worker process."""
 
     database: Database
-    relay: OutboxRelay
+    deliveries: JobWorker
     pruner: LogPruner
 
     async def work_until_cancelled(self) -> None:
-        """Relay the outbox, prune the log and send heartbeats."""
+        """Deliver events, prune the log and send heartbeats."""
         async with asyncio.TaskGroup() as group:
             group.create_task(send_heartbeats(self.database, "hook-worker"), name="heartbeat")
-            group.create_task(self.relay.relay_until_cancelled(), name="outbox relay")
+            group.create_task(self.deliveries.run_jobs_forever(), name="deliveries")
             group.create_task(self.pruner.prune_until_cancelled(), name="log pruner")

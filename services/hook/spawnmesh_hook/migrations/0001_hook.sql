@@ -1,5 +1,6 @@
--- The schema of the hook service: plugins, decisions about drafts, the outbox for observers, and
--- the log of every call of a plugin. Every table belongs to tenants and has row level security.
+-- The schema of the hook service: plugins, decisions about drafts, the outbox for observers with
+-- its jobs, and the log of every call of a plugin. Every table belongs to tenants and has row level
+-- security.
 
 -- Settings of the tenants, as the session service sent them. A tenant without a row is unknown.
 create table tenants (
@@ -107,7 +108,7 @@ create table plugin_waits (
 create index plugin_waits_age_idx on plugin_waits (tenant_id, begin_time) where begin_time >= '-infinity';
 
 -- Published events. A row is kept for the retention of the log, so that a repeated key is
--- recognized. `event` is emptied once no observer is left to receive it.
+-- recognized. `event` is emptied once no job is left that delivers it.
 create table observed_events (
     tenant_id text not null,
     event_key text not null,
@@ -115,7 +116,6 @@ create table observed_events (
     session_id text not null,
     run_id text not null,
     event bytea not null,
-    traceparent text not null,
     publish_time timestamptz not null default now(),
     primary key (tenant_id, event_key)
 );
@@ -123,29 +123,50 @@ create table observed_events (
 create index observed_events_age_idx on observed_events (tenant_id, publish_time)
 where publish_time >= '-infinity';
 
--- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
--- after the last attempt. The end of a session waits as HELD while its observer is paused, and is
--- PENDING again when the observer is resumed. A worker that claims an entry sets `due_time` to the
--- end of its lease, so that another worker takes over if it dies. The table is read over all
--- tenants, so no foreign key leads to the event, which is on the node of its tenant.
-create table outbox_entries (
-    tenant_id text not null,
-    event_key text not null,
-    plugin text not null,
-    state text not null default 'PENDING' check (state in ('PENDING', 'HELD', 'DEAD')),
-    attempt_count integer not null default 0,
-    due_time timestamptz not null default now(),
-    primary key (tenant_id, event_key, plugin)
+-- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
+create table jobs (
+    tenant_id     text        not null,
+    kind          text        not null,
+    key           text        not null,
+    due_time      timestamptz not null default now(), -- Of a claimed job: when its claim ends.
+    attempt_count integer     not null default 0,
+    claim_id      uuid,                               -- The fencing token of the claim.
+    arguments     jsonb       not null default '{}',  -- Ids, never content.
+    traceparent   text        not null default '',
+    create_time   timestamptz not null default now(),
+    dead_time     timestamptz,
+    last_error    text        not null default '',
+    primary key (tenant_id, kind, key),
+    check (kind <> '' and key <> ''),
+    check (attempt_count >= 0),
+    check (jsonb_typeof(arguments) = 'object'),
+    check (dead_time is null or claim_id is null)
 );
-comment on table outbox_entries is 'citus: local';
--- For claim_due_entries and seconds_to_next_entry. Every row fulfils the second condition, but
--- only those two statements contain it. Otherwise the planner would use this index for every
--- statement about pending rows after it has once counted none.
-create index outbox_entries_pending_idx on outbox_entries (due_time)
-    where state = 'PENDING' and due_time >= '-infinity';
--- For delete_entries_of_plugin. It finds one entry as fast as the primary key does: with stale
--- statistics the planner may choose either.
-create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
+comment on table jobs is 'citus: local';
+alter table jobs alter column tenant_id set (n_distinct = 100);
+-- claim_jobs and count_jobs, which alone repeat the condition.
+create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
+-- list_dead_jobs and count_jobs.
+create index jobs_dead_idx on jobs (tenant_id, kind, key) where dead_time >= '-infinity';
+alter table jobs enable row level security;
+alter table jobs force row level security;
+create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end
+-- of a session is held: it is due at infinity, and is due when the observer is resumed. The table
+-- is read over all tenants, so no foreign key leads to the event, which is on the node of its
+-- tenant. Every such job fulfils the second condition of each index, but only the statements for it
+-- repeat the condition: otherwise the planner could use the index for a claim.
+-- For list_open_events and delete_deliveries_of_events.
+create index jobs_event_idx on jobs (tenant_id, (arguments ->> 'event_key'))
+    where kind = 'deliver_event' and arguments ->> 'event_key' >= '';
+-- For release_held_deliveries and delete_deliveries_of_plugin.
+create index jobs_plugin_idx on jobs (tenant_id, (arguments ->> 'plugin'))
+    where kind = 'deliver_event' and arguments ->> 'plugin' >= '';
 
 -- The log: one row for each call of a plugin, for each entry that becomes DEAD, and for each
 -- requested revision that was not granted.
@@ -173,7 +194,7 @@ create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time des
 create index deliveries_plugin_idx on deliveries (tenant_id, plugin, start_time desc, delivery_id desc);
 
 -- A transaction sees the rows of its tenant. The worker sees every tenant ('*') in the list of
--- tenants, for the log pruner, and in the entries of the outbox.
+-- tenants, for the log pruner, and in the jobs.
 
 alter table tenants enable row level security;
 alter table tenants force row level security;
@@ -229,13 +250,6 @@ alter table observed_events force row level security;
 create policy tenant on observed_events
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-
-alter table outbox_entries enable row level security;
-alter table outbox_entries force row level security;
-create policy tenant on outbox_entries
-    using (tenant_id = current_setting('spawnmesh.tenant', true))
-    with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on outbox_entries using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table deliveries enable row level security;
 alter table deliveries force row level security;

@@ -1,1 +1,1 @@
-"""Steps that several RPCs and the outbox relay share."""
+"""Steps that several RPCs and the deliveries of events share."""

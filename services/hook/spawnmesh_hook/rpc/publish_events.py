@@ -50,7 +50,6 @@ async def publish_events(
         for published, names in to_enqueue:
             if await outbox.enqueue_event(connection, caller.tenant_id, published, names):
                 queued_count += len(names)
-        await outbox.notify_outbox(connection)
     return pb.PublishEventsResponse(queued_count=queued_count)
 
 

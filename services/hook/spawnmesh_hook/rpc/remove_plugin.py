@@ -20,7 +20,7 @@ async def remove_plugin(
     async with deps.database.transaction(tenant_id) as connection:
         existed = await plugins.delete_plugin(connection, tenant_id, name)
         if not deps.bundled.serves(tenant_id, name):
-            await outbox.delete_entries_of_plugin(connection, tenant_id, name)
+            await outbox.delete_deliveries_of_plugin(connection, tenant_id, name)
         elif not existed:
             raise NameIsBundled(name)
         await plugins.notify_plugins_changed(connection)

@@ -20,7 +20,7 @@ async def resume_plugin(
         raise NameIsBundled(request.name)
     async with deps.database.transaction(caller.tenant_id) as connection:
         plugin = await plugins.set_paused(connection, caller.tenant_id, request.name, paused=False)
-        await outbox.release_held_entries(connection, caller.tenant_id, request.name)
+        await outbox.release_held_deliveries(connection, caller.tenant_id, request.name)
         await plugins.notify_plugins_changed(connection)
     deps.directory.invalidate()
     return pb.ResumePluginResponse(plugin=render_plugin(plugin))

@@ -1,16 +1,18 @@
-"""The outbox: published events, and one entry for each observer that has not received its event."""
+"""The outbox: published events, and a job for each observer that has not received its event."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
-from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Connection, switch_tenant
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs.job import ClaimedJob, NewJob
+from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import HookKind
 
-OUTBOX_CHANNEL = "hook_outbox"
+DELIVER_EVENT = "deliver_event"
+"""The kind of the jobs. Statements name it too."""
 
 _SQL = load_statements(__name__)
 
@@ -28,123 +30,92 @@ class PublishedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxEntry:
-    """An event to deliver to an observer. `attempt` counts this attempt too."""
+class StoredEvent:
+    """An event to deliver. `content` is the serialized ObservedEvent, empty after its delivery."""
 
-    tenant_id: str
-    event_key: str
-    plugin: str
-    attempt: int
     hook: HookKind
-    event: bytes
-    traceparent: str
+    session_id: str
+    run_id: str
+    content: bytes
 
 
 async def enqueue_event(
     connection: Connection, tenant_id: str, published: PublishedEvent, plugins: Sequence[str]
 ) -> bool:
-    """Store the event with an entry for each plugin.
+    """Store the event with a job for each plugin.
 
     Return False, changing nothing, for a known key.
     """
+    event_key = published.event_key
     event = {
         "tenant_id": tenant_id,
-        "event_key": published.event_key,
+        "event_key": event_key,
         "hook": published.hook.value,
         "session_id": published.session_id,
         "run_id": published.run_id,
         "event": published.event,
-        "traceparent": published.traceparent,
     }
     if await (await connection.execute(_SQL["insert_event"], event)).fetchone() is None:
         return False
-    entries = {"tenant_id": tenant_id, "event_key": published.event_key, "plugins": list(plugins)}
-    await connection.execute(_SQL["insert_outbox_entries"], entries)
+    jobs = [
+        NewJob(
+            DELIVER_EVENT,
+            f"{plugin} {event_key}",
+            {"plugin": plugin, "event_key": event_key},
+            published.traceparent,
+        )
+        for plugin in plugins
+    ]
+    await enqueue(connection, tenant_id, *jobs)
     return True
 
 
-async def notify_outbox(connection: Connection) -> None:
-    """Wake the workers when the transaction commits."""
-    await connection.execute(_SQL["notify_outbox"], {"channel": OUTBOX_CHANNEL})
+async def get_event(database: Database, tenant_id: str, event_key: str) -> StoredEvent:
+    """Return the event. Raise NOT_FOUND if it is not visible yet, or not any more."""
+    async with database.transaction(tenant_id) as connection:
+        return await read_event(connection, tenant_id, event_key)
 
 
-async def claim_due_entries(
-    connection: Connection, lease: timedelta, limit: int, full_tenants: Sequence[str] = ()
-) -> list[OutboxEntry]:
-    """Claim at most `limit` due entries for the length of the lease, but none of the full tenants.
-
-    Needs a transaction of every tenant, and leaves it in the scope of one of them: an event is read
-    in the scope of its tenant. An entry whose event is not visible yet waits for its lease.
-    """
-    parameters = {"lease": lease, "limit": limit, "full_tenants": list(full_tenants)}
-    cursor = await connection.execute(_SQL["claim_due_entries"], parameters)
-    claimed = await cursor.fetchall()
-    events: dict[tuple[str, str], DictRow] = {}
-    for tenant_id in {row["tenant_id"] for row in claimed}:
-        keys = [row["event_key"] for row in claimed if row["tenant_id"] == tenant_id]
-        await switch_tenant(connection, tenant_id)
-        read = await connection.execute(_SQL["read_events"], {"tenant_id": tenant_id, "event_keys": keys})
-        events |= {(tenant_id, event["event_key"]): event for event in await read.fetchall()}
-    return [
-        _entry(row, event) for row in claimed if (event := events.get((row["tenant_id"], row["event_key"])))
-    ]
+async def read_event(connection: Connection, tenant_id: str, event_key: str) -> StoredEvent:
+    """Return the event, as `get_event` does."""
+    values = {"tenant_id": tenant_id, "event_key": event_key}
+    row = await (await connection.execute(_SQL["read_event"], values)).fetchone()
+    if row is None:
+        raise not_found("event", event_key)
+    return StoredEvent(HookKind(row["hook"]), row["session_id"], row["run_id"], bytes(row["event"]))
 
 
-async def seconds_to_next_entry(connection: Connection, full_tenants: Sequence[str]) -> float | None:
-    """Return in how many seconds the next entry is due, of all tenants but the full ones.
-
-    The number is negative for an entry that is due, and None if there is no entry. Needs a
-    transaction of every tenant.
-    """
-    cursor = await connection.execute(_SQL["seconds_to_next_entry"], {"full_tenants": list(full_tenants)})
-    row = await cursor.fetchone()
-    return None if row is None else row["seconds"]
-
-
-async def complete_entry(connection: Connection, entry: OutboxEntry) -> None:
-    """Delete the entry, and clear the event's content if no other entry is pending."""
-    await connection.execute(_SQL["delete_entry"], _key(entry))
-    await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
+async def hold_delivery(connection: Connection, job: ClaimedJob) -> None:
+    """Keep the job until its plugin is resumed. Do nothing if the plugin is not paused."""
+    values = {
+        "tenant_id": job.tenant_id,
+        "plugin": job.arguments["plugin"],
+        "key": job.key,
+        "claim_id": job.claim_id,
+    }
+    if await (await connection.execute(_SQL["lock_paused_plugin"], values)).fetchone() is not None:
+        await connection.execute(_SQL["hold_delivery"], values)
 
 
-async def delay_entry(connection: Connection, entry: OutboxEntry, delay: timedelta) -> None:
-    """Make the entry due again after the delay."""
-    await connection.execute(_SQL["delay_entry"], {**_key(entry), "delay": delay})
+async def release_held_deliveries(connection: Connection, tenant_id: str, name: str) -> None:
+    """Make the jobs due that were held while the plugin was paused, and wake the workers."""
+    await connection.execute(_SQL["release_held_deliveries"], {"tenant_id": tenant_id, "name": name})
 
 
-async def hold_entry(connection: Connection, entry: OutboxEntry) -> bool:
-    """Keep the entry until its plugin is resumed. Return False if the plugin is not paused."""
-    if await (await connection.execute(_SQL["lock_paused_plugin"], _key(entry))).fetchone() is None:
-        return False
-    return (await connection.execute(_SQL["hold_entry"], _key(entry))).rowcount > 0
-
-
-async def release_held_entries(connection: Connection, tenant_id: str, name: str) -> None:
-    """Make the entries due that were held while the plugin was paused, and wake the workers."""
-    await connection.execute(_SQL["release_held_entries"], {"tenant_id": tenant_id, "name": name})
-    await notify_outbox(connection)
-
-
-async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:
-    """Mark the entry as dead, and clear the event's content if no other entry is pending."""
-    await connection.execute(_SQL["dead_letter_entry"], _key(entry))
-    await _clear_delivered(connection, entry.tenant_id, [entry.event_key])
-
-
-async def delete_entries_of_plugin(connection: Connection, tenant_id: str, name: str) -> None:
-    """Delete all entries of the plugin, and clear events that have no other pending entry."""
+async def delete_deliveries_of_plugin(connection: Connection, tenant_id: str, name: str) -> None:
+    """Delete all jobs of the plugin, and clear events that have no other job."""
     cursor = await connection.execute(
-        _SQL["delete_entries_of_plugin"], {"tenant_id": tenant_id, "name": name}
+        _SQL["delete_deliveries_of_plugin"], {"tenant_id": tenant_id, "name": name}
     )
     event_keys = [row["event_key"] for row in await cursor.fetchall()]
     if event_keys:
-        await _clear_delivered(connection, tenant_id, event_keys)
+        await clear_delivered(connection, tenant_id, event_keys)
 
 
-async def _clear_delivered(connection: Connection, tenant_id: str, event_keys: Sequence[str]) -> None:
-    """Clear the content of those of the events that have no pending entry left.
+async def clear_delivered(connection: Connection, tenant_id: str, event_keys: Sequence[str]) -> None:
+    """Clear the content of those of the events that have no job left.
 
-    The transaction has ended the entries that it ends.
+    The transaction has deleted the jobs that it ends.
     """
     parameters = {"tenant_id": tenant_id, "event_keys": list(event_keys)}
     await connection.execute(_SQL["lock_events"], parameters)
@@ -153,19 +124,3 @@ async def _clear_delivered(connection: Connection, tenant_id: str, event_keys: S
     delivered = [key for key in event_keys if key not in still_open]
     if delivered:
         await connection.execute(_SQL["clear_events"], {"tenant_id": tenant_id, "event_keys": delivered})
-
-
-def _entry(row: DictRow, event: DictRow) -> OutboxEntry:
-    return OutboxEntry(
-        tenant_id=row["tenant_id"],
-        event_key=row["event_key"],
-        plugin=row["plugin"],
-        attempt=row["attempt_count"],
-        hook=HookKind(event["hook"]),
-        event=bytes(event["event"]),
-        traceparent=event["traceparent"],
-    )
-
-
-def _key(entry: OutboxEntry) -> dict[str, str]:
-    return {"tenant_id": entry.tenant_id, "event_key": entry.event_key, "plugin": entry.plugin}

@@ -26,7 +26,7 @@ async def list_tenants(database: Database, after_id: str, limit: int) -> list[st
 async def delete_old_rows(connection: Connection, tenant_id: str, retention: timedelta, limit: int) -> int:
     """Delete about `limit` rows of each table that are older than `retention`; return the count.
 
-    The entries of a deleted event are deleted with it, and do not count.
+    The jobs of a deleted event are deleted with it, and do not count.
     """
     parameters = {"tenant_id": tenant_id, "retention": retention, "limit": limit}
     cursors = [await connection.execute(_SQL[f"delete_old_{table}"], parameters) for table in _TABLES]
@@ -34,5 +34,5 @@ async def delete_old_rows(connection: Connection, tenant_id: str, retention: tim
     event_keys = [row["event_key"] for row in await events.fetchall()]
     if event_keys:
         keys = {"tenant_id": tenant_id, "event_keys": event_keys}
-        await connection.execute(_SQL["delete_entries_of_events"], keys)
+        await connection.execute(_SQL["delete_deliveries_of_events"], keys)
     return sum(cursor.rowcount for cursor in cursors) + len(event_keys)

@@ -77,6 +77,8 @@ delete from observed_events
 where tenant_id = %(tenant_id)s and publish_time between '-infinity' and (select max(publish_time) from page)
 returning event_key;
 
--- name: delete_entries_of_events
--- Locks the rows. Index: outbox_entries_pkey.
-delete from outbox_entries where tenant_id = %(tenant_id)s and event_key = any (%(event_keys)s);
+-- name: delete_deliveries_of_events
+-- Locks the rows. Index: jobs_event_idx.
+delete from jobs
+where tenant_id = %(tenant_id)s and kind = 'deliver_event' and arguments ->> 'event_key' >= ''
+  and arguments ->> 'event_key' = any (%(event_keys)s::text[]);

@@ -6,11 +6,11 @@ from spawnmesh_postgres.tenant_tables import TenantTables
 
 _SQL = load_statements(__name__)
 
-# Plugins first, so that no plugin is called any more. Outbox entries go before their events.
+# Plugins first, so that no plugin is called any more. Jobs go before their events.
 TENANT_TABLES = TenantTables(
     rows=(
         "plugins",
-        "outbox_entries",
+        "jobs",
         "observed_events",
         "decisions",
         "run_revisions",

@@ -1,10 +1,10 @@
 -- The schema of the session service: tenants, agents, sessions, runs, their queue, inbox and
--- events.
+-- events, and background jobs.
 --
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
 -- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
--- work_queue, tenant_deletions) also have a policy for the scope '*', in which the queue is read
--- for all tenants at once.
+-- run_queue, jobs, tenant_deletions) also have a policy for the scope '*', in which the queues are
+-- read for all tenants at once.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
 -- grew. Four rules keep the plans right all the same.
@@ -20,7 +20,8 @@
 --
 -- Contents
 --   Tables
---     tenants, agents, sessions, runs, work_queue, inbox_messages, session_events, tenant_deletions
+--     tenants, agents, sessions, runs, run_queue, jobs, inbox_messages, session_events,
+--     tenant_deletions
 --   Row-level security
 --   A function
 --     count_leased_runs
@@ -157,55 +158,69 @@ create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 create unique index runs_one_live_idx on runs (session_id, tenant_id)
     where state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0;
 
--- The work queue: ids and times of everything that needs attention, and when.
---   RUN       a queued run from its queueing, a held run from the end of its lease
---   SPAWN     a spawn from its deadline
---   DELETE    a deleted session until its files and its transcript are gone
---   PURGE     a tenant that is being deleted
---   SETTINGS  a push of the tenant's settings to the other services
---   EVENT     a pending event: the end of a run, or of a failed spawn, that the relay still has to
---             publish. Its subject is the run, or the session of the failed spawn.
-create table work_queue (
+-- The queue of runs: a waiting run from its queueing, a held run from the end of its lease. A run
+-- that ends leaves it.
+create table run_queue (
+    tenant_id     text        not null,
+    run_id        text        not null,
+    due_time      timestamptz not null,
+    expire_time   timestamptz not null default 'infinity', -- The deadline of the run.
+    again_time    timestamptz,                             -- Past its deadline: the next try to end it.
+    attempts_left integer     not null default 1,          -- Claims.
+    leased        boolean     not null default false,
+    runtime       text        not null default 'SUBAGENT', -- The runtime of its session.
+    agent_id      text        not null default '',         -- The agent of its session.
+    primary key (tenant_id, run_id)
+);
+comment on table run_queue is 'citus: local';
+alter table run_queue alter column tenant_id set (n_distinct = 100);
+alter table run_queue alter column runtime set (n_distinct = 2);
+alter table run_queue alter column agent_id set (n_distinct = 100);
+-- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
+create index run_queue_tenant_due_idx on run_queue (tenant_id, due_time) where due_time >= '-infinity';
+-- take_claimable_runs (the runs that may be claimed).
+create index run_queue_runtime_due_idx on run_queue (tenant_id, runtime, due_time) where runtime >= '';
+-- take_claimable_runs (for a runner that serves certain agents). Created after
+-- run_queue_runtime_due_idx: if the costs are equal, the planner takes the newer index.
+create index run_queue_agent_due_idx on run_queue (tenant_id, runtime, agent_id, due_time)
+    where runtime >= '';
+-- take_lost_runs.
+create index run_queue_tenant_expiring_idx on run_queue (tenant_id, greatest(expire_time, again_time))
+    where expire_time >= '-infinity';
+create index run_queue_tenant_last_attempt_idx on run_queue (tenant_id, due_time) where attempts_left <= 0;
+
+-- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
+create table jobs (
     tenant_id     text        not null,
     kind          text        not null,
-    subject_id    text        not null,
-    due_time      timestamptz not null,
-    expire_time   timestamptz not null default 'infinity', -- RUN: its deadline. EVENT: the dead-letter time.
-    again_time    timestamptz,                             -- RUN past its deadline: the next try to end it.
-    attempts_left integer     not null default 1,          -- RUN: claims. EVENT: tries left.
-    leased        boolean     not null default false,
-    runtime       text        not null default 'SUBAGENT', -- RUN: the runtime of its session.
-    agent_id      text        not null default '',         -- RUN: the agent of its session.
-    details       jsonb,                                   -- EVENT: ids, the outcome and the trace.
-    primary key (tenant_id, kind, subject_id),
-    check (kind in ('RUN', 'SPAWN', 'DELETE', 'PURGE', 'SETTINGS', 'EVENT'))
+    key           text        not null,
+    due_time      timestamptz not null default now(), -- Of a claimed job: when its claim ends.
+    attempt_count integer     not null default 0,
+    claim_id      uuid,                               -- The fencing token of the claim.
+    arguments     jsonb       not null default '{}',  -- Ids, never content.
+    traceparent   text        not null default '',
+    create_time   timestamptz not null default now(),
+    dead_time     timestamptz,
+    last_error    text        not null default '',
+    primary key (tenant_id, kind, key),
+    check (kind <> '' and key <> ''),
+    check (attempt_count >= 0),
+    check (jsonb_typeof(arguments) = 'object'),
+    check (dead_time is null or claim_id is null)
 );
-comment on table work_queue is 'citus: local';
-alter table work_queue alter column tenant_id set (n_distinct = 100);
-alter table work_queue alter column runtime set (n_distinct = 2);
-alter table work_queue alter column agent_id set (n_distinct = 100);
--- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
-create index work_queue_tenant_due_idx on work_queue (tenant_id, kind, due_time)
-    where due_time >= '-infinity';
--- count_backlog.
-create index work_queue_kind_overdue_idx on work_queue (kind, due_time)
-    where kind <> 'RUN' and due_time >= '-infinity';
--- take_claimable_runs (the runs that may be claimed).
-create index work_queue_runtime_due_idx on work_queue (tenant_id, runtime, due_time)
-    where kind = 'RUN' and runtime >= '';
--- take_claimable_runs (for a runner that serves certain agents). Created after
--- work_queue_runtime_due_idx: if the costs are equal, the planner takes the newer index.
-create index work_queue_agent_due_idx on work_queue (tenant_id, runtime, agent_id, due_time)
-    where kind = 'RUN' and runtime >= '';
--- take_overdue. Created after work_queue_kind_overdue_idx: if the costs are equal, the planner
--- takes the newer index.
-create index work_queue_tenant_overdue_idx on work_queue (kind, tenant_id, due_time)
-    where kind <> 'RUN' and due_time >= '-infinity';
--- take_lost_runs.
-create index work_queue_tenant_expiring_idx on work_queue (tenant_id, greatest(expire_time, again_time))
-    where kind = 'RUN' and expire_time >= '-infinity';
-create index work_queue_tenant_last_attempt_idx on work_queue (tenant_id, due_time)
-    where kind = 'RUN' and attempts_left <= 0;
+comment on table jobs is 'citus: local';
+alter table jobs alter column tenant_id set (n_distinct = 100);
+-- claim_jobs and count_jobs, which alone repeat the condition.
+create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
+-- list_dead_jobs and count_jobs.
+create index jobs_dead_idx on jobs (tenant_id, kind, key) where dead_time >= '-infinity';
+alter table jobs enable row level security;
+alter table jobs force row level security;
+create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
 
 create table inbox_messages (
     tenant_id        text        not null,
@@ -268,7 +283,7 @@ create table tenant_deletions (
 comment on table tenant_deletions is 'citus: local';
 
 -- The fixed numbers of distinct values take effect with an analyze.
-analyze sessions, runs, work_queue, inbox_messages, session_events;
+analyze sessions, runs, run_queue, jobs, inbox_messages, session_events;
 
 -- ------------------------------------------------------------------------------------------
 -- Row-level security
@@ -295,11 +310,11 @@ alter table runs force row level security;
 create policy tenant on runs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
-alter table work_queue enable row level security;
-alter table work_queue force row level security;
-create policy tenant on work_queue using (tenant_id = current_setting('spawnmesh.tenant', true))
+alter table run_queue enable row level security;
+alter table run_queue force row level security;
+create policy tenant on run_queue using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on work_queue using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on run_queue using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table inbox_messages enable row level security;
 alter table inbox_messages force row level security;
@@ -324,9 +339,8 @@ create policy every_tenant on tenant_deletions for select
 
 -- Returns the number of the tenant's leased runs. take_claimable_runs calls it after it has locked
 -- the tenant: a volatile function sees what was committed since the statement began. Index:
--- work_queue_tenant_due_idx.
+-- run_queue_tenant_due_idx.
 create function count_leased_runs(p_tenant_id text) returns bigint language sql volatile as $$
-    select count(*) from work_queue
-    where tenant_id = p_tenant_id and kind = 'RUN' and leased and due_time >= '-infinity'
-      and due_time > now();
+    select count(*) from run_queue
+    where tenant_id = p_tenant_id and leased and due_time >= '-infinity' and due_time > now();
 $$;

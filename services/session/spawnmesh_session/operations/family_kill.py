@@ -14,7 +14,7 @@ from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.operations.session_closing import SessionCloser
+from spawnmesh_session.operations.session_closing import close_idle_session
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.store import runs, sessions
 from spawnmesh_session.store.runs import KilledRun
@@ -49,7 +49,6 @@ class FamilyKiller:
 
     database: Database
     terminator: RunTerminator
-    closer: SessionCloser
     undo: SpawnUndo
     transcripts: Transcripts
 
@@ -120,7 +119,7 @@ class FamilyKiller:
         live = await runs.lock_live_run(connection, tenant_id, session_id)
         if live is None:
             session = await sessions.lock_session(connection, tenant_id, session_id)
-            await self.closer.close(connection, tenant_id, session)
+            await close_idle_session(connection, tenant_id, session)
             return False
         locked = await runs.lock_run_with_sessions(connection, tenant_id, live.run_id)
         await self.terminator.terminate(connection, tenant_id, locked, _KILLED, closing=True)

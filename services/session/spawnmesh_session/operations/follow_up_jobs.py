@@ -1,15 +1,10 @@
-"""Jobs that follow the start or the end of a session or a run. `jobs.tasks` runs them."""
+"""Jobs that follow the start or the end of a session or a run. `jobs.kinds` runs them."""
 
 from dataclasses import dataclass
 
-from spawnmesh_postgres.jobs import DueJob
+from spawnmesh_postgres.jobs.job import NewJob
 
-NAMESPACE = "session"
-RELEASE_ATTACHMENTS = "release_attachments"
-FINISH_ENDED_RUN = "finish_ended_run"
-PUBLISH_SPAWN_FAILURE = "publish_spawn_failure"
-PUBLISH_SESSION_START = "publish_session_start"
-PUBLISH_SESSION_END = "publish_session_end"
+from spawnmesh_session.domain import job_kinds
 
 SPAWN_FAILED = "spawn_failed"
 """The outcome of a failed spawn in its event."""
@@ -26,71 +21,73 @@ class DraftWithdrawal:
     epoch: int
 
 
-def release_attachments(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
+def release_attachments(session_id: str, traceparent: str) -> NewJob:
     """Release the session's attachments."""
-    return _due(RELEASE_ATTACHMENTS, tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
+    return NewJob(job_kinds.RELEASE_ATTACHMENTS, session_id, traceparent=traceparent)
 
 
-def finish_ended_run(
-    tenant_id: str,
-    session_id: str,
-    *,
-    run_id: str,
-    epoch: int,
-    parent_session_id: str,
-    outcome: str,
-    traceparent: str,
-    withdrawal: DraftWithdrawal | None = None,
-) -> DueJob:
-    """Publish the end of a run or of a failed spawn, and release the run's transcript claim.
+def release_transcript(
+    session_id: str, run_id: str, epoch: int, traceparent: str, withdrawal: DraftWithdrawal | None = None
+) -> NewJob:
+    """Release the transcript claim of an ended run, whether or not the runner does so.
 
-    The claim is released whether or not the runner does so. Nothing is written after the end,
-    except the label that withdraws a draft.
+    Nothing is written after the end, except the label that withdraws a draft.
     """
-    return _due(
-        FINISH_ENDED_RUN,
-        tenant_id=tenant_id,
-        session_id=session_id,
-        run_id=run_id,
-        epoch=epoch,
-        parent_session_id=parent_session_id,
-        outcome=outcome,
-        traceparent=traceparent,
-        withdrawn_entry_id=withdrawal.entry_id if withdrawal else "",
-        withdrawal_epoch=withdrawal.epoch if withdrawal else 0,
+    return NewJob(
+        job_kinds.RELEASE_TRANSCRIPT,
+        run_id,
+        {
+            "session_id": session_id,
+            "epoch": epoch,
+            "withdrawn_entry_id": withdrawal.entry_id if withdrawal else "",
+            "withdrawal_epoch": withdrawal.epoch if withdrawal else 0,
+        },
+        traceparent,
     )
 
 
-def publish_spawn_failure(
-    tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str
-) -> DueJob:
+def publish_run_end(
+    session_id: str, *, run_id: str, parent_session_id: str, outcome: str, traceparent: str
+) -> NewJob:
+    """Publish the end of a run or of a failed spawn, which has no run."""
+    return NewJob(
+        job_kinds.PUBLISH_RUN_END,
+        run_id or session_id,
+        {
+            "session_id": session_id,
+            "run_id": run_id,
+            "parent_session_id": parent_session_id,
+            "outcome": outcome,
+        },
+        traceparent,
+    )
+
+
+def publish_spawn_failure(session_id: str, *, parent_session_id: str, traceparent: str) -> NewJob:
     """Publish the end of a failed spawn if the hook service knows that the plugins allowed it."""
-    return _due(
-        PUBLISH_SPAWN_FAILURE,
-        tenant_id=tenant_id,
-        session_id=session_id,
-        parent_session_id=parent_session_id,
-        traceparent=traceparent,
+    return NewJob(
+        job_kinds.PUBLISH_SPAWN_FAILURE,
+        session_id,
+        {
+            "session_id": session_id,
+            "run_id": "",
+            "parent_session_id": parent_session_id,
+            "outcome": SPAWN_FAILED,
+        },
+        traceparent,
     )
 
 
-def publish_session_start(
-    tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str
-) -> DueJob:
+def publish_session_start(session_id: str, *, parent_session_id: str, traceparent: str) -> NewJob:
     """Publish the session's start."""
-    return _due(
-        PUBLISH_SESSION_START,
-        tenant_id=tenant_id,
-        session_id=session_id,
-        parent_session_id=parent_session_id,
-        traceparent=traceparent,
+    return NewJob(
+        job_kinds.PUBLISH_SESSION_START,
+        session_id,
+        {"parent_session_id": parent_session_id},
+        traceparent,
     )
 
 
-def publish_session_end(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
+def publish_session_end(session_id: str, traceparent: str) -> NewJob:
     """Publish that the session takes no further runs."""
-    return _due(PUBLISH_SESSION_END, tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
-
-
-def _due(task: str, **arguments: str | int) -> DueJob:
-    return DueJob(f"{NAMESPACE}:{task}", arguments)
+    return NewJob(job_kinds.PUBLISH_SESSION_END, session_id, traceparent=traceparent)

@@ -20,8 +20,8 @@ from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.run_release import release_run
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.store import agents, runs, work_queue
-from spawnmesh_session.store.work_queue import ServedRuns, TakenRun
+from spawnmesh_session.store import agents, run_queue, runs
+from spawnmesh_session.store.run_queue import ServedRuns, TakenRun
 
 _POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
 _CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
@@ -93,7 +93,7 @@ class RunClaimer:
             raise
 
     async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
-        taken = await work_queue.take_claimable_runs(
+        taken = await run_queue.take_claimable_runs(
             self.database, request.limit, self.lease_ttl, request.served
         )
         return await self._claim_taken(request, taken.runs), taken.others_took
@@ -170,7 +170,7 @@ class RunClaimer:
         """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""
         try:
             async with self.database.pipelined(tenant_id) as connection:
-                await work_queue.undo_take(connection, tenant_id, run_id)
+                await run_queue.undo_take(connection, tenant_id, run_id)
         except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
             structlog.get_logger().warning("take_not_undone", run=run_id, error=error_label(error))
 
@@ -211,7 +211,7 @@ class RunClaimer:
         async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
             if await agents.get_agent(connection, tenant_id, locked.session.agent_id) is not None:
-                await work_queue.undo_take(connection, tenant_id, run_id)
+                await run_queue.undo_take(connection, tenant_id, run_id)
                 return
             outcome = RunOutcome(
                 state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from procrastinate import App
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs import enqueue
+from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.inbox import announcement, announcement_key
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
@@ -30,7 +29,6 @@ from spawnmesh_session.store.runs import LockedRun
 class RunTerminator:
     """Ends runs inside the caller's transaction, which holds the locks."""
 
-    job_app: App
     queuer: RunQueuer
     metrics: RunMetrics
 
@@ -65,18 +63,23 @@ class RunTerminator:
         ended = await runs.end_run(connection, tenant_id, run, outcome, epoch=epoch)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
+        withdrawal = await _withdrawal(connection, tenant_id, run, outcome)
         due = [
-            follow_up_jobs.finish_ended_run(
-                tenant_id,
+            follow_up_jobs.publish_run_end(
                 session_id,
                 run_id=run.run_id,
-                epoch=run.epoch,
                 parent_session_id=session.parent_session_id,
                 outcome=outcome.state.lower(),
                 traceparent=session.traceparent,
-                withdrawal=await _withdrawal(connection, tenant_id, run, outcome),
             )
         ]
+        # A job of its own: observers get the event while the transcript service is down.
+        if run.epoch:
+            due.append(
+                follow_up_jobs.release_transcript(
+                    session_id, run.run_id, run.epoch, session.traceparent, withdrawal
+                )
+            )
         if closing or session.mode == SessionMode.RUN:
             due += await close_session(connection, tenant_id, session)
         # The deadline dates from the first queueing; queue_time changes when a run is released.
@@ -84,7 +87,7 @@ class RunTerminator:
             begin_time = run.deadline_time - session.run_timeout
             if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=begin_time):
                 await self.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
-        await enqueue(self.job_app, connection, *due)
+        await enqueue(connection, tenant_id, *due)
         self.metrics.ended(outcome)
         return ended
 

@@ -1,10 +1,8 @@
 """The close of a session: it takes no further runs."""
 
-from dataclasses import dataclass
-
-from procrastinate import App
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs import DueJob, enqueue
+from spawnmesh_postgres.jobs.job import NewJob
+from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.sessions import Session, SessionState, releases_attachments
 from spawnmesh_session.domain.tenants import retains_kept_sessions
@@ -12,28 +10,24 @@ from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.store import sessions, tenants
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCloser:
-    """Closes sessions without a live run. `RunTerminator` closes a session with its last run."""
+async def close_idle_session(connection: Connection, tenant_id: str, session: Session) -> None:
+    """ACTIVE -> CLOSED for a session without a live run, and release the files as its cleanup says.
 
-    job_app: App
-
-    async def close(self, connection: Connection, tenant_id: str, session: Session) -> None:
-        """ACTIVE -> CLOSED, and release the files as the session's cleanup says."""
-        if due := await close_session(connection, tenant_id, session):
-            await enqueue(self.job_app, connection, *due)
+    `RunTerminator` closes a session with its last run.
+    """
+    await enqueue(connection, tenant_id, *await close_session(connection, tenant_id, session))
 
 
-async def close_session(connection: Connection, tenant_id: str, session: Session) -> list[DueJob]:
+async def close_session(connection: Connection, tenant_id: str, session: Session) -> list[NewJob]:
     """Close the session and return the jobs to enqueue; none if the session was not ACTIVE."""
     session_id, traceparent = session.session_id, session.traceparent
     if session.state != SessionState.ACTIVE:
         return []
     await sessions.close_session(connection, tenant_id, session_id)
-    due = [follow_up_jobs.publish_session_end(tenant_id, session_id, traceparent)]
+    due = [follow_up_jobs.publish_session_end(session_id, traceparent)]
     if session.receipt:
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         retains = retains_kept_sessions(tenant.settings)
         if releases_attachments(session.cleanup, retain_on_session_keep=retains):
-            due.append(follow_up_jobs.release_attachments(tenant_id, session_id, traceparent))
+            due.append(follow_up_jobs.release_attachments(session_id, traceparent))
     return due

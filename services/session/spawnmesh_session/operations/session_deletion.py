@@ -3,21 +3,26 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 from spawnmesh_core.errors import MeshError, error_label, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs import store as jobs
+from spawnmesh_postgres.jobs.job import NewJob
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.job_kinds import DELETE_SESSION, UNDO_SPAWN
 from spawnmesh_session.operations.family_kill import EndedFamily, FamilyKiller
-from spawnmesh_session.store import sessions, work_queue
+from spawnmesh_session.store import sessions
 
 _PAGE = 500  # Sessions that one transaction deletes; a larger family takes several.
 _FINISH_PAGE = 64
+_AGAIN_IN = timedelta(seconds=5)  # Until then the call may finish the sessions itself.
 _CONCURRENT_SESSIONS = 8
 _FINISH_SECONDS = 30.0  # For a call without a deadline.
 _FINISH_SHARE = 0.8  # Of the call's remaining time: the response must arrive before its deadline.
@@ -35,7 +40,7 @@ class DeletionResult:
 class SessionDeleter:
     """Deletes sessions: at once for every caller, then, with retries, in the other services.
 
-    An entry in the queue remains until the other services store nothing. They refuse what a spawn
+    The job of a session remains until the other services store nothing. They refuse what a spawn
     in progress would create later, since a released or deleted id stays so.
     """
 
@@ -91,14 +96,13 @@ class SessionDeleter:
         Return the sessions that were deleted now.
         """
         gone = await sessions.delete_sessions(connection, tenant_id, session_ids)
-        await work_queue.delete_entries(connection, tenant_id, work_queue.SPAWN, gone)
-        await work_queue.insert_entries(
-            connection, tenant_id, work_queue.DELETE, gone, due_in=work_queue.RETRY_IN
-        )
+        await jobs.delete(connection, tenant_id, UNDO_SPAWN, *gone)
+        left = [NewJob(DELETE_SESSION, session_id, due_in=_AGAIN_IN) for session_id in gone]
+        await jobs.enqueue(connection, tenant_id, *left)
         return gone
 
     async def finish(self, tenant_id: str, session_id: str) -> None:
-        """Remove what other services store for a deleted session, and its entry in the queue."""
+        """Remove what other services store for a deleted session, and its job."""
         await self._finish_all(tenant_id, [session_id])
 
     async def _finish_all(self, tenant_id: str, session_ids: Sequence[str]) -> None:
@@ -118,14 +122,14 @@ class SessionDeleter:
         failures = {one: result for one, result in zip(to_clear, results, strict=True) if result is not None}
         done = [session_id for session_id in session_ids if session_id not in failures]
         async with self.database.pipelined(tenant_id) as connection:
-            await work_queue.delete_entries(connection, tenant_id, work_queue.DELETE, done)
+            await jobs.delete(connection, tenant_id, DELETE_SESSION, *done)
         for failure in failures.values():
             raise failure
 
     async def _finish_before_deadline(self, tenant_id: str, session_ids: Sequence[str]) -> None:
         """Finish as many sessions as the caller's deadline allows.
 
-        Never raises: the sweep does the rest.
+        Never raises: the jobs of the sessions do the rest.
         """
         remaining = remaining_seconds()
         loop = asyncio.get_running_loop()
@@ -135,7 +139,7 @@ class SessionDeleter:
                 async with asyncio.timeout_at(give_up):
                     await self._finish_all(tenant_id, session_ids[start : start + _FINISH_PAGE])
             except Exception as error:  # noqa: BLE001
-                # The entries in the queue make the sweep repeat it.
+                # The jobs of the sessions repeat it.
                 log = structlog.get_logger().bind(tenant=tenant_id, session=session_ids[start])
                 log.warning("deletion_postponed", error=error_label(error), left=len(session_ids) - start)
             if loop.time() >= give_up:

@@ -12,18 +12,23 @@ from google.protobuf.json_format import ParseDict
 from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs import store as jobs
+from spawnmesh_postgres.jobs.job import Again, NewJob
 from spawnmesh_runtime.impersonation import impersonate
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
+from spawnmesh_session.domain.job_kinds import PUSH_SETTINGS
 from spawnmesh_session.domain.tenants import Tenant
-from spawnmesh_session.store import tenants, work_queue
+from spawnmesh_session.store import tenants
+
+_AGAIN_IN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsPush:
-    """Pushes settings. Every push has its own entry in the queue while it is in progress.
+    """Pushes settings. Every push has a job of its own while it is in progress.
 
-    So the sweep finds a push that was interrupted, and a tenant's deletion waits for the others.
+    So a worker repeats a push that was interrupted, and a tenant's deletion waits for the others.
     Pushes may arrive in any order: every service keeps the newest version.
     """
 
@@ -34,15 +39,14 @@ class SettingsPush:
     async def begin(self, connection: Connection, tenant_id: str) -> str:
         """Guarantee a push, with the caller's transaction; return its id."""
         push_id = uuid4().hex
-        await work_queue.insert_entry(
-            connection, tenant_id, work_queue.SETTINGS, push_id, due_in=self.max_duration
-        )
+        push = NewJob(PUSH_SETTINGS, push_id, due_in=self.max_duration)
+        await jobs.enqueue(connection, tenant_id, push)
         return push_id
 
     async def push(self, tenant: Tenant, push_id: str) -> dict[str, MeshError]:
         """Push to every service; return the errors by service.
 
-        The sweep repeats the push for these.
+        The job repeats the push for these.
         """
         tenant_id, version = tenant.tenant_id, tenant.settings_version
         settings = _participant_settings(tenant.settings)
@@ -61,27 +65,24 @@ class SettingsPush:
                 raise answer
         async with self.database.transaction(tenant_id) as connection:
             if failed:
-                await work_queue.delay_entry(
-                    connection, tenant_id, work_queue.SETTINGS, push_id, work_queue.RETRY_IN
-                )
+                await jobs.delay(connection, (tenant_id, PUSH_SETTINGS, push_id), _AGAIN_IN)
             else:
-                await work_queue.delete_entry(connection, tenant_id, work_queue.SETTINGS, push_id)
+                await jobs.delete(connection, tenant_id, PUSH_SETTINGS, push_id)
         return failed
 
-    async def push_again(self, tenant_id: str, push_id: str) -> None:
-        """Push the current settings.
+    async def push_again(self, tenant_id: str, push_id: str) -> Again | None:
+        """Push the current settings, for the job of a push. Return Again if a service failed.
 
         Drop the push if the tenant is incomplete, being deleted or absent.
         """
         async with self.database.pipelined(tenant_id) as connection:
             tenant = await tenants.enter_tenant(connection, tenant_id)
             if not isinstance(tenant, Tenant) or tenant.deletion or not tenant.ready:
-                await work_queue.delete_entry(connection, tenant_id, work_queue.SETTINGS, push_id)
-                return
-            await work_queue.delay_entry(
-                connection, tenant_id, work_queue.SETTINGS, push_id, self.max_duration
-            )
-        await self.push(tenant, push_id)
+                return None
+        if failed := await self.push(tenant, push_id):
+            reasons = (f"{service}: {error.reason.value}" for service, error in failed.items())
+            return Again(_AGAIN_IN, reason=", ".join(reasons))
+        return None
 
 
 def _participant_settings(stored: Mapping[str, Any]) -> ParticipantSettings:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from procrastinate import App
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
@@ -24,7 +23,7 @@ from spawnmesh_core.ids import IdKind, derived_id, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import jobs_parameter
+from spawnmesh_postgres.jobs.store import jobs_parameter
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_postgres.server_probe import StatementLeft
 from spawnmesh_runtime.telemetry import traced
@@ -53,8 +52,8 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.store import sessions, spawns
 
-# The saga uses this share of the deadline. Calls in progress end in the rest, so that the sweep
-# finds none.
+# The saga uses this share of the deadline. Calls in progress end in the rest, so that the job
+# that undoes the spawn finds none.
 _SAGA_SHARE = 0.9
 
 
@@ -78,7 +77,6 @@ class SpawnSaga:
     transcripts: Transcripts
     hooks: Hooks
     queuer: RunQueuer
-    job_app: App
     undo: SpawnUndo
     in_progress: SpawnsInProgress
     deadline: timedelta
@@ -247,7 +245,7 @@ class SpawnSaga:
         )
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
-            # Prefer an uncertain error: then the sweep cleans up again.
+            # Prefer an uncertain error: then the job of the spawn cleans up again.
             raise max(errors, key=is_uncertain)
         return results[0] if isinstance(results[0], AttachmentSet) else None
 
@@ -273,12 +271,11 @@ class SpawnSaga:
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))])
         await self.transcripts.append(spec.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
         started = follow_up_jobs.publish_session_start(
-            tenant_id,
             spec.session_id,
             parent_session_id=spec.parent_session_id,
             traceparent=spec.traceparent,
         )
-        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(self.job_app, started)
+        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(started)
         session = await spawns.activate_session(self.database, tenant_id, spec.session_id, receipt, run, jobs)
         if session is None:
             raise overtaken()

@@ -2,34 +2,36 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 
 import psycopg
 import structlog
-from procrastinate import App
 from spawnmesh_core.errors import error_label
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.jobs import enqueue
+from spawnmesh_postgres.jobs import store as jobs
+from spawnmesh_postgres.jobs.job import NewJob
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.job_kinds import UNDO_SPAWN
 from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
 from spawnmesh_session.domain.spawns import GatePassed, SpawnFailure
 from spawnmesh_session.operations import follow_up_jobs
-from spawnmesh_session.store import events, sessions, spawns, work_queue
+from spawnmesh_session.store import events, sessions, spawns
 
+_AGAIN_IN = timedelta(seconds=5)  # Until then the saga, or a kill, may undo the spawn itself.
 _PAUSE_SECONDS = 0.5
 _MAX_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnUndo:
-    """Undoes spawns. Every step may be repeated: by the saga, by a kill and by the sweep."""
+    """Undoes spawns. Every step may be repeated: by the saga, by a kill and by a job."""
 
     database: Database
     sets: AttachmentSets
     transcripts: Transcripts
-    job_app: App
 
     async def undo(
         self,
@@ -45,7 +47,7 @@ class SpawnUndo:
         An active session stays as it is. Never raises. `passed_gate` is what the caller knows and
         may not have recorded. Return the session with the failure that is stored, which differs if
         it had failed before, or with its `delete_time`. Return None if the database did not
-        answer: then the entry in the queue makes the sweep undo it.
+        answer: then the job of the spawn undoes it.
         """
         try:
             kept = await self._fail(tenant_id, session_id, failure, passed_gate)
@@ -59,7 +61,7 @@ class SpawnUndo:
         self, tenant_id: str, session_id: str, failure: SpawnFailure, *, passed_gate: GatePassed
     ) -> None:
         """Undo as soon as the database answers, so that a repeat of the request_id need not wait
-        for the sweep.
+        for the job.
 
         The server may execute the statement that inserts the session after it has answered others.
         So look for the session for some seconds.
@@ -102,7 +104,7 @@ class SpawnUndo:
 
         If neither the row nor the caller knows that, a job asks the hook service.
 
-        A session that failed while its saga was in progress returns to the queue, since the saga
+        The job of a session that failed while its saga was in progress is due again, since the saga
         may have created more since then. The deletion cleans up after a deleted session.
         """
         session = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
@@ -110,9 +112,8 @@ class SpawnUndo:
             return
         if session.state not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
             return
-        await work_queue.insert_entry(
-            connection, tenant_id, work_queue.SPAWN, session_id, due_in=work_queue.RETRY_IN
-        )
+        undo = NewJob(UNDO_SPAWN, session_id, traceparent=session.traceparent, due_in=_AGAIN_IN)
+        await jobs.reschedule(connection, tenant_id, undo)
         is_first = session.state == SessionState.PROVISIONING
         if is_first:
             await spawns.fail_spawn(connection, tenant_id, session_id, failure)
@@ -122,33 +123,29 @@ class SpawnUndo:
         has_passed = session.gate_passed or passed_gate is GatePassed.YES
         # The end of a session with `gate_passed` was published when it failed first.
         if has_passed and (is_first or not session.gate_passed):
-            ended = follow_up_jobs.finish_ended_run(
-                tenant_id,
+            ended = follow_up_jobs.publish_run_end(
                 session_id,
                 run_id="",
-                epoch=0,
                 parent_session_id=session.parent_session_id,
                 outcome=follow_up_jobs.SPAWN_FAILED,
                 traceparent=session.traceparent,
             )
-            await enqueue(self.job_app, connection, ended)
+            await jobs.enqueue(connection, tenant_id, ended)
         elif is_first and passed_gate is GatePassed.UNKNOWN:
             unknown = follow_up_jobs.publish_spawn_failure(
-                tenant_id,
                 session_id,
                 parent_session_id=session.parent_session_id,
                 traceparent=session.traceparent,
             )
-            await enqueue(self.job_app, connection, unknown)
+            await jobs.enqueue(connection, tenant_id, unknown)
 
     async def clean_up(
         self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool
     ) -> None:
         """Remove what a failed spawn may have created. Never raises.
 
-        If a service is down, the entry in the queue makes the sweep repeat it. If the effect of a
-        step is not `settled` (its answer was lost, or it is still in progress), the sweep repeats
-        it once.
+        If a service is down, the job of the spawn repeats it. If the effect of a step is not
+        `settled` (its answer was lost, or it is still in progress), the job repeats it once.
         """
         log = structlog.get_logger().bind(
             tenant=tenant_id, session=session_id, step=failure.step, reason=failure.reason
@@ -156,7 +153,7 @@ class SpawnUndo:
         try:
             await self.clear(tenant_id, session_id, forget=settled)
         except Exception as error:  # noqa: BLE001
-            # The entry in the queue makes the sweep repeat it.
+            # The job of the spawn repeats it.
             log.warning("undo_postponed", error=error_label(error))
         else:
             log.info("spawn_undone")
@@ -164,11 +161,11 @@ class SpawnUndo:
     async def clear(self, tenant_id: str, session_id: str, *, forget: bool) -> None:
         """Release the set and delete the transcript.
 
-        With `forget`, remove the entry from the queue.
+        With `forget`, delete the job of the spawn.
         """
         await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
         await self.transcripts.delete(session_id)
         if not forget:
             return
         async with self.database.transaction(tenant_id) as connection:
-            await work_queue.delete_entry(connection, tenant_id, work_queue.SPAWN, session_id)
+            await jobs.delete(connection, tenant_id, UNDO_SPAWN, session_id)

@@ -1,4 +1,4 @@
-"""The purge of a deleted tenant from every service, in repeatable steps. `jobs.sweep` calls it."""
+"""The purge of a deleted tenant from every service, in repeatable steps. A job carries it out."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -6,25 +6,20 @@ from datetime import timedelta
 
 import structlog
 from spawnmesh_core.errors import MeshError
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.jobs import store as jobs
 
 from spawnmesh_session.clients.tenant_participants import PURGE_SECONDS, TenantParticipants
+from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, PURGE_TENANT
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
-from spawnmesh_session.store import (
-    job_queue,
-    pending_events,
-    sessions,
-    tenant_deletions,
-    tenants,
-    work_queue,
-)
+from spawnmesh_session.store import sessions, tenant_deletions, tenants
 
 _PAGE = 100  # Live sessions that are killed in one part.
 _MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
 _JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
-# No other pass begins during a call of another service.
-_HOLD = timedelta(seconds=PURGE_SECONDS + 15)
+HOLD = timedelta(seconds=PURGE_SECONDS + 15)
+"""The claim of a pass, which is extended before each call of another service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +37,23 @@ class TenantPurge:
     spawn_deadline: timedelta
 
     async def purge(self, tenant_id: str) -> bool:
-        """Continue until it is done, must wait, or is over its share; return if it did work."""
+        """Continue until it is done, must wait, or is over its share; return if it did work.
+
+        A purge that is done has deleted its job.
+        """
         parts = 0
         while parts < _MAX_PARTS and await self.advance(tenant_id):
             parts += 1
-        if parts == _MAX_PARTS:
-            async with self.database.transaction(tenant_id) as connection:
-                await work_queue.delay_entry(connection, tenant_id, work_queue.PURGE, tenant_id, timedelta(0))
         return parts > 0
 
     async def advance(self, tenant_id: str) -> bool:
         """Do one bounded part; return False if there is nothing to do now."""
         async with self.database.pipelined(tenant_id) as connection:
-            # Keeps a new deletion from beginning, whose entry in the queue this would delete.
+            # Keeps a new deletion from beginning, whose job this would delete.
             await tenants.join_beginners(connection, tenant_id)
             deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
             if deletion is None or deletion.step == DeletionStep.DONE:
-                await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
+                await jobs.delete(connection, tenant_id, PURGE_TENANT, tenant_id)
                 return False
         steps: dict[DeletionStep, Callable[[TenantDeletion], Awaitable[bool]]] = {
             DeletionStep.KILL: self._kill,
@@ -69,7 +64,7 @@ class TenantPurge:
         return await steps[deletion.step](deletion)
 
     async def _kill(self, deletion: TenantDeletion) -> bool:
-        """Kill live sessions, then drop the jobs and events that wait."""
+        """Kill live sessions, then drop the jobs that follow starts and ends."""
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             roots = await sessions.list_live_roots(connection, tenant_id, _PAGE)
@@ -88,7 +83,7 @@ class TenantPurge:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
             settle_in = timedelta(0)
-            if await _drop_jobs(connection, tenant_id):
+            if await jobs.delete_kinds(connection, tenant_id, FOLLOW_UPS):
                 settle_in = _JOB_TIME
             if await tenant_deletions.has_peer_work(connection, tenant_id):
                 settle_in = max(settle_in, self.spawn_deadline)
@@ -104,7 +99,7 @@ class TenantPurge:
                 return False
             if not await tenant_deletions.is_settled(connection, tenant_id):
                 return False
-            if await _drop_jobs(connection, tenant_id):  # A job was retried meanwhile.
+            if await jobs.delete_kinds(connection, tenant_id, FOLLOW_UPS):  # An undo enqueued one.
                 await tenant_deletions.report_progress(connection, deletion, settle_in=_JOB_TIME)
                 return False
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.ROWS)
@@ -119,7 +114,7 @@ class TenantPurge:
             if gone:
                 await tenant_deletions.report_progress(connection, deletion, sessions=gone["sessions"])
                 return True
-            await tenant_deletions.purge_work_queue(connection, tenant_id)
+            await tenant_deletions.purge_jobs(connection, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
         return True
 
@@ -157,34 +152,21 @@ class TenantPurge:
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await work_queue.delay_entry(connection, tenant_id, work_queue.PURGE, tenant_id, _HOLD)
+            await jobs.delay(connection, (tenant_id, PURGE_TENANT, tenant_id), HOLD)
             return True
 
     async def _record_stall(self, deletion: TenantDeletion, stalled_by: str) -> None:
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             await tenant_deletions.record_stall(connection, deletion, stalled_by)
-            await work_queue.delay_entry(
-                connection, tenant_id, work_queue.PURGE, tenant_id, work_queue.RETRY_IN
-            )
 
     async def _finish(self, deletion: TenantDeletion) -> bool:
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await tenant_deletions.purge_work_queue(connection, tenant_id)
+            await tenant_deletions.purge_jobs(connection, tenant_id)
             await tenants.delete_tenant(connection, tenant_id)
-            await work_queue.delete_entry(connection, tenant_id, work_queue.PURGE, tenant_id)
+            await jobs.delete(connection, tenant_id, PURGE_TENANT, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)
         return True
-
-
-async def _drop_jobs(connection: Connection, tenant_id: str) -> int:
-    """Drop the tenant's waiting jobs and pending events.
-
-    Return the number of those that are, or may be, in progress.
-    """
-    await job_queue.drop_waiting_jobs(connection, tenant_id)
-    event_count = await pending_events.drop_pending_events(connection, tenant_id)
-    return event_count + await job_queue.count_working_jobs(connection, tenant_id)

@@ -11,6 +11,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.sessions import FamilyMember, SessionState
+from spawnmesh_session.operations.session_closing import close_idle_session
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_session
 from spawnmesh_session.store import runs, sessions
@@ -27,14 +28,14 @@ async def archive_session(
     async with deps.database.pipelined(tenant_id) as connection:
         family = await sessions.lock_family(connection, tenant_id, session_id)
         for member in family:
-            await _close(deps, connection, tenant_id, member)
+            await _close(connection, tenant_id, member)
         members = [member.session_id for member in family]
         archived_count = await sessions.archive_sessions(connection, tenant_id, members)
         session = await sessions.read_session(connection, tenant_id, session_id)
     return ArchiveSessionResponse(session=render_session(session), archived_session_count=archived_count)
 
 
-async def _close(deps: Dependencies, connection: Connection, tenant_id: str, member: FamilyMember) -> None:
+async def _close(connection: Connection, tenant_id: str, member: FamilyMember) -> None:
     session_id = member.session_id
     if member.state == SessionState.PROVISIONING:
         raise MeshError(
@@ -53,4 +54,4 @@ async def _close(deps: Dependencies, connection: Connection, tenant_id: str, mem
             facts={"session_id": session_id, "run_id": live.run_id, "state": live.state},
         )
     session = await sessions.lock_session(connection, tenant_id, session_id)
-    await deps.closer.close(connection, tenant_id, session)
+    await close_idle_session(connection, tenant_id, session)

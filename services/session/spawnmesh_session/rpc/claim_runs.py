@@ -17,7 +17,7 @@ from spawnmesh_session.rpc.messages import (
     render_thinking,
     render_time,
 )
-from spawnmesh_session.store.work_queue import ServedRuns
+from spawnmesh_session.store.run_queue import ServedRuns
 
 # A response must be smaller than the 4 MiB of gRPC's default.
 _MAX_RESPONSE_BYTES = 3 * 1024 * 1024

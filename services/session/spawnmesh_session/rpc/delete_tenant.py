@@ -1,15 +1,16 @@
 """DeleteTenant. Starts the deletion of a tenant and returns when this is durable."""
 
-from datetime import timedelta
-
 from spawnmesh.session.v1.tenant_service_pb2 import DeleteTenantRequest, DeleteTenantResponse
 from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.jobs import store as jobs
+from spawnmesh_postgres.jobs.job import NewJob
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_session.domain.job_kinds import PURGE_TENANT
 from spawnmesh_session.domain.tenants import Tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_tenant
-from spawnmesh_session.store import tenant_deletions, tenants, work_queue
+from spawnmesh_session.store import tenant_deletions, tenants
 
 
 async def delete_tenant(
@@ -27,9 +28,7 @@ async def delete_tenant(
         if isinstance(tenant, Tenant) and await tenant_deletions.insert_tenant_deletion(
             connection, tenant_id
         ):
-            await work_queue.insert_entry(
-                connection, tenant_id, work_queue.PURGE, tenant_id, due_in=timedelta(0)
-            )
+            await jobs.reschedule(connection, tenant_id, NewJob(PURGE_TENANT, tenant_id))
         tenant = await tenants.get_tenant(connection, tenant_id)
     if tenant is None:
         raise not_found("tenant", tenant_id)

@@ -15,7 +15,6 @@ from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
-from spawnmesh_session.operations.session_closing import SessionCloser
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -36,7 +35,6 @@ class Dependencies:
     queuer: RunQueuer
     claimer: RunClaimer
     terminator: RunTerminator
-    closer: SessionCloser
     killer: FamilyKiller
     deleter: SessionDeleter
     settings_push: SettingsPush

@@ -7,7 +7,7 @@ from spawnmesh_session.domain.runs import lease_lost, require_lease
 from spawnmesh_session.operations.callers import require_epoch
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_time
-from spawnmesh_session.store import inbox, runs, work_queue
+from spawnmesh_session.store import inbox, run_queue, runs
 
 
 async def heartbeat_run(
@@ -19,7 +19,7 @@ async def heartbeat_run(
     async with deps.database.pipelined(tenant_id) as connection:
         run = await runs.lock_run(connection, tenant_id, run_id)
         require_lease(run, request.epoch)
-        lease_end = await work_queue.extend_lease(connection, tenant_id, run_id, deps.lease_ttl)
+        lease_end = await run_queue.extend_lease(connection, tenant_id, run_id, deps.lease_ttl)
         if lease_end is None:
             raise lease_lost(run, request.epoch)
         unread_count = await inbox.count_inbox(connection, tenant_id, run.session_id)

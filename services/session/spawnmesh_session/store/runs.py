@@ -1,6 +1,6 @@
 """Runs: from their queueing to their terminal state.
 
-`store.work_queue` takes due runs for a claim and holds their leases; `store.drafts` finalizes runs.
+`store.run_queue` takes due runs for a claim and holds their leases; `store.drafts` finalizes runs.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from spawnmesh_session.domain.runs import (
 )
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.store import events, work_queue
+from spawnmesh_session.store import events, run_queue
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
 
 _SQL = load_statements(__name__)
@@ -166,7 +166,7 @@ async def claim_run(
     if locked is None or session is None:
         raise run_deleted(run_id)
     if claimed is None:
-        await work_queue.delete_entry(connection, tenant_id, work_queue.RUN, run_id)
+        await run_queue.delete_entry(connection, tenant_id, run_id)
         return None
     await events.notify_watchers(connection, tenant_id, session["session_id"])
     return ClaimedRun(
@@ -191,7 +191,7 @@ async def release_run(
     row = await (await connection.execute(statement, values)).fetchone()
     if row is None:
         return None
-    await work_queue.undo_take(connection, tenant_id, run_id, delay.pause)
+    await run_queue.undo_take(connection, tenant_id, run_id, delay.pause)
     return run_of(row)
 
 
@@ -216,7 +216,7 @@ async def end_run(
     }
     ended = PendingRow(await connection.execute(_SQL["end_run"], values), run_of)
     await events.notify_watchers(connection, tenant_id, run.session_id)
-    await work_queue.notify_runners_of_place(connection, tenant_id)
+    await run_queue.notify_runners_of_place(connection, tenant_id)
     return ended
 
 

@@ -14,9 +14,8 @@ with next as (
     from next n
     returning *
 ), placed as (
-    insert into work_queue
-        (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime, agent_id)
-    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime, n.agent_id
+    insert into run_queue (tenant_id, run_id, due_time, expire_time, attempts_left, runtime, agent_id)
+    select q.tenant_id, q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime, n.agent_id
     from queued q cross join next n
 ), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
@@ -30,9 +29,10 @@ select * from queued
 select pg_notify('run_queued', ''), pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
 
 -- name: count_waiting_runs
--- Takes no lock. Runs that wait and spawns in progress. Index: work_queue_tenant_due_idx.
-select count(*) as waiting from work_queue
-where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
+-- Takes no lock. Runs that wait and spawns in progress. Index: run_queue_tenant_due_idx, jobs_pkey.
+select (select count(*) from run_queue
+        where tenant_id = %(tenant_id)s and due_time >= '-infinity' and not leased)
+       + (select count(*) from jobs where tenant_id = %(tenant_id)s and kind = 'undo_spawn') as waiting
 
 -- name: lock_queue
 -- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
@@ -88,7 +88,7 @@ where r.state = 'KILLED' and r.epoch > 0
 -- Locks the run and its session; the transaction has locked the session before. The run gets the
 -- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
 -- was_held: the run was not QUEUED, so its last runner lost it. Returns no row if the run has
--- ended. Index: runs_pkey, sessions_pkey, work_queue_pkey.
+-- ended. Index: runs_pkey, sessions_pkey, run_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 ), claim as (
@@ -107,8 +107,8 @@ with before as (
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
     returning runs.*
 ), leased as (
-    update work_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
-    where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+    update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s
       and (select true from claimed)
 ), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
@@ -153,7 +153,7 @@ returning *
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
--- queue, and the session gets an event. Index: runs_pkey, sessions_pkey, work_queue_pkey.
+-- queue, and the session gets an event. Index: runs_pkey, sessions_pkey, run_queue_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
@@ -163,8 +163,8 @@ with ended as (
       and (%(epoch)s::bigint is null or epoch = %(epoch)s)
     returning *
 ), gone as (
-    delete from work_queue
-    where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s and (select true from ended)
+    delete from run_queue
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and (select true from ended)
 ), next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = (select session_id from ended)

@@ -183,16 +183,16 @@ where s.tenant_id = %(tenant_id)s and s.session_id = any (%(session_ids)s)
 
 -- name: forget_deleted_sessions
 -- Locks the oldest deleted rows, and skips those that are locked. Keeps a row while the session may
--- have files or a transcript in other services. Index: sessions_forgotten_idx, work_queue_pkey,
+-- have files or a transcript in other services. Index: sessions_forgotten_idx, jobs_pkey,
 -- sessions_pkey.
 with kept as (
-    select subject_id from work_queue where tenant_id = %(tenant_id)s and kind = 'DELETE'
+    select key from jobs where tenant_id = %(tenant_id)s and kind = 'delete_session'
 )
 delete from sessions
 where tenant_id = %(tenant_id)s and session_id = any (array(
     select session_id from sessions
     where tenant_id = %(tenant_id)s and delete_time between '-infinity' and now() - %(older_than)s::interval
-      and session_id not in (select subject_id from kept)
+      and session_id not in (select key from kept)
     order by delete_time limit %(limit)s for update skip locked))
 
 -- name: list_live_roots

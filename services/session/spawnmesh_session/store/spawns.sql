@@ -1,13 +1,13 @@
 -- name: begin_spawn
--- Inserts a session without a parent as PROVISIONING, with its first event and its deadline in the
--- queue, if nothing can refuse the spawn:
+-- Inserts a session without a parent as PROVISIONING, with its first event and the job that undoes
+-- it at its deadline, if nothing can refuse the spawn:
 --   - the tenant is complete and not being deleted, and the transaction has joined its beginners;
 --   - the agent exists;
 --   - the tenant's queue has at least %(margin)s free places;
 --   - the request_id is new. Waits for a transaction that is inserting the same request_id.
 -- Returns no row, and does nothing, if one of these does not hold. Index: tenants_pkey,
--- tenant_deletions_pkey, agents_pkey, work_queue_tenant_due_idx, sessions_spawner_request_idx,
--- sessions_pkey, work_queue_pkey.
+-- tenant_deletions_pkey, agents_pkey, run_queue_tenant_due_idx, jobs_pkey,
+-- sessions_spawner_request_idx, sessions_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
                           mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
@@ -20,28 +20,30 @@ with inserted as (
       and (select true from tenant_deletions where tenant_id = %(tenant_id)s) is null
       and (select max_queued_run_count - %(margin)s from tenants where tenant_id = %(tenant_id)s and ready)
           >= (select count(*) from (
-              select true from work_queue
-              where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity'
-                and not leased
+              select true from run_queue
+              where tenant_id = %(tenant_id)s and due_time >= '-infinity' and not leased
+              union all
+              select true from jobs where tenant_id = %(tenant_id)s and kind = 'undo_spawn'
               limit (select greatest(max_queued_run_count - %(margin)s + 1, 0) from tenants
                      where tenant_id = %(tenant_id)s)
           ) waiting)
     on conflict do nothing
     returning session_id, last_cursor
 ), due as (
-    insert into work_queue (tenant_id, kind, subject_id, due_time)
-    select %(tenant_id)s, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
-    on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+    insert into jobs (tenant_id, kind, key, due_time, traceparent)
+    select %(tenant_id)s, 'undo_spawn', i.session_id, now() + %(due_in)s::interval, %(traceparent)s
+    from inserted i
+    on conflict (tenant_id, kind, key) do update set due_time = excluded.due_time
 )
 insert into session_events (tenant_id, session_id, cursor, kind)
 select %(tenant_id)s, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
 returning session_id
 
 -- name: insert_session
--- Inserts the session with its first event and its deadline in the queue, and adds one to the
--- children of its parent, which is locked. Does nothing if the request_id is known; waits for a
--- transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
--- work_queue_pkey.
+-- Inserts the session with its first event and the job that undoes it at its deadline, and adds one
+-- to the children of its parent, which is locked. Does nothing if the request_id is known; waits
+-- for a transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
+-- jobs_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
                           mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
@@ -56,9 +58,10 @@ with inserted as (
     update sessions set spawn_count = spawn_count + 1
     where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and (select true from inserted)
 ), due as (
-    insert into work_queue (tenant_id, kind, subject_id, due_time)
-    select i.tenant_id, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
-    on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+    insert into jobs (tenant_id, kind, key, due_time, traceparent)
+    select i.tenant_id, 'undo_spawn', i.session_id, now() + %(due_in)s::interval, %(traceparent)s
+    from inserted i
+    on conflict (tenant_id, kind, key) do update set due_time = excluded.due_time
 )
 insert into session_events (tenant_id, session_id, cursor, kind)
 select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
@@ -110,28 +113,32 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PRO
 returning session_id
 
 -- name: activate_session
--- PROVISIONING -> ACTIVE, and the spawn's deadline leaves the queue. Locks the session. Returns no
--- row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
--- work_queue_pkey.
+-- PROVISIONING -> ACTIVE, and the job that would undo the spawn is deleted. Locks the session.
+-- Returns no row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
+-- jobs_pkey.
 with activated as (
     update sessions set state = 'ACTIVE', receipt = %(receipt)s
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
     returning *
 ), gone as (
-    delete from work_queue
-    where tenant_id = %(tenant_id)s and kind = 'SPAWN' and subject_id = %(session_id)s
+    delete from jobs
+    where tenant_id = %(tenant_id)s and kind = 'undo_spawn' and key = %(session_id)s
       and (select true from activated)
 )
 select * from activated
 
 -- name: enqueue_jobs_of_run
--- Enqueues the jobs, a list of procrastinate_job_to_defer_v1, if the run was queued. Index:
--- work_queue_pkey, and the job library's own.
-select procrastinate_defer_jobs_v1(array_agg(job))
-from jsonb_populate_recordset(null::procrastinate_job_to_defer_v1, %(jobs)s::jsonb) as job
-where (select true from work_queue
-       where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s)
-having count(*) > 0
+-- Enqueues the jobs as enqueue_jobs of the job library does, if the run was queued. Index:
+-- run_queue_pkey, jobs_pkey.
+with added as (
+    insert into jobs (tenant_id, kind, key, arguments, traceparent)
+    select %(tenant_id)s, j.kind, j.key, j.arguments, j.traceparent
+    from jsonb_to_recordset(%(jobs)s::jsonb) as j (kind text, key text, arguments jsonb, traceparent text)
+    where (select true from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+    on conflict (tenant_id, kind, key) do nothing
+    returning key
+)
+select pg_notify('jobs', current_schema()) from added limit 1
 
 -- name: fail_spawn
 -- Changes nothing if the session is no longer PROVISIONING. Locks the session. A failure that is

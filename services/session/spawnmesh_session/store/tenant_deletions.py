@@ -16,9 +16,10 @@ _SQL = load_statements(__name__)
 
 # Rows of sessions go before them. The tenant's own row goes last, and its deletion remains.
 TENANT_TABLES = TenantTables(
-    rows=("inbox_messages", "session_events", "runs", "sessions", "agents", "work_queue"), settings="tenants"
+    rows=("inbox_messages", "session_events", "runs", "sessions", "agents", "run_queue", "jobs"),
+    settings="tenants",
 )
-# The queue has the entry of the deletion itself. `purge_work_queue` removes the others.
+# One of the jobs is that of the deletion itself. `purge_jobs` removes the others.
 PURGED_TABLES = replace(TENANT_TABLES, rows=TENANT_TABLES.rows[:-1])
 
 
@@ -117,6 +118,6 @@ async def purge_page(connection: Connection, tenant_id: str) -> Counter[str]:
     return await PURGED_TABLES.purge_page(connection, tenant_id, keys, PAGE_ROWS)
 
 
-async def purge_work_queue(connection: Connection, tenant_id: str) -> None:
-    """Remove the tenant's queue, except the entry of the deletion."""
-    await connection.execute(_SQL["purge_work_queue"], {"tenant_id": tenant_id})
+async def purge_jobs(connection: Connection, tenant_id: str) -> None:
+    """Remove the tenant's jobs, except that of the deletion."""
+    await connection.execute(_SQL["purge_jobs"], {"tenant_id": tenant_id})

@@ -52,9 +52,10 @@ where tenant_id = %(tenant_id)s
 select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= now()
 
 -- name: has_peer_work
--- Takes no lock. Index: work_queue_pkey.
-select from work_queue where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
+-- Takes no lock. Index: jobs_pkey.
+select from jobs
+where tenant_id = %(tenant_id)s and kind in ('undo_spawn', 'delete_session', 'push_settings') limit 1
 
--- name: purge_work_queue
--- Locks the rows. All entries except that of the deletion. Index: work_queue_pkey.
-delete from work_queue where tenant_id = %(tenant_id)s and kind <> 'PURGE'
+-- name: purge_jobs
+-- Locks the rows. All jobs except that of the deletion. Index: jobs_pkey.
+delete from jobs where tenant_id = %(tenant_id)s and kind <> 'purge_tenant'

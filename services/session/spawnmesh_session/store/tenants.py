@@ -173,6 +173,12 @@ async def list_tenants_to_retain(connection: Connection) -> list[str]:
     return [row["tenant_id"] for row in rows]
 
 
+async def count_tenants_to_retain(connection: Connection) -> int:
+    """Return the number of tenants with a due pass of the retention, of every tenant."""
+    row = await (await connection.execute(_SQL["count_tenants_to_retain"])).fetchone()
+    return int(row["overdue"]) if row else 0
+
+
 async def claim_retention(
     connection: Connection, tenant_id: str, again_in: timedelta
 ) -> dict[str, Any] | None:

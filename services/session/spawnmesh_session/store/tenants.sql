@@ -63,6 +63,10 @@ order by rank
 -- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
 select tenant_id from tenants where next_retention_time <= now() order by next_retention_time limit 32
 
+-- name: count_tenants_to_retain
+-- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
+select count(*) as overdue from tenants where next_retention_time <= now()
+
 -- name: claim_retention
 -- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.
 update tenants set next_retention_time = now() + %(again_in)s::interval

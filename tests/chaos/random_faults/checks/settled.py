@@ -6,13 +6,13 @@ from tests.chaos.random_faults.facts import Facts
 def check(facts: Facts) -> list[str]:
     """Report what had not come to rest in time, and what was given up."""
     dead = [
-        f"event {row['event_key']} for {row['plugin']} is {row['state']}"
+        f"delivery {row['key']} is dead: {row['last_error']}"
         for row in facts.rows("outbox")
-        if row["state"] == "DEAD"
+        if row["dead_time"] is not None
     ]
     failed = [
-        f"job {row['task_name']} {row['args']} failed"
+        f"job {row['kind']} {row['key']} is dead: {row['last_error']}"
         for row in facts.rows("jobs")
-        if row["status"] == "failed"
+        if row["dead_time"] is not None
     ]
     return [*facts.unsettled, *dead, *failed]

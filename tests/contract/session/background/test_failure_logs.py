@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh_session.app import make_sweeper
-from spawnmesh_session.jobs.sweep import Sweeper
+from spawnmesh_session.app import make_job_worker
+from spawnmesh_session.domain.job_kinds import DELETE_SESSION, FOLLOW_UPS
 from structlog.testing import capture_logs
 
 from tests.support.session.harness import Mesh, OpenMesh
-from tests.support.session.worker import components_of, make_due
+from tests.support.session.worker import components_of, job_worker_of, make_due
 
 NOBODY = "127.0.0.1:1"
 
@@ -32,17 +32,16 @@ def without_peers(mesh: Mesh) -> Any:
 
 async def test_a_job_that_fails(closed: tuple[Mesh, str]) -> None:
     mesh, session_id = closed
-    async with components_of(without_peers(mesh)) as components, components.job_app.open_async():
+    async with job_worker_of(without_peers(mesh)) as worker:
         with capture_logs() as logged:
-            await components.job_app.run_worker_async(
-                wait=False, concurrency=4, install_signal_handlers=False
-            )
-    logs = [event for event in logged if event["event"] == "job_failed" and event["session"] == session_id]
+            await worker.run_due(*FOLLOW_UPS)
+    logs = [event for event in logged if event["event"] == "job_failed" and event["key"] == session_id]
     assert {event["job"] for event in logs} >= {"publish_session_end"}
     for event in logs:
         assert event["tenant"] == mesh.tenant
         assert event["error"] in ("DEPENDENCY_UNAVAILABLE (hook)", "DEPENDENCY_UNAVAILABLE (transcript)")
-        assert event["again_in_seconds"] == 2 ** event["attempt"]
+        assert event["attempt"] == 1
+        assert 1.5 <= event["again_in_seconds"] <= 2
 
 
 async def test_a_deletion_that_a_peer_holds_up(closed: tuple[Mesh, str], postgres: Any) -> None:
@@ -50,10 +49,9 @@ async def test_a_deletion_that_a_peer_holds_up(closed: tuple[Mesh, str], postgre
     async with components_of(without_peers(mesh)) as components:
         await components.deleter.delete(mesh.tenant, session_id)
         await make_due(postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), mesh.tenant)
-        sweep: Sweeper = make_sweeper(components, mesh.settings)
         with capture_logs() as logged:
-            await sweep.finish_deletions()
+            await make_job_worker(components, mesh.settings).run_due(DELETE_SESSION)
     logs = [event for event in logged if event.get("tenant") == mesh.tenant]
     assert [(event["event"], event["error"]) for event in logs] == [
-        ("sweep_item_failed", "DEPENDENCY_UNAVAILABLE (transcript)")
+        ("job_failed", "DEPENDENCY_UNAVAILABLE (transcript)")
     ]

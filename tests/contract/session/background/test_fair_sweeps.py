@@ -20,6 +20,7 @@ from tests.support.session.harness import OpenMesh
 from tests.support.session.plans import blocks_touched
 from tests.support.session.statements import SQL
 from tests.support.session.tables import superuser, sweeping
+from tests.support.session.worker import job_worker_of
 
 MANY = 150
 RUNS = 80  # More than one page of a sweep.
@@ -30,7 +31,7 @@ MAX_BLOCKS = 2_000
 KNOWN = {"never": (0, 0), "tenants of a session": (100, 1), "one tenant": (1, 1000)}
 SHARE = 16
 _LONG_DUE = """
-insert into session.work_queue (tenant_id, kind, subject_id, due_time)
+insert into session.jobs (tenant_id, kind, key, due_time)
 select %s, %s, 'gone_' || i, now() - interval '1 day' from generate_series(1, %s) i
 """
 
@@ -49,17 +50,15 @@ async def test_one_sweep_times_out_the_runs_of_all_tenants(open_mesh: OpenMesh) 
             assert (await own.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT
 
 
-@pytest.mark.parametrize("kind", ["SPAWN", "DELETE"])
-async def test_one_sweep_sees_to_what_is_due_of_all_tenants(
-    open_mesh: OpenMesh, postgres: Any, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", ["undo_spawn", "delete_session"])
+async def test_jobs_of_all_tenants_are_done(open_mesh: OpenMesh, postgres: Any, kind: str) -> None:
     many, one = (f"t-{uuid4().hex[:12]}" for _ in range(2))
-    async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
+    async with open_mesh() as mesh, superuser(postgres) as link, job_worker_of(mesh.settings) as worker:
         for tenant, count in ((many, MANY), (one, 1)):
             await link.execute(_LONG_DUE, (tenant, kind, count))
-        assert await (sweep.undo_spawns() if kind == "SPAWN" else sweep.finish_deletions()) > MANY
+        assert await worker.run_due(kind) > MANY
         left = await link.execute(
-            "select count(*) from session.work_queue where tenant_id = any (%s)", ([many, one],)
+            "select count(*) from session.jobs where tenant_id = any (%s)", ([many, one],)
         )
         assert await left.fetchone() == (0,)
 
@@ -77,28 +76,30 @@ def crowded(
         with psycopg.connect(grown.superuser_dsn, autocommit=True) as link:
             come_alive(link, TENANT, DUE)
             come_alive(link, "t-small", 1)
-            link.execute(
-                "update session.work_queue set due_time = now() - interval '1 second' where tenant_id = 't-small'"
-            )
+            for table in ("run_queue", "jobs"):
+                link.execute(
+                    f"update session.{table} set due_time = now() - interval '1 second'"
+                    " where tenant_id = 't-small'"
+                )
         yield grown
 
 
 LOST = {
-    "timed out": "update session.work_queue set expire_time = due_time where kind = 'RUN' and due_time <= now()",
-    "tried by all": "update session.work_queue set attempts_left = 0 where kind = 'RUN' and due_time <= now()",
+    "timed out": "update session.run_queue set expire_time = due_time where due_time <= now()",
+    "tried by all": "update session.run_queue set attempts_left = 0 where due_time <= now()",
 }
 
 
 def test_a_page_of_what_is_due_costs_a_page_and_has_something_of_everyone(crowded: Grown) -> None:
     page = {
-        "kind": "DELETE",
+        "kind": "delete_session",
         "limit": 64,
         "share": SHARE,
         "busy": Jsonb({TENANT: 1}),
-        "again_in": "5 seconds",
+        "claim_for": "5 seconds",
     }
-    assert taken_by_tenant(crowded, "take_overdue", page) == {TENANT: SHARE - 1, "t-small": 1}
-    assert_costs_a_page(crowded, "take_overdue", page)
+    assert taken_by_tenant(crowded, "claim_jobs", page) == {TENANT: SHARE - 1, "t-small": 1}
+    assert_costs_a_page(crowded, "claim_jobs", page)
 
 
 @pytest.mark.parametrize("lost", LOST.values(), ids=list(LOST))
@@ -111,7 +112,7 @@ def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded:
             assert_costs_a_page(crowded, "take_lost_runs", page)
         finally:
             link.execute(
-                "update session.work_queue set attempts_left = 1, expire_time = now() + interval '1 hour'"
+                "update session.run_queue set attempts_left = 1, expire_time = now() + interval '1 hour'"
             )
 
 

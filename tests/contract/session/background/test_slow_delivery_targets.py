@@ -112,7 +112,7 @@ async def settings(mesh: Mesh, remains: Remains) -> AsyncIterator[SessionSetting
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     yield mesh.settings.model_copy(update={"worker_concurrency": PLACES, "drain_grace_seconds": 1.0})
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
-        await link.execute("delete from session.work_queue where kind = 'EVENT'")
+        await link.execute("delete from session.jobs where kind = 'publish_run_end'")
 
 
 def has_no_files(mesh: Mesh, remains: Remains) -> Callable[[], Awaitable[bool]]:
@@ -170,7 +170,9 @@ async def test_a_stopped_worker_returns_the_events_that_it_was_delivering(
         async with working(settings):
             await eventually(lambda: _is(places.now == 1))
         assert (
-            await remains.count(own.tenant, "session.work_queue where kind = 'EVENT' and due_time <= now()")
+            await remains.count(
+                own.tenant, "session.jobs where kind = 'publish_run_end' and claim_id is null"
+            )
             == 1
         )
         places.may_answer.set()
@@ -194,18 +196,21 @@ async def test_an_event_is_delivered_without_target_after_three_failures_of_plug
             return await targets(own, remains) == [""]
 
         async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
-            for tries_left in (2, 1):
+            for failures in (1, 2):
 
-                async def has_failed(left: int = tries_left) -> bool:
+                async def has_failed(count: int = failures) -> bool:
                     query = (
-                        "select attempts_left from session.work_queue where kind = 'EVENT' and tenant_id = %s"
+                        "select arguments -> 'plugin_failures', last_error from session.jobs"
+                        " where kind = 'publish_run_end' and claim_id is null and tenant_id = %s"
                     )
-                    return await (await link.execute(query, (own.tenant,))).fetchone() == (left,)
+                    row = await (await link.execute(query, (own.tenant,))).fetchone()
+                    return row is not None and row[0] == count and "PLUGIN_FAILED" in row[1]
 
                 await eventually(has_failed)
                 assert await targets(own, remains) == []
                 query = (
-                    "update session.work_queue set due_time = now() where kind = 'EVENT' and tenant_id = %s"
+                    "update session.jobs set due_time = now()"
+                    " where kind = 'publish_run_end' and tenant_id = %s"
                 )
                 await link.execute(query, (own.tenant,))
         await eventually(is_published)

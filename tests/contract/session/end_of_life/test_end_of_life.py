@@ -95,12 +95,12 @@ async def test_files_of_a_session_that_has_ended(
     if path in GONE:
         assert session is Reason.NOT_FOUND
         assert left.keys().isdisjoint(
-            {"session.runs", "session.session_events", "transcript.entries", "jobs"}
+            {"session.runs", "session.session_events", "transcript.entries", "session.jobs"}
         )
     else:
         assert isinstance(session, session_pb2.Session)
         assert session.HasField("end_time")
-    assert "session.work_queue" not in left
+    assert left.keys().isdisjoint({"session.run_queue", "session.jobs"})
 
     for repeat in (kill, *REPEATS.get(path, ())):
         await repeat(mesh, session_id)

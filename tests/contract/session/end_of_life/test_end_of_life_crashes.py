@@ -22,8 +22,8 @@ from tests.support.session.remains import REPORT, Remains
 from tests.support.session.worker import components_of, work_once
 
 OF_SESSIONS = {
-    "session.runs", "session.session_events", "session.inbox_messages", "session.work_queue", "transcript.entries",
-    "attachment_blob.set_files", "attachment_blob.blobs", "jobs",
+    "session.runs", "session.session_events", "session.inbox_messages", "session.run_queue", "transcript.entries",
+    "attachment_blob.set_files", "attachment_blob.blobs", "session.jobs",
 }  # fmt: skip
 
 
@@ -137,7 +137,7 @@ async def test_DeleteSession__cut_off_between_any_two_steps(mesh: Mesh, remains:
         after = left[cut.mesh.tenant]
         assert cut.found in ([True, True], [False, False]), number
         if all(cut.found):
-            cut.before.pop("jobs", None)  # The worker has published the start.
+            cut.before.pop("session.jobs", None)  # The worker has published the start.
             assert after == cut.before, number
         else:
             assert after.keys().isdisjoint(OF_SESSIONS), number

@@ -13,7 +13,8 @@ from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate
-from spawnmesh_session.app import make_sweeper
+from spawnmesh_session.app import make_job_worker, make_sweeper
+from spawnmesh_session.domain.job_kinds import DELETE_SESSION
 
 from tests.support.serving import caller_at
 from tests.support.session.calls import DAY
@@ -77,8 +78,8 @@ async def nothing_to_do(mesh: Mesh, remains: Remains) -> AsyncIterator[None]:
     yield
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         await link.execute("set search_path to session")
-        await link.execute("delete from work_queue where tenant_id = %s", (mesh.tenant,))
-        await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
+        await link.execute("delete from run_queue where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from jobs where tenant_id = %s", (mesh.tenant,))
 
 
 async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_deleted_to_its_end(
@@ -114,10 +115,11 @@ async def test_DeleteSession__large_family_that_lives_is_ended_in_pages_and_gone
     assert await left(remains, mesh.tenant) == 0
     await make_due(remains.dsn, mesh.tenant)
     async with components_of(mesh.settings) as components:  # For what the call left.
-        await make_sweeper(components, mesh.settings).finish_deletions()
+        await make_job_worker(components, mesh.settings).run_due(DELETE_SESSION)
     stored = await remains.of(mesh.tenant)
     assert (stored["runs"], stored["transcripts"], stored["entries"]) == (0, 0, 0)
-    assert await remains.count(mesh.tenant, "session.work_queue where kind <> 'EVENT'") == 0
+    assert await remains.count(mesh.tenant, "session.run_queue where true") == 0
+    assert await remains.count(mesh.tenant, f"session.jobs where kind = '{DELETE_SESSION}'") == 0
 
 
 async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(

@@ -25,7 +25,7 @@ End = Callable[[Mesh, run_pb.ClaimedRun, Remains], Awaitable[None]]
 
 
 async def timed_out(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains) -> None:
-    over = "update session.work_queue set expire_time = now() where tenant_id = %s and subject_id = %s"
+    over = "update session.run_queue set expire_time = now() where tenant_id = %s and run_id = %s"
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
         await superuser.execute(over, (mesh.tenant, held.run.run_id))
     async with components_of(mesh.settings) as components:

@@ -17,10 +17,10 @@ TAKE = {"lease_ttl": "1 minute", "limit": 4, "tenants": None, "agents": None}
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 
 _OF_REVIEWER = """
-    update session.work_queue set agent_id = 'reviewer'
-    where tenant_id = %(tenant)s and kind = 'RUN' and subject_id in (
-        select subject_id from session.work_queue
-        where tenant_id = %(tenant)s and kind = 'RUN' and runtime = 'EXTERNAL'
+    update session.run_queue set agent_id = 'reviewer'
+    where tenant_id = %(tenant)s and run_id in (
+        select run_id from session.run_queue
+        where tenant_id = %(tenant)s and runtime = 'EXTERNAL'
         order by due_time desc limit 3
     )"""
 
@@ -40,7 +40,7 @@ def crowded(
     ):
         waiting = come_alive(link, TENANT, WAITING, external=WAITING - 4)
         link.execute(_OF_REVIEWER, {"tenant": TENANT})
-        yield grown, [f"RUN{session_id[3:]}" for session_id in waiting[-4:]]
+        yield grown, [f"run{session_id[3:]}" for session_id in waiting[-4:]]
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

@@ -55,7 +55,12 @@ BY_ID: dict[str, dict[str, Any]] = {
     "extend_lease": {"lease_ttl": "1 s"},
     "is_lost_run": {"taken_due_time": None},
     "delete_entry": {},
-    "delay_entry": {"due_in": "1 s"},
+    "delay_job": {"due_in": "1 s"},
+    "delete_jobs": {},
+    "complete_job": {},
+    "retry_job": {"is_last": False, "kept_for": None},
+    "run_job_again": {"arguments": None},
+    "return_job": {},
     "prune_events": {"older_than": "1 day", "limit": 1000},
     "prune_messages": {"older_than": "1 day", "limit": 1000},
 }
@@ -72,8 +77,8 @@ def alive(
         psycopg.connect(grown.superuser_dsn, autocommit=True) as link,
     ):
         if missing:
-            link.execute("delete from session.work_queue where kind = %s", (missing,))
-            link.execute("vacuum analyze session.work_queue")
+            link.execute(f"delete from session.{missing}")
+            link.execute(f"vacuum analyze session.{missing}")
         yield grown, come_alive(link, TENANT, SESSIONS)
 
 
@@ -88,16 +93,18 @@ def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[
         "parent_session_id": asked,
         "family_root": asked,
         "run_id": f"run{asked[3:]}",
-        "kind": "DELETE",
-        "subject_id": f"DELETE{asked[3:]}",
+        "kind": "delete_session",
+        "key": asked,
+        "keys": [asked],
+        "claim_id": None,
+        "pause": "1 s",
+        "error": "",
     }
     touched: dict[str, int] = {}
     for name, more in BY_ID.items():
         values = {**named, **more}
         if name == "acknowledge_inbox":
             values["session_id"] = session_ids[0]
-        if name in ("extend_lease", "is_lost_run"):
-            values["run_id"] = f"RUN{asked[3:]}"
         touched[name] = blocks_touched(grown, TENANT, name, values, mode)
     assert {name: blocks for name, blocks in touched.items() if blocks > FEW_BLOCKS} == {}
 

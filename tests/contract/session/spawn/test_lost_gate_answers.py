@@ -115,15 +115,14 @@ async def test_sweep__a_gate_whose_answer_came_to_a_process_that_died(
     key = (observed.tenant, session.session_id)
     async with superuser(postgres) as link:  # As the process left it between answer and commit.
         await link.execute("delete from session.runs where tenant_id = %s and session_id = %s", key)
-        await link.execute("delete from session.work_queue where tenant_id = %s", (observed.tenant,))
+        await link.execute("delete from session.run_queue where tenant_id = %s", (observed.tenant,))
         await link.execute(
             "update session.sessions set state = 'PROVISIONING', gate_passed = false"
             " where tenant_id = %s and session_id = %s",
             key,
         )
         await link.execute(
-            "insert into session.work_queue (tenant_id, kind, subject_id, due_time)"
-            " values (%s, 'SPAWN', %s, now())",
+            "insert into session.jobs (tenant_id, kind, key) values (%s, 'undo_spawn', %s)",
             key,
         )
     assert await published(postgres, observed, session.session_id) == ["spawn_failed"]

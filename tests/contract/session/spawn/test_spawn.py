@@ -76,7 +76,7 @@ async def test_SpawnSession__twenty_calls_at_once_spawn_once(mesh: Mesh, session
     assert len({answer.latest_run.run_id for answer in answers}) == 1
     assert await count(session_database, mesh.tenant, "sessions") == 1
     assert await count(session_database, mesh.tenant, "runs") == 1
-    assert await count(session_database, mesh.tenant, "work_queue") == 1
+    assert await count(session_database, mesh.tenant, "run_queue") == 1
 
 
 @pytest.mark.parametrize(

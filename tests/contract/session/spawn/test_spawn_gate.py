@@ -99,8 +99,8 @@ async def test_SpawnSession__a_plugin_that_allowed_a_killed_spawn_gets_its_end(
     assert caught.value.reason is Reason.SPAWN_FAILED
     # The kill does not know what the plugin says, and the saga does.
     assert sorted(await jobs_of(postgres, mesh.tenant)) == [
-        "session:finish_ended_run",
-        "session:publish_spawn_failure",
+        "publish_run_end",
+        "publish_spawn_failure",
     ]
     await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
@@ -126,7 +126,7 @@ async def test_SpawnSession__a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_b
         await link.rollback()  # The row is free now, and the undoing goes on.
 
         async def is_published() -> bool:
-            return await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
+            return await jobs_of(postgres, mesh.tenant) == ["publish_run_end"]
 
         await eventually(is_published)
         await swept(mesh, postgres, mesh.tenant)

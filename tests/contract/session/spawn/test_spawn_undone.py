@@ -147,8 +147,8 @@ async def test_SpawnSession__peer_down_is_unavailable_and_the_sweep_leaves_nothi
     assert error.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
     assert error.facts["step"] == {"transcript": "provision", "hook": "gate"}[peer]
     waiting_jobs = await jobs_of(postgres, mesh.tenant)
-    job = {"transcript": "finish_ended_run", "hook": "publish_spawn_failure"}[peer]
-    assert waiting_jobs == [f"session:{job}"]
+    job = {"transcript": "publish_run_end", "hook": "publish_spawn_failure"}[peer]
+    assert waiting_jobs == [job]
     async with open_mesh(spawn_deadline_seconds=60) as healthy:
         await swept(healthy, postgres, mesh.tenant)
         assert await remains.of(mesh.tenant) == NOTHING
@@ -215,17 +215,17 @@ async def test_SpawnSession__saga_cut_off_is_undone_after_its_deadline(
     ) as link:
         key = (mesh.tenant, session.session_id)
         await link.execute("delete from session.runs where tenant_id = %s and session_id = %s", key)
-        await link.execute("delete from session.work_queue where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from session.run_queue where tenant_id = %s", (mesh.tenant,))
         await link.execute(
             "update session.sessions set state = 'PROVISIONING', receipt = null where tenant_id = %s and session_id = %s",
             key,
         )
         await link.execute(
-            "insert into session.work_queue (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())",
+            "insert into session.jobs (tenant_id, kind, key) values (%s, 'undo_spawn', %s)",
             key,
         )
     async with open_mesh() as healthy:
         await swept(healthy, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
     assert (await mesh.get(session.session_id)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
-    assert "session:finish_ended_run" in await jobs_of(postgres, mesh.tenant)
+    assert "publish_run_end" in await jobs_of(postgres, mesh.tenant)

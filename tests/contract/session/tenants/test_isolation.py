@@ -104,10 +104,10 @@ async def test_every_table_of_ours_is_bound_by_row_level_security(session_databa
                and a.attnum = i.indkey[0]
                 where i.indrelid = c.oid and i.indisprimary) as leads
         from pg_class c where c.relnamespace = 'session'::regnamespace and c.relkind = 'r'
-          and c.relname not like 'procrastinate_%' and c.relname !~ '^(_|yoyo)'"""
+          and c.relname !~ '^(_|yoyo)'"""
     async with session_database.transaction(ALL_TENANTS) as connection:
         rows = await (await connection.execute(query)).fetchall()
-    assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "work_queue"}
+    assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "run_queue", "jobs"}
     assert [row["relname"] for row in rows if not row["bound"] or row["leads"] != "tenant_id"] == []
 
 

@@ -24,7 +24,8 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_session.app import make_sweeper
+from spawnmesh_session.app import make_job_worker
+from spawnmesh_session.domain.job_kinds import PURGE_TENANT
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.harness import Mesh, OpenMesh, attachment
@@ -222,7 +223,7 @@ async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, re
         async with components_of(mesh.settings) as components:
             for _ in range(10):
                 await make_due(remains.dsn, mesh.tenant)
-                await make_sweeper(components, mesh.settings).purge_tenants()
+                await make_job_worker(components, mesh.settings).run_due(PURGE_TENANT)
 
     spawns = [asyncio.create_task(spawn()) for _ in range(12)]
     while not any(task.done() for task in spawns):
@@ -250,7 +251,7 @@ async def test_DeleteTenant__waits_for_a_service_that_is_down_and_names_it(
             await make_due(remains.dsn, mesh.tenant)
             for _ in range(3):
                 await make_due(remains.dsn, mesh.tenant)
-                await make_sweeper(components, broken.settings).purge_tenants()
+                await make_job_worker(components, broken.settings).run_due(PURGE_TENANT)
     stalled = await mesh.tenant_state()
     assert stalled.state == DELETING
     assert stalled.deletion.stalled_by == f"{peer}: DEPENDENCY_UNAVAILABLE"
@@ -268,7 +269,7 @@ async def test_DeleteTenant__waits_until_what_was_under_way_has_settled(mesh: Me
             family = await components.killer.end_family(connection, mesh.tenant, session.session_id)
             await components.deleter.mark_deleted(connection, mesh.tenant, family.members)
         await mesh.delete_tenant()
-        await make_sweeper(components, mesh.settings).purge_tenants()
+        await make_job_worker(components, mesh.settings).run_due(PURGE_TENANT)
     assert (await mesh.tenant_state()).state == DELETING
     assert (await remains.of(mesh.tenant))["objects"] == 1
     await work_once(mesh.settings, remains.dsn, mesh.tenant)

@@ -101,7 +101,7 @@ async def test_UpdateTenant__changes_the_masked_fields_and_pushes_them_to_every_
     assert await remains.count(mesh.tenant, "model_router.tenant_policies where requests_per_minute = 9") == 1
     two = mesh.spawn(attachments=[attachment("a.txt"), attachment("b.txt")])
     assert (await refusal(two)).reason is Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED
-    assert await remains.count(mesh.tenant, "session.work_queue where kind = 'SETTINGS'") == 0
+    assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 0
 
 
 async def test_UpdateTenant__pushes_the_tokenizer_to_the_transcript(mesh: Mesh, remains: Remains) -> None:
@@ -255,7 +255,7 @@ async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh
         await remains.count(mesh.tenant, f"model_router.tenant_policies where requests_per_minute = {count}")
         == 1
     )
-    assert await remains.count(mesh.tenant, "session.work_queue where kind = 'SETTINGS'") == 0
+    assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 0
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,10 @@ async def test_UpdateTenant__service_that_is_down_is_named_and_gets_the_push_lat
         assert answer.tenant.settings_version == 2
         await work_once(broken.settings, remains.dsn, mesh.tenant)
         assert await versions(mesh, remains) == behind
-        assert await remains.count(mesh.tenant, "session.work_queue where kind = 'SETTINGS'") == 1
+        assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 1
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     assert await versions(mesh, remains) == [2, 2, 2, 2]
-    assert await remains.count(mesh.tenant, "session.work_queue where kind = 'SETTINGS'") == 0
+    assert await remains.count(mesh.tenant, "session.jobs where kind = 'push_settings'") == 0
 
 
 async def test_UpdateTenant__cut_off_between_any_two_steps_is_completed_by_the_sweep(
@@ -302,7 +302,7 @@ async def test_UpdateTenant__cut_off_between_any_two_steps_is_completed_by_the_s
         assert after.settings_version == before + (after.display_name == f"try {crash_at}")
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         assert await versions(mesh, remains) == [after.settings_version] * 4, crash_at
-        assert await remains.count(mesh.tenant, "session.work_queue where true") == 0
+        assert await remains.count(mesh.tenant, "session.jobs where true") == 0
         if survived:
             break
     assert survived

@@ -30,7 +30,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweeper
+from spawnmesh_session.app import make_job_worker, make_sweeper, open_components
 
 from tests.support.links import Link, open_link, to_address, to_postgres
 from tests.support.serving import caller_at, client_tokens
@@ -244,12 +244,18 @@ async def _sweeping(mesh: Mesh) -> AsyncIterator[None]:
     """Work as the worker does, over the same links."""
     async with (
         start_process("session", mesh.settings) as process,
-        open_sweeper(process, mesh.settings) as sweep,
+        open_components(process, mesh.settings) as components,
         asyncio.TaskGroup() as tasks,
     ):
-        sweeping = tasks.create_task(sweep.sweep_forever())
+        worker = make_job_worker(components, mesh.settings)
+        sweep = make_sweeper(components, mesh.settings)
+        working = [
+            tasks.create_task(worker.run_jobs_forever()),
+            tasks.create_task(sweep.sweep_forever()),
+        ]
         yield
-        sweeping.cancel()
+        for task in working:
+            task.cancel()
 
 
 @pytest.mark.timeout(180)

@@ -61,7 +61,7 @@ async def test_ListSessions__several_large_results_and_many_errors(
             " where tenant_id = %s"
         )
         await superuser.execute(large, (mesh.tenant,))
-        await superuser.execute("delete from session.work_queue where tenant_id = %s", (mesh.tenant,))
+        await superuser.execute("delete from session.run_queue where tenant_id = %s", (mesh.tenant,))
     stub: Any = SessionServiceStub(plain)
     token = client_tokens(mesh.keys).client_token(mesh.tenant, "test", 600)
     request, listed = pb.ListSessionsRequest(), []

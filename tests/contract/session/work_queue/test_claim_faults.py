@@ -18,12 +18,12 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import ALL_TENANTS, Database
-from spawnmesh_postgres.jobs import enqueue
+from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.rpc.wait_session import wait_session
-from spawnmesh_session.store import work_queue
+from spawnmesh_session.store import run_queue
 
 from tests.support.session.calls import another
 from tests.support.session.harness import Mesh, OpenMesh
@@ -141,21 +141,18 @@ async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> N
     assert {held.run.attempt_count for held in claimed} == {1}
 
 
-async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
-    open_mesh: OpenMesh, postgres: Any
-) -> None:
+async def test_sweep__run_that_cannot_be_ended_keeps_no_other(open_mesh: OpenMesh, postgres: Any) -> None:
     async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
         await mesh.create_tenant()
         broken = f"t-{uuid4().hex[:12]}"
         insert = """
-            insert into session.work_queue (tenant_id, kind, subject_id, due_time, expire_time)
-            select %s, kind, 'gone_' || i, now() - interval '1 day', now() - interval '1 day'
-            from generate_series(1, 40) i, unnest(array['RUN', 'SPAWN']) kind"""
+            insert into session.run_queue (tenant_id, run_id, due_time, expire_time)
+            select %s, 'gone_' || i, now() - interval '1 day', now() - interval '1 day'
+            from generate_series(1, 40) i"""
         await link.execute(insert, (broken,))
         session = await mesh.spawn()
         await link.execute(
-            "update session.work_queue set expire_time = now() where tenant_id = %s and kind = 'RUN'",
-            (mesh.tenant,),
+            "update session.run_queue set expire_time = now() where tenant_id = %s", (mesh.tenant,)
         )
         try:
 
@@ -166,9 +163,8 @@ async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
                 )
 
             await eventually(timed_out, within_seconds=3)
-            assert await sweep.undo_spawns() > 0
         finally:
-            await link.execute("delete from session.work_queue where tenant_id = %s", (broken,))
+            await link.execute("delete from session.run_queue where tenant_id = %s", (broken,))
 
 
 async def test_sweep__run_kept_or_released_meanwhile_is_not_lost(
@@ -182,14 +178,14 @@ async def test_sweep__run_kept_or_released_meanwhile_is_not_lost(
 
         async def expired() -> bool:
             async with session_database.transaction(ALL_TENANTS) as connection:
-                quota = work_queue.TakeQuota(limit=64, share=16)
-                lost = await work_queue.take_lost_runs(connection, quota, timedelta(seconds=5))
+                quota = run_queue.TakeQuota(limit=64, share=16)
+                lost = await run_queue.take_lost_runs(connection, quota, timedelta(seconds=5))
             taken.extend(one for one in lost if one.run_id == run_id)
             return bool(taken)
 
         async def is_lost() -> bool:
             async with session_database.transaction(mesh.tenant) as connection:
-                return await work_queue.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
+                return await run_queue.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
 
         await eventually(expired)
         assert await is_lost()
@@ -254,19 +250,11 @@ async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
     open_mesh: OpenMesh, session_database: Database
 ) -> None:
     """A lost race or connection is answered as for every other statement."""
-    async with (
-        open_mesh() as mesh,
-        sweeping(mesh) as sweep,
-        session_database.transaction("t-nobody") as connection,
-    ):
+    async with session_database.transaction("t-nobody") as connection:
         with pytest.raises(psycopg.Error):
             await connection.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            await enqueue(
-                sweep.terminator.job_app,
-                connection,
-                follow_up_jobs.release_attachments("t-nobody", "ses_1", ""),
-            )
+            await enqueue(connection, "t-nobody", follow_up_jobs.release_attachments("ses_1", ""))
 
 
 async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:
@@ -292,7 +280,7 @@ async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: A
         await link.execute(
             "update session.runs set result_text = repeat('x', 1048576) where tenant_id = %s", (mesh.tenant,)
         )
-        await link.execute("delete from session.work_queue where tenant_id = %s", (mesh.tenant,))
+        await link.execute("delete from session.run_queue where tenant_id = %s", (mesh.tenant,))
     listed: list[str] = []
     token = ""
     while True:

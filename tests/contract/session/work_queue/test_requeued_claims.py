@@ -179,9 +179,9 @@ async def released_and_killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Rem
 
 async def ended_by_the_sweep(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains, over: str) -> None:
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
-        where = "where tenant_id = %s and subject_id = %s"
+        where = "where tenant_id = %s and run_id = %s"
         await superuser.execute(
-            f"update session.work_queue set {over} {where}", (mesh.tenant, held.run.run_id)
+            f"update session.run_queue set {over} {where}", (mesh.tenant, held.run.run_id)
         )
     async with components_of(mesh.settings) as components:
         while await make_sweeper(components, mesh.settings).end_lost_runs():

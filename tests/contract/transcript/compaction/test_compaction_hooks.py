@@ -146,7 +146,7 @@ async def is_published(superuser: Superuser, stage: Stage) -> Callable[[], Await
 async def heard_by(stage: Stage, plugin: ScriptedPlugin, count: int) -> list[observed.ObservedEvent]:
     """Publish until nothing is pending, and return what the plugin received."""
     worker = await stage.mesh.worker()
-    while await worker.relay.relay_due():
+    while await worker.deliveries.run_due():
         pass
     assert len(plugin.heard) == count
     return sorted(plugin.heard, key=lambda event: event.event_key)

@@ -1,8 +1,7 @@
-"""PublishEvents, the outbox relay and retention."""
+"""PublishEvents, the deliveries of events, and retention."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -14,12 +13,11 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.domain.relay_schedule import MAX_ATTEMPT_COUNT
-from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_hook.jobs.event_delivery import MAX_ATTEMPT_COUNT
 from spawnmesh_hook.store import outbox, plugins
-from spawnmesh_hook.store.outbox import OutboxEntry
 from spawnmesh_postgres.database import Connection, open_database
+from spawnmesh_postgres.jobs import store as jobs
+from spawnmesh_postgres.jobs.worker import JobWorker
 
 from tests.support.hook.fixtures import (
     CONTENT,
@@ -54,18 +52,20 @@ async def test_PublishEvents__no_observer(tenant: Tenant) -> None:
 
 
 async def test_PublishEvents__the_caller_does_not_wait_for_observers(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("a", plugin.endpoint, ENDED)
     assert await tenant.ended() == 1
     assert plugin.heard == []
-    await relay.relay_due()
+    await deliveries.run_due()
     assert plugin.heard == [ended("ended:1")]
     assert await tenant.log() == [("a", "told")]
 
 
-async def test_observers_are_called_concurrently(mesh: HookMesh, tenant: Tenant, relay: OutboxRelay) -> None:
+async def test_observers_are_called_concurrently(
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
+) -> None:
     both = asyncio.Barrier(2)
 
     async def meet(_event: Any) -> None:
@@ -76,60 +76,66 @@ async def test_observers_are_called_concurrently(mesh: HookMesh, tenant: Tenant,
         plugin.decide = meet
         await tenant.register(name, plugin.endpoint, ENDED)
     await tenant.ended()
-    await relay.relay_due()
+    await deliveries.run_due()
     assert sorted(await tenant.log()) == [("a", "told"), ("b", "told")]
 
 
 async def test_PublishEvents__a_known_key_adds_no_delivery(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     first, late = await mesh.plugin(), await mesh.plugin()
     await tenant.register("first", first.endpoint, ENDED)
     assert await tenant.publish(ended("e1"), ended("e2")) == 2
     await tenant.register("late", late.endpoint, ENDED)
     assert await tenant.ended("e1") == 0
-    await relay.relay_due()
+    await deliveries.run_due()
     assert (len(first.heard), len(late.heard)) == (2, 0)
 
 
 async def test_a_failing_observer_is_retried_and_finally_dead_lettered(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("a", DEAD_ENDPOINT, ENDED)
     await tenant.ended()
-    await relay.relay_due()
-    assert await relay.relay_due() == 0  # The entry is in its backoff.
-    await as_owner("update outbox_entries set due_time = now()")
-    await relay.relay_due()
+    await deliveries.run_due()
+    assert await deliveries.run_due() == 0  # The entry is in its backoff.
+    await as_owner("update jobs set due_time = now()")
+    await deliveries.run_due()
     attempts = [(row.decision, row.attempt) for row in reversed(await tenant.deliveries())]
     assert attempts == [("failed", 1), ("failed", 2)]
-    await as_owner(f"update outbox_entries set due_time = now(), attempt_count = {MAX_ATTEMPT_COUNT - 1}")
-    await relay.relay_due()
-    assert await as_owner("select state, attempt_count from outbox_entries") == [("DEAD", MAX_ATTEMPT_COUNT)]
-    await as_owner("update outbox_entries set due_time = now()")
+    await as_owner(f"update jobs set due_time = now(), attempt_count = {MAX_ATTEMPT_COUNT - 1}")
+    await deliveries.run_due()
+    assert await as_owner("select dead_time is not null, attempt_count from jobs") == [
+        (True, MAX_ATTEMPT_COUNT)
+    ]
+    await as_owner("update jobs set due_time = now()")
     await tenant.register("a", plugin.endpoint, ENDED)
-    await relay.relay_due()
+    await deliveries.run_due()
     assert plugin.heard == []
     assert len(await tenant.deliveries(decision="dead")) == 1
+    await as_owner("update jobs set dead_time = null, attempt_count = 0")  # An operator retries it.
+    await deliveries.run_due()
+    assert plugin.heard == [ended("ended:1")]
+    assert await as_owner("select 1 from jobs") == []
 
 
 async def test_an_observer_that_recovers_receives_the_event(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("a", DEAD_ENDPOINT, ENDED)
     await tenant.ended()
-    await relay.relay_due()
+    await deliveries.run_due()
     await tenant.register("a", plugin.endpoint, ENDED)
-    await as_owner("update outbox_entries set due_time = now()")
-    await relay.relay_due()
+    await as_owner("update jobs set due_time = now()")
+    await deliveries.run_due()
     assert len(plugin.heard) == 1
-    assert await as_owner("select 1 from outbox_entries") == []
+    assert await as_owner("select 1 from jobs") == []
 
 
 async def test_another_worker_takes_over_the_entry_of_a_killed_one(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     plugin = await mesh.plugin()
     held, hold = asyncio.Event(), asyncio.Event()
@@ -141,23 +147,23 @@ async def test_another_worker_takes_over_the_entry_of_a_killed_one(
     plugin.decide = stay
     await tenant.register("a", plugin.endpoint, ENDED)
     await tenant.ended()
-    killed = asyncio.create_task(relay.relay_due())
+    killed = asyncio.create_task(deliveries.run_due())
     await held.wait()
-    assert await (await mesh.worker()).relay.relay_due() == 0
+    assert await (await mesh.worker()).deliveries.run_due() == 0
     killed.cancel()
     await asyncio.gather(killed, return_exceptions=True)
     plugin.says(None)
-    await as_owner("update outbox_entries set due_time = now()")
-    await (await mesh.worker()).relay.relay_due()
+    await as_owner("update jobs set due_time = now()")
+    await (await mesh.worker()).deliveries.run_due()
     assert len(plugin.heard) == 2
-    assert await as_owner("select 1 from outbox_entries") == []
+    assert await as_owner("select 1 from jobs") == []
 
 
 @pytest.mark.parametrize(("timeout_seconds", "longest_seconds"), [(5, 60), (600, 660)])
-async def test_the_entry_of_a_killed_worker_is_due_soon_after_the_timeout_of_its_observer(
+async def test_a_job_is_claimed_until_soon_after_the_timeout_of_its_observer(
     mesh: HookMesh,
     tenant: Tenant,
-    relay: OutboxRelay,
+    deliveries: JobWorker,
     as_owner: Callable[..., Awaitable[list[Any]]],
     timeout_seconds: int,
     longest_seconds: int,
@@ -172,17 +178,15 @@ async def test_the_entry_of_a_killed_worker_is_due_soon_after_the_timeout_of_its
     plugin.decide = stay
     await tenant.register("a", plugin.endpoint, ENDED, timeout=Duration(seconds=timeout_seconds))
     await tenant.ended()
-    killed = asyncio.create_task(relay.relay_due())
+    working = asyncio.create_task(deliveries.run_due())
     await held.wait()
-    killed.cancel()
-    await asyncio.gather(killed, return_exceptions=True)
-    [(seconds,)] = await as_owner("select extract(epoch from due_time - now()) from outbox_entries")
+    [(seconds,)] = await as_owner("select extract(epoch from due_time - now()) from jobs")
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
     assert timeout_seconds <= seconds <= longest_seconds
 
 
-async def test_a_running_relay_delivers_immediately(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
-) -> None:
+async def test_a_running_worker_delivers(mesh: HookMesh, tenant: Tenant, deliveries: JobWorker) -> None:
     plugin = await mesh.plugin()
     received = asyncio.Event()
 
@@ -191,8 +195,7 @@ async def test_a_running_relay_delivers_immediately(
 
     plugin.decide = receive
     await tenant.register("a", plugin.endpoint, ENDED)
-    without_polling = replace(relay, poll_seconds=3600.0)
-    worker = asyncio.create_task(without_polling.relay_until_cancelled())
+    worker = asyncio.create_task(deliveries.run_jobs_forever())
     await tenant.ended()
     async with asyncio.timeout(20):
         await received.wait()
@@ -201,9 +204,8 @@ async def test_a_running_relay_delivers_immediately(
 
 
 async def test_a_slow_observer_does_not_delay_other_tenants(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
-    without_polling = replace(relay, concurrency=4, poll_seconds=3600.0)
     slow, quick, other = await mesh.plugin(), await mesh.plugin(), mesh.tenant(await mesh.replica())
     called, received = asyncio.Event(), asyncio.Event()
 
@@ -217,7 +219,7 @@ async def test_a_slow_observer_does_not_delay_other_tenants(
     slow.decide, quick.decide = take_time, receive
     await tenant.register("slow", slow.endpoint, ENDED, timeout=Duration(seconds=600))
     await other.register("quick", quick.endpoint, ENDED)
-    worker = asyncio.create_task(without_polling.relay_until_cancelled())
+    worker = asyncio.create_task((await mesh.worker(relay_concurrency=4)).deliveries.run_jobs_forever())
     await tenant.publish(*(ended(f"e{number}") for number in range(20)))
     async with asyncio.timeout(20):
         await called.wait()
@@ -228,32 +230,31 @@ async def test_a_slow_observer_does_not_delay_other_tenants(
     await asyncio.gather(worker, return_exceptions=True)
 
 
-async def test_the_backlog_of_one_tenant_is_relayed_without_polling(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+async def test_the_backlog_of_one_tenant_is_delivered(
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
-    without_polling = replace(relay, concurrency=4, poll_seconds=3600.0, busy_poll_seconds=3600.0)
     plugin = await mesh.plugin(None)
     await tenant.register("a", plugin.endpoint, ENDED)
     await tenant.publish(*(ended(f"e{number}") for number in range(60)))
-    worker = asyncio.create_task(without_polling.relay_until_cancelled())
+    worker = asyncio.create_task((await mesh.worker(relay_concurrency=4)).deliveries.run_jobs_forever())
     await eventually(lambda: len(plugin.heard) == 60)
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
 
 
 async def test_a_removed_plugin_receives_nothing_more(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker
 ) -> None:
     plugin = await mesh.plugin()
     await tenant.register("a", plugin.endpoint, ENDED)
     await tenant.ended()
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
-    assert await relay.relay_due() == 0
+    assert await deliveries.run_due() == 0
     assert plugin.heard == []
 
 
 async def test_content_without_pending_deliveries_is_cleared(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     for name, endpoint in (("quick", (await mesh.plugin(None)).endpoint), ("dead", DEAD_ENDPOINT)):
         await tenant.register(name, endpoint, events.HOOK_KIND_LLM_INPUT, grants=[CONTENT])
@@ -263,35 +264,29 @@ async def test_content_without_pending_deliveries_is_cleared(
         for key in ("1", "2")
     ]
     await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=published[:1]))
-    await as_owner(f"update outbox_entries set attempt_count = {MAX_ATTEMPT_COUNT - 1}")
-    await relay.relay_due()
-    assert await as_owner("select plugin, state from outbox_entries") == [("dead", "DEAD")]
+    await as_owner(f"update jobs set attempt_count = {MAX_ATTEMPT_COUNT - 1}")
+    await deliveries.run_due()
+    assert await as_owner("select key, dead_time is not null from jobs") == [("dead run:run_1:1", True)]
     await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=published[1:]))
-    await relay.relay_due()
-    assert await as_owner("select event_key from observed_events where event <> ''") == [("run:run_1:2",)]
+    await deliveries.run_due()
+    kept = "select event_key from observed_events where event <> '' order by event_key"
+    assert await as_owner(kept) == [("run:run_1:1",), ("run:run_1:2",)], "a dead job may be retried"
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="dead"))
     assert await as_owner("select event_key from observed_events where event <> ''") == []
 
 
 async def _complete(connection: Connection, tenant_id: str, plugin: str) -> None:
-    await outbox.complete_entry(
-        connection, OutboxEntry(tenant_id, "run:run_1:1", plugin, 1, HookKind.LLM_INPUT, b"", "")
-    )
-
-
-async def _dead_letter(connection: Connection, tenant_id: str, plugin: str) -> None:
-    await outbox.dead_letter_entry(
-        connection, OutboxEntry(tenant_id, "run:run_1:1", plugin, 1, HookKind.LLM_INPUT, b"", "")
-    )
+    await jobs.delete(connection, tenant_id, outbox.DELIVER_EVENT, f"{plugin} run:run_1:1")
+    await outbox.clear_delivered(connection, tenant_id, ["run:run_1:1"])
 
 
 async def _remove_plugin(connection: Connection, tenant_id: str, plugin: str) -> None:
     await plugins.delete_plugin(connection, tenant_id, plugin)
-    await outbox.delete_entries_of_plugin(connection, tenant_id, plugin)
+    await outbox.delete_deliveries_of_plugin(connection, tenant_id, plugin)
 
 
-@pytest.mark.parametrize("second", [_complete, _dead_letter, _remove_plugin])
-@pytest.mark.parametrize("first", [_complete, _dead_letter, _remove_plugin])
+@pytest.mark.parametrize("second", [_complete, _remove_plugin])
+@pytest.mark.parametrize("first", [_complete, _remove_plugin])
 async def test_content_is_cleared_if_the_last_two_deliveries_end_concurrently(
     tenant: Tenant,
     databases: dict[str, ServiceDsn],
@@ -322,7 +317,7 @@ async def test_content_is_cleared_if_the_last_two_deliveries_end_concurrently(
 
 
 async def test_content_is_stored_and_delivered_only_for_observers_with_access(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     sees, blind = await mesh.plugin(), await mesh.plugin()
     payload = content.Message(
@@ -339,7 +334,7 @@ async def test_content_is_stored_and_delivered_only_for_observers_with_access(
     await tenant.register("sees", sees.endpoint, events.HOOK_KIND_LLM_INPUT, grants=[CONTENT])
     request.events[0].event_key = "2"
     await tenant.as_run("PublishEvents", request)
-    await relay.relay_due()
+    await deliveries.run_due()
     assert [event.llm_input for event in sees.heard] == [full]
     assert [event.llm_input for event in blind.heard] == [bare, bare]
 
@@ -376,7 +371,7 @@ async def test_PublishEvents__a_run_publishes_its_own_models_and_tools_only(tena
 
 
 async def test_rows_past_their_retention_are_deleted(
-    mesh: HookMesh, tenant: Tenant, relay: OutboxRelay, as_owner: Callable[..., Awaitable[list[Any]]]
+    mesh: HookMesh, tenant: Tenant, deliveries: JobWorker, as_owner: Callable[..., Awaitable[list[Any]]]
 ) -> None:
     plugin = await mesh.plugin(revise("no"))
     await tenant.register("a", plugin.endpoint, FINALIZE, ENDED)

@@ -1,54 +1,29 @@
-"""The work queue of the service: what needs attention, and when.
+"""The queue of runs: ids and times of runs that have not ended.
 
-- A runner claims a run in two steps: `take_claimable_runs` takes its entry here, and
-  `store.runs.claim_run` then claims the run itself. `extend_lease` extends the lease of a claim,
-  and `undo_take` makes the run claimable again.
-- `store.runs` and `store.spawns` insert the entries of runs and spawns with their rows,
-  and `store.pending_events` those of events. `insert_entry` inserts the others.
+A runner claims a run in two steps: `take_claimable_runs` takes its entry here, and
+`store.runs.claim_run` then claims the run itself. `extend_lease` extends the lease of a claim, and
+`undo_take` makes the run claimable again. `store.runs` inserts the entry with the run.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
 
-RUN = "RUN"
-SPAWN = "SPAWN"
-DELETE = "DELETE"
-PURGE = "PURGE"
-SETTINGS = "SETTINGS"
-EVENT = "EVENT"
-
-BACKLOG_KINDS = (SPAWN, DELETE, PURGE, SETTINGS, EVENT, "RETAIN", "JOB")
-"""The kinds that `count_backlog` returns."""
-
 RETRY_IN = timedelta(seconds=5)
-"""The pause before the next try of work that did not succeed."""
+"""The pause before the next try to end a run that could not be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeQuota:
-    """The most entries of a take: `limit` in all, and for a tenant `share` less its `busy` ones."""
+    """The most runs of a take: `limit` in all, and `share` of a tenant."""
 
     limit: int
     share: int
-    busy: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TakenEntry:
-    """A due entry that the caller works on."""
-
-    tenant_id: str
-    subject_id: str
-    attempts_left: int
-    details: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +36,9 @@ class LostRun:
     due_time: datetime
 
 
-async def insert_entry(
-    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
-) -> None:
-    """Insert an entry that is due after `due_in`, or move the existing entry."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
-    await connection.execute(_SQL["insert_entry"], values)
-
-
-async def insert_entries(
-    connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str], due_in: timedelta
-) -> None:
-    """Insert several entries as `insert_entry` does."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids), "due_in": due_in}
-    await connection.execute(_SQL["insert_entries"], values)
-
-
-async def delay_entry(
-    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
-) -> None:
-    """Make an existing entry due after `due_in`. Do nothing if there is none."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
-    await connection.execute(_SQL["delay_entry"], values)
-
-
-async def delete_entry(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
-    """Delete an entry."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id}
-    await connection.execute(_SQL["delete_entry"], values)
-
-
-async def delete_entries(
-    connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str]
-) -> None:
-    """Delete several entries of a kind."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids)}
-    await connection.execute(_SQL["delete_entries"], values)
+async def delete_entry(connection: Connection, tenant_id: str, run_id: str) -> None:
+    """Delete the entry of a run."""
+    await connection.execute(_SQL["delete_entry"], {"tenant_id": tenant_id, "run_id": run_id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,24 +119,6 @@ async def notify_runners_of_place(connection: Connection, tenant_id: str) -> Non
     await connection.execute(_SQL["notify_runners_of_place"], {"tenant_id": tenant_id})
 
 
-async def take_overdue(
-    connection: Connection, kind: str, quota: TakeQuota, again_in: timedelta
-) -> list[TakenEntry]:
-    """Take due entries of a kind other than RUN, in the scope of every tenant.
-
-    They are due again after `again_in`.
-    """
-    values = {
-        "kind": kind,
-        "limit": quota.limit,
-        "share": quota.share,
-        "busy": Jsonb(dict(quota.busy)),
-        "again_in": again_in,
-    }
-    rows = await (await connection.execute(_SQL["take_overdue"], values)).fetchall()
-    return [TakenEntry(**row) for row in rows]
-
-
 async def take_lost_runs(connection: Connection, quota: TakeQuota, again_in: timedelta) -> list[LostRun]:
     """Take runs that no runner can finish, in the scope of every tenant.
 
@@ -209,12 +133,6 @@ async def is_lost_run(connection: Connection, tenant_id: str, run_id: str, taken
     """Return whether a taken run, which the caller has locked since, is still lost."""
     values = {"tenant_id": tenant_id, "run_id": run_id, "taken_due_time": taken_due_time}
     return await (await connection.execute(_SQL["is_lost_run"], values)).fetchone() is not None
-
-
-async def count_backlog(connection: Connection) -> dict[str, int]:
-    """Return the number of due entries of each kind, in the scope of every tenant."""
-    rows = await (await connection.execute(_SQL["count_backlog"])).fetchall()
-    return {row["kind"]: row["waiting"] for row in rows}
 
 
 async def count_live_runs(connection: Connection) -> dict[str, int]:

@@ -1,0 +1,23 @@
+"""The kinds of background jobs. Statements of the store name some of them too."""
+
+UNDO_SPAWN = "undo_spawn"
+DELETE_SESSION = "delete_session"
+PURGE_TENANT = "purge_tenant"
+PUSH_SETTINGS = "push_settings"
+
+RELEASE_ATTACHMENTS = "release_attachments"
+RELEASE_TRANSCRIPT = "release_transcript"
+PUBLISH_RUN_END = "publish_run_end"
+PUBLISH_SPAWN_FAILURE = "publish_spawn_failure"
+PUBLISH_SESSION_START = "publish_session_start"
+PUBLISH_SESSION_END = "publish_session_end"
+
+FOLLOW_UPS = (
+    RELEASE_ATTACHMENTS,
+    RELEASE_TRANSCRIPT,
+    PUBLISH_RUN_END,
+    PUBLISH_SPAWN_FAILURE,
+    PUBLISH_SESSION_START,
+    PUBLISH_SESSION_END,
+)
+"""The kinds of jobs that follow the start or the end of a session or a run."""

@@ -1,0 +1,45 @@
+"""The kinds of background jobs: their handlers, concurrency limits and retry policies."""
+
+from datetime import timedelta
+
+from spawnmesh_postgres.jobs.job import BackoffPolicy, JobKind
+
+from spawnmesh_session.domain import job_kinds
+from spawnmesh_session.jobs.clean_ups import CleanUps
+from spawnmesh_session.jobs.follow_ups import FollowUps
+from spawnmesh_session.jobs.run_end_events import RunEndPublisher
+from spawnmesh_session.operations import tenant_purge
+
+_UNTIL_DONE = BackoffPolicy(first_pause=timedelta(seconds=5), longest_pause=timedelta(seconds=30))
+_A_DAY = BackoffPolicy(kept_for=timedelta(days=1))
+_CLEAN_UPS = 8  # A service that is slow for one tenant must not delay all others.
+_PURGE_TIMEOUT = timedelta(minutes=15)  # Each of its calls has a timeout, and each part is bounded.
+
+
+def make_kinds(
+    follow_ups: FollowUps, ends: RunEndPublisher, clean_ups: CleanUps, concurrency: int
+) -> list[JobKind]:
+    """Return the kinds. Those that follow starts and ends have `concurrency` places each.
+
+    What is created in other services is removed until it is done. What observers are told is
+    given up after a day.
+    """
+    return [
+        JobKind(job_kinds.RELEASE_ATTACHMENTS, follow_ups.release_attachments, concurrency),
+        JobKind(job_kinds.RELEASE_TRANSCRIPT, follow_ups.release_transcript, concurrency, _A_DAY),
+        JobKind(job_kinds.PUBLISH_RUN_END, ends.publish_run_end, concurrency, _A_DAY),
+        JobKind(job_kinds.PUBLISH_SPAWN_FAILURE, ends.publish_spawn_failure, concurrency, _A_DAY),
+        JobKind(job_kinds.PUBLISH_SESSION_START, follow_ups.publish_session_start, concurrency, _A_DAY),
+        JobKind(job_kinds.PUBLISH_SESSION_END, follow_ups.publish_session_end, concurrency, _A_DAY),
+        JobKind(job_kinds.UNDO_SPAWN, clean_ups.undo_spawn, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.DELETE_SESSION, clean_ups.delete_session, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.PUSH_SETTINGS, clean_ups.push_settings, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(
+            job_kinds.PURGE_TENANT,
+            clean_ups.purge_tenant,
+            _CLEAN_UPS,
+            _UNTIL_DONE,
+            timeout=_PURGE_TIMEOUT,
+            claim_for=tenant_purge.HOLD,
+        ),
+    ]

@@ -1,0 +1,103 @@
+"""The events of ended runs, which observers get with the delivery target that plugins name.
+
+Plugins may be slow. So these jobs have their own concurrency limits, and delay no other work.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
+from spawnmesh.hook.v1.observed_pb2 import AgentEndEvent, ObservedEvent, SubagentEndedEvent
+from spawnmesh_core.errors import MeshError, error_label, refused_with
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.jobs.job import Again, ClaimedJob
+
+from spawnmesh_session.clients.hooks import Hooks
+
+PLUGIN_TRIES = 3
+"""Plugins may fail so often before the event is published without a delivery target."""
+
+_AGAIN_IN = timedelta(seconds=5)
+_FAILURES = "plugin_failures"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The end of a run, or of a failed spawn, which has no run."""
+
+    session_id: str
+    run_id: str
+    parent_session_id: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEndPublisher:
+    """Publishes ends of runs and of failed spawns, each at least once."""
+
+    hooks: Hooks
+
+    async def publish_run_end(self, job: ClaimedJob) -> Again | None:
+        """Publish the end. If plugins fail, try again later; the last try goes without target."""
+        ended = RunEnded(**{name: job.arguments[name] for name in RunEnded.__dataclass_fields__})
+        failures = int(job.arguments.get(_FAILURES, 0))
+        try:
+            target = await self._target(ended)
+        except MeshError as error:
+            if not _is_of_plugins(error):
+                raise
+            failures += 1
+            log = structlog.get_logger().bind(tenant=job.tenant_id, session=ended.session_id)
+            if failures < PLUGIN_TRIES:
+                label = error_label(error)
+                log.warning("delivery_target_failed", error=label, failures=failures)
+                return Again(_AGAIN_IN, {**job.arguments, _FAILURES: failures}, label)
+            log.warning("event_delivered_without_target", error=error_label(error))
+            target = ""
+        await self.hooks.publish(_observed(ended, target))
+        return None
+
+    async def publish_spawn_failure(self, job: ClaimedJob) -> Again | None:
+        """Publish the end of a failed spawn if plugins allowed the spawn."""
+        if not await self.hooks.has_allowed_spawn(job.arguments["session_id"]):
+            return None
+        return await self.publish_run_end(job)
+
+    async def _target(self, ended: RunEnded) -> str:
+        request = DeliveryTargetEvent(
+            session_id=ended.session_id,
+            run_id=ended.run_id,
+            parent_session_id=ended.parent_session_id,
+            outcome=ended.outcome,
+        )
+        return await self.hooks.delivery_target(request)
+
+
+def _is_of_plugins(error: MeshError) -> bool:
+    """Return whether the tenant's plugins failed or were slow, and not the hook service."""
+    return refused_with(error, Reason.PLUGIN_FAILED, Reason.DEADLINE_EXCEEDED)
+
+
+def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
+    ended = SubagentEndedEvent(
+        parent_session_id=event.parent_session_id, outcome=event.outcome, delivery_target=target
+    )
+    observed = [
+        ObservedEvent(
+            event_key=f"subagent_ended:v1:{event.session_id}:{event.run_id}",
+            session_id=event.session_id,
+            run_id=event.run_id,
+            subagent_ended=ended,
+        )
+    ]
+    if event.run_id:
+        observed.append(
+            ObservedEvent(
+                event_key=f"agent_end:v1:{event.session_id}:{event.run_id}",
+                session_id=event.session_id,
+                run_id=event.run_id,
+                agent_end=AgentEndEvent(outcome=event.outcome),
+            )
+        )
+    return observed

@@ -1,0 +1,206 @@
+-- name: delete_entry
+-- Locks the row. Index: run_queue_pkey.
+delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: take_claimable_runs
+-- Takes at most %(limit)s claimable runs of sessions with one of the distinct %(runtimes)s, in the
+-- scope of every tenant. Takes runs of the distinct %(tenants)s and %(agents)s only; null means all
+-- of them. Returns the runs and how long each has been claimable. Returns at least
+-- one row, which is without a run if none was taken.
+--   - Locks the rows taken and skips the rows that another claim holds.
+--   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
+--     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count.
+--   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
+--   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
+--     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
+--     sees the runs that other claims took since the statement began.
+--   - others_took is true if another claim had such a lock, or was faster: look again soon.
+--   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs
+--     wait.
+-- Index: run_queue_runtime_due_idx or run_queue_agent_due_idx, run_queue_tenant_due_idx,
+-- run_queue_pkey, tenants_pkey.
+with served as (
+    select tenant_id, max_running_run_count from tenants where %(tenants)s::text[] is null
+    union all
+    select tenant_id, max_running_run_count from tenants where tenant_id = any (%(tenants)s::text[])
+), due as materialized (
+    select t.tenant_id, t.max_running_run_count as cap,
+           t.max_running_run_count < (select count(*) from (
+               select from run_queue d
+               where d.tenant_id = t.tenant_id and d.due_time >= '-infinity'
+               limit t.max_running_run_count::bigint + 1
+           ) counted) as is_crowded
+    from served t
+    where (select true
+           from unnest(%(runtimes)s::text[]) as wanted (runtime)
+           cross join lateral (
+               (select true from run_queue d
+                where %(agents)s::text[] is null
+                  and d.tenant_id = t.tenant_id and d.runtime = wanted.runtime
+                  and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                  and d.attempts_left > 0
+                order by d.due_time limit 1)
+               union all
+               select true
+               from unnest(%(agents)s::text[]) as agent (agent_id)
+               cross join lateral (
+                   select from run_queue d
+                   where d.tenant_id = t.tenant_id and d.runtime = wanted.runtime
+                     and d.agent_id = agent.agent_id
+                     and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                     and d.attempts_left > 0
+                   order by d.due_time limit 1
+               ) of_agent
+           ) found
+           limit 1)
+), reserved as materialized (
+    select tenant_id, cap,
+           case when is_crowded
+                then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0))
+                else true end as is_ours
+    from due
+), waiting as materialized (
+    select tenant_id, cap, count_leased_runs(tenant_id) as leased from reserved where is_ours
+), candidates as (
+    select w.tenant_id, w.cap, d.run_id, d.due_time,
+           w.leased + row_number() over (partition by w.tenant_id order by d.due_time) as rank
+    from waiting w
+    cross join unnest(%(runtimes)s::text[]) as wanted (runtime)
+    cross join lateral (
+        (select run_id, due_time from run_queue
+         where %(agents)s::text[] is null
+           and tenant_id = w.tenant_id and runtime = wanted.runtime and runtime >= ''
+           and due_time <= now() and expire_time > now() and attempts_left > 0
+         order by due_time limit %(limit)s * 2)
+        union all
+        select of_agent.run_id, of_agent.due_time
+        from unnest(%(agents)s::text[]) as agent (agent_id)
+        cross join lateral (
+            select run_id, due_time from run_queue
+            where tenant_id = w.tenant_id and runtime = wanted.runtime
+              and agent_id = agent.agent_id and runtime >= ''
+              and due_time <= now() and expire_time > now() and attempts_left > 0
+            order by due_time limit %(limit)s * 2
+        ) of_agent
+    ) d
+), chosen as (
+    select c.tenant_id, c.run_id, now() - d.due_time as wait
+    from (select tenant_id, run_id from candidates where rank <= cap order by rank, due_time) c
+    cross join lateral (
+        select due_time from run_queue
+        where tenant_id = c.tenant_id and run_id = c.run_id
+          and due_time <= now() and expire_time > now() and attempts_left > 0
+        for update skip locked
+    ) d
+    limit %(limit)s
+), taken as (
+    update run_queue d
+    set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1
+    from chosen
+    where d.tenant_id = chosen.tenant_id and d.run_id = chosen.run_id
+    returning d.tenant_id, d.run_id, chosen.wait
+)
+select others.took as others_took, t.tenant_id, t.run_id, t.wait
+from (
+    select coalesce((select bool_or(not is_ours) from reserved), false)
+           or (select count(*) from taken)
+              < (select least(count(*), %(limit)s) from candidates where rank <= cap) as took
+) others
+left join taken t on true
+
+-- name: extend_lease
+-- Sets the lease to end after lease_ttl. Locks the entry. Index: run_queue_pkey.
+update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+returning due_time
+
+-- name: undo_take
+-- Makes the run claimable after the pause, and does not count the attempt. Locks the entry.
+-- Index: run_queue_pkey.
+update run_queue set due_time = now() + %(pause)s::interval, leased = false,
+                      attempts_left = attempts_left + 1
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: notify_runners
+-- Runners are notified when the transaction commits.
+select pg_notify('run_queued', '')
+
+-- name: notify_runners_of_place
+-- Runners are notified when the transaction commits, if the tenant had as many running runs as it
+-- may have before a run of it ended, and another run waits. Index: run_queue_tenant_due_idx,
+-- tenants_pkey.
+select pg_notify('run_queued', '') from tenants t
+where t.tenant_id = %(tenant_id)s
+  and (select true from run_queue
+       where tenant_id = %(tenant_id)s and due_time between '-infinity' and now()
+       order by due_time limit 1)
+  and t.max_running_run_count <= 1 + (select count(*) from (
+          select from run_queue
+          where tenant_id = %(tenant_id)s and leased and due_time >= '-infinity'
+            and due_time > now()
+          limit t.max_running_run_count
+      ) running)
+
+-- name: take_lost_runs
+-- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the
+-- deadline has passed, or the lease has expired and no attempt is left. Takes at most %(share)s of
+-- a tenant, round-robin over tenants, and the longest lost first. Locks each entry, skips those
+-- that others hold, and makes it due again after %(again_in)s: the runs are put behind all others,
+-- so that a run that cannot be ended does not hold up the rest. Index:
+-- run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
+with recursive live as (
+    (select d.tenant_id from run_queue d where d.expire_time >= '-infinity'
+     order by d.tenant_id limit 1)
+    union all
+    select (select d.tenant_id from run_queue d
+            where d.expire_time >= '-infinity' and d.tenant_id > l.tenant_id
+            order by d.tenant_id limit 1)
+    from live l where l.tenant_id is not null
+), chosen as (
+    select l.tenant_id, lost.run_id
+    from live l
+    cross join lateral (
+        (select d.run_id, greatest(d.expire_time, d.again_time) as since from run_queue d
+         where d.tenant_id = l.tenant_id and d.expire_time >= '-infinity'
+           and greatest(d.expire_time, d.again_time) between '-infinity' and now()
+         order by greatest(d.expire_time, d.again_time) limit %(share)s)
+        union all
+        (select d.run_id, d.due_time from run_queue d
+         where d.tenant_id = l.tenant_id and d.attempts_left <= 0
+           and d.due_time between '-infinity' and now() and d.expire_time > now()
+         order by d.due_time limit %(share)s)
+    ) lost
+    where l.tenant_id is not null
+    order by row_number() over (partition by l.tenant_id order by lost.since), lost.since
+    limit %(limit)s
+), locked as (
+    select d.tenant_id, d.run_id
+    from chosen c
+    cross join lateral (
+        select tenant_id, run_id from run_queue
+        where tenant_id = c.tenant_id and run_id = c.run_id
+          and (greatest(expire_time, again_time) <= now()
+               or expire_time > now() and attempts_left <= 0 and due_time <= now())
+        for update skip locked
+    ) d
+)
+update run_queue d
+set due_time = greatest(d.due_time, now() + %(again_in)s::interval),
+    again_time = now() + %(again_in)s::interval
+from locked l
+where d.tenant_id = l.tenant_id and d.run_id = l.run_id
+returning d.tenant_id, d.run_id, d.expire_time <= now() as timed_out, d.due_time
+
+-- name: is_lost_run
+-- Takes no lock; exact while the run is locked. The deadline has passed, or the row is as it was
+-- taken. Index: run_queue_pkey.
+select from run_queue
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+  and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
+
+-- name: count_live_runs
+-- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
+-- table.
+select count(*) filter (where not (leased and due_time > now())) as waiting,
+       count(*) filter (where leased and due_time > now()) as held
+from run_queue
