@@ -16,7 +16,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.tokens import MAX_LIMITS, TokenMinter, TokenVerifier
+from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

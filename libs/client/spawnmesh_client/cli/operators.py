@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 from spawnmesh_core.ids import AGENT_ID, TENANT_ID
+from spawnmesh_runtime.claims import MAX_LIMITS
 from spawnmesh_runtime.key_files import KeyUnusable, make_keys
-from spawnmesh_runtime.tokens import MAX_LIMITS
 
 from spawnmesh_client.cli import tenant_removal as tenant_ends
 from spawnmesh_client.cli.refusals import print_error

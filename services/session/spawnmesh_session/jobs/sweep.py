@@ -1,7 +1,8 @@
 """The sweep: it finishes what no request finishes any more.
 
 It undoes spawns that were interrupted, ends runs that no runner can finish, finishes deletions,
-pushes settings again, revives jobs of dead workers, and applies the retention.
+pushes settings again, revives jobs of dead workers, applies the retention, and forgets expired
+revocations.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.tenant_purge import TenantPurge
-from spawnmesh_session.store import job_queue, runs, sessions, tenants, work_queue
+from spawnmesh_session.store import job_queue, revoked_tokens, runs, sessions, tenants, work_queue
 from spawnmesh_session.store.work_queue import LostRun
 
 _LOST = RunOutcome(
@@ -40,6 +41,7 @@ _CONCURRENT_ITEMS = 8  # A service that is slow for one tenant must not delay al
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
 _QUOTA = work_queue.TakeQuota(limit=32, share=_CONCURRENT_ITEMS // 2)
 _RUN_QUOTA = work_queue.TakeQuota(limit=64, share=16)
+_REVOCATION_PAGE = 1000  # More than the runs that can end within an interval.
 _MAX_PAGES = 100  # Pages of one sweep; the next sweep takes the rest.
 
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class Sweeper:
                 ("tenant_purges", self.purge_tenants),
                 ("settings", self.push_settings),
                 ("jobs", self.revive_jobs),
+                ("revocations", self.forget_revocations),
                 ("backlog", self.gauges.measure),
             ):
                 sweeps.create_task(self._repeat(kind, sweep))
@@ -151,6 +154,11 @@ class Sweeper:
         """Requeue jobs whose worker was killed or lost its database; return their number."""
         async with self.database.transaction(ALL_TENANTS) as connection:
             return await job_queue.revive_jobs(connection, _WORKER_SILENT)
+
+    async def forget_revocations(self) -> int:
+        """Delete revocations of tokens that have expired; return their number."""
+        async with self.database.transaction(ALL_TENANTS) as connection:
+            return await revoked_tokens.prune_revoked_tokens(connection, _REVOCATION_PAGE)
 
     async def _take_all(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         """Take pages until nothing is due, or up to the maximum; return the number of tries."""
