@@ -171,6 +171,10 @@ class JwksUrl:
     def keys(self) -> Keys:
         return self._keys
 
+    def read(self, document: Any) -> Keys:
+        """Return the usable keys of a JSON document. Raises JwksUnreadable."""
+        return _issuer_keys(document, self._issuer)
+
     async def refresh(self, *, unknown_key: bool) -> None:
         """Fetch the keys if that is due.
 
@@ -199,7 +203,7 @@ class JwksUrl:
         self._began = self._monotonic()
         try:
             async with asyncio.timeout(_URL_TIMEOUT_SECONDS):
-                keys = _issuer_keys(await self._download(), self._issuer)
+                keys = self.read(await self._download())
             if self._fetched is None and not keys:
                 raise JwksUnreadable("the set of keys has none that names its issuer")
             self._keys = _updated(keys, self._keys, source="url")

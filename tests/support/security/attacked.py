@@ -35,6 +35,7 @@ class Attacked:
     """The server, its spans and log events, and the RPCs whose servicers a message reached."""
 
     server: MeshServer
+    process: Process
     keys: Path
     spans: InMemorySpanExporter
     name: str
@@ -92,7 +93,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
             server.add_registered_method_handlers(service.full_name, handlers)
-        attacked = Attacked(server, keys, spans, name, events, reached, measurements)
+        attacked = Attacked(server, process, keys, spans, name, events, reached, measurements)
         attacked.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         try:
