@@ -30,7 +30,10 @@ def expired_token() -> MeshError:
 
 
 def check_times(claims: Mapping[str, Any], now: float, max_lifetime_seconds: float) -> float:
-    """Return the expiry. Raises MeshError if the token is not valid now, or is valid for too long."""
+    """Return the expiry.
+
+    Raises MeshError if the token is not valid now, or is valid for too long.
+    """
     expiry, issued = _time(claims, "exp"), _time(claims, "iat")
     if expiry <= now:
         raise expired_token()

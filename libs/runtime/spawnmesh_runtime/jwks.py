@@ -152,8 +152,8 @@ class JwksFile:
 class JwksUrl:
     """Keys of a URL, fetched at first use, when they are old, and for an unknown key id.
 
-    If a fetch fails, the previous keys stay valid. If an issuer is given, all keys are its own, as in
-    the JWKS of an OpenID Connect issuer.
+    If a fetch fails, the previous keys stay valid. If an issuer is given, all keys are its own, as
+    in the JWKS of an OpenID Connect issuer.
     """
 
     def __init__(self, url: str, *, issuer: str = "", monotonic: Monotonic = monotonic_seconds) -> None:

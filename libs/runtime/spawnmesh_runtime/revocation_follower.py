@@ -104,9 +104,7 @@ class RevocationFollower:
         if self._is_reported or self.age_seconds < _REPORT_AFTER_SECONDS:
             return
         self._is_reported = True
-        log.warning(
-            "revocations_stale", age_seconds=round(self.age_seconds, 1), reason=error.reason.value
-        )
+        log.warning("revocations_stale", age_seconds=round(self.age_seconds, 1), reason=error.reason.value)
 
 
 @asynccontextmanager

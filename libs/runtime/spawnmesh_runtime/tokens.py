@@ -189,8 +189,8 @@ class TokenVerifier(KeyVerifier):
         )
 
     async def authenticate(self, token: str) -> Caller:
-        """Verify the token like `verify`, or as its OpenID Connect issuer, and refresh the keys first
-        if that is due.
+        """Verify the token like `verify`, or as its OpenID Connect issuer does. Refresh the keys
+        first if that is due.
         """
         if self._oidc and not self.knows(token):
             for issuer in self._oidc:

@@ -1,6 +1,7 @@
 """Tokens of OpenID Connect issuers name a client by plain claims, and only what they may."""
 
 import base64
+import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +97,11 @@ async def test_plain_claims_name_a_client_of_a_tenant(algorithm: str) -> None:
 async def test_claims_with_tenant_and_roles_are_configured() -> None:
     settings = {"tenant_claim": "https://example.com/tenant", "roles_claim": "realm_access.roles"}
     made = token(
-        **{"https://example.com/tenant": "globex", "realm_access": {"roles": ["operator"]}, "roles": ["admin"]}
+        **{
+            "https://example.com/tenant": "globex",
+            "realm_access": {"roles": ["operator"]},
+            "roles": ["admin"],
+        }
     )
     caller = await verifier(**settings).authenticate(made)
     assert (caller.tenant_id, caller.role) == ("globex", Role.OPERATOR)
@@ -132,16 +137,19 @@ async def test_operator_of_the_mesh_has_no_tenant_and_an_issuer_that_may_say_so(
     assert (await refusal(made)).reason is Reason.TOKEN_INVALID
 
 
-def unsigned() -> str:
-    def part(value: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+def _part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
-    return f"{part({'alg': 'none', 'kid': 'RS256'})}.{part(claims())}."
+
+def unsigned() -> str:
+    return f"{_part({'alg': 'none', 'kid': 'RS256'})}.{_part(claims())}."
 
 
 def signed_with_the_public_key() -> str:
     public = RSA_KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return jwt.encode(claims(), public, algorithm="HS256", headers={"kid": "RS256"})
+    signed = f"{_part({'alg': 'HS256', 'kid': 'RS256'})}.{_part(claims())}"
+    signature = hmac.digest(public, signed.encode(), "sha256")
+    return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 FORGED: dict[str, Callable[[], str]] = {

@@ -24,8 +24,8 @@ _MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `tenant create`, `list`, `show`, `status`, `update` and `delete`, `token`, `token revoke`,
-    `keys` and `doctor`.
+    """Add `tenant create`, `list`, `show`, `status`, `update` and `delete`, `token`,
+    `token revoke`, `keys` and `doctor`.
     """
     tenants = typer.Typer(no_args_is_help=True, help="Tenants of the mesh.")
     tenants.command("create")(create_tenant)

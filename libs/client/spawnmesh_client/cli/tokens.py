@@ -55,9 +55,12 @@ def token(
         typer.Option(metavar="AGENT", help="With --runner: an agent to serve, else all; may be repeated."),
     ] = None,
     subject: Annotated[str, typer.Option(help="The token's subject.")] = "client",
-    hours: Annotated[float, typer.Option(
+    hours: Annotated[
+        float,
+        typer.Option(
             min=0.01, max=8760, help="The token's lifetime in hours. By default, services accept 720 at most."
-        )] = 12.0,
+        ),
+    ] = 12.0,
     as_json: AsJson = False,
 ) -> None:
     """Mint a token with this mesh's signing key, for the tenant of --tenant before the command.

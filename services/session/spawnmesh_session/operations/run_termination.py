@@ -67,9 +67,7 @@ class RunTerminator:
             return None
         session_id = session.session_id
         outcome, text = await _mask(connection, tenant_id, session, outcome)
-        ended = await runs.end_run(
-            connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch
-        )
+        ended = await runs.end_run(connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         due = [

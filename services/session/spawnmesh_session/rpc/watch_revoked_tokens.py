@@ -1,4 +1,4 @@
-"""WatchRevokedTokens. Streams the revoked tokens of all tenants, then further ones as they commit."""
+"""WatchRevokedTokens. Streams the revoked tokens of all tenants, and new ones as they commit."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

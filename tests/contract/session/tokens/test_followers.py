@@ -161,7 +161,9 @@ async def test_token_of_an_ended_run_is_refused_by_every_service(services: Servi
         case "killed":
             await kill(mesh, session_id)
         case "deleted":
-            await mesh.client(mesh.sessions.DeleteSession, session_pb.DeleteSessionRequest(session_id=session_id))
+            await mesh.client(
+                mesh.sessions.DeleteSession, session_pb.DeleteSessionRequest(session_id=session_id)
+            )
         case "failed":
             await fail(mesh, held)
     await services.until_refused(OF_A_RUN, held.run_token, session_id)
@@ -184,12 +186,17 @@ async def test_stream_of_new_entries_ends_when_its_run_is_killed(services: Servi
     held = await claimed(mesh)
     request = transcript_pb.FollowEntriesRequest(session_id=held.session.session_id)
     stub = TranscriptServiceStub(transcript.channel)
-    with use_token(held.run_token), pytest.raises(MeshError) as ended:
-        has_begun = False
+    has_begun = False
+
+    async def follow() -> None:
+        nonlocal has_begun
         async for _ in transcript.stream(stub.FollowEntries, request, timeout_seconds=30):
             if not has_begun:
                 has_begun = True
                 await kill(mesh, held.session.session_id)
+
+    with use_token(held.run_token), pytest.raises(MeshError) as ended:
+        await follow()
     assert has_begun
     assert ended.value.reason is Reason.TOKEN_REVOKED
 

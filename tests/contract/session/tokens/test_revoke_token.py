@@ -20,6 +20,7 @@ from tests.support.session.revoking import HOUR, id_of, is_refused, listing, rev
 from tests.support.session.worker import components_of
 from tests.support.waiting import eventually
 
+
 @pytest.fixture
 def tokens(keys: Path) -> TokenMinter:
     return client_tokens(keys)
