@@ -74,7 +74,9 @@ def _labels(point: HistogramDataPoint) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
+async def open_attacked(
+    keys: Path, *, verifier: TokenVerifier | None = None, **settings: Any
+) -> AsyncIterator[Attacked]:
     """Serve every RPC in this process."""
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
     tracing, metering = TracerProvider(shutdown_on_exit=False), MeterProvider([measurements])
@@ -84,7 +86,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         name,
         ProcessSettings(**settings),
         None,
-        TokenVerifier(JwksFile(keys / "jwks.json")),
+        verifier or TokenVerifier(JwksFile(keys / "jwks.json")),
         tracing.get_tracer("attacked"),
         Metrics(metering.get_meter(SCOPE)),
     )
