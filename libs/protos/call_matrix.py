@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.descriptor import MethodDescriptor
-from spawnmesh_runtime.caller import CallerKind, Role
+from spawnmesh_runtime.caller import CallerKind, ClientRole
 from spawnmesh_runtime.methods import CallPolicy, mesh_services, policy_of
 from spawnmesh_runtime.tokens import SERVICES
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture" / "security
 BEGIN, END = "<!-- The call matrix begins. `make protos` writes it. -->\n", "<!-- The call matrix ends. -->\n"
 
 NO_TOKEN, PLUGIN_TOKEN = "no token", "hook, for a plugin"
-ROLES = {f"client: {role.name.lower()}": role for role in Role if role}
+ROLES = {f"client: {role.name.lower()}": role for role in ClientRole if role}
 KINDS = [kind.value for kind in CallerKind if kind not in (CallerKind.CLIENT, CallerKind.SERVICE)]
 IDENTITIES = [NO_TOKEN, *ROLES, *KINDS, *sorted(SERVICES), PLUGIN_TOKEN]
 
@@ -42,10 +42,10 @@ def outcome(method: MethodDescriptor, identity: str) -> str:
     return "no tenant" if policy.without_tenant else "yes"
 
 
-def _outcome_of_role(policy: CallPolicy, role: Role) -> str:
+def _outcome_of_role(policy: CallPolicy, role: ClientRole) -> str:
     if CallerKind.CLIENT in policy.callers:
         return "yes" if role >= policy.role else "role"
-    return "yes" if role is Role.ADMIN and CallerKind.ADMIN in policy.callers else "-"
+    return "yes" if role is ClientRole.ADMIN and CallerKind.ADMIN in policy.callers else "-"
 
 
 def render_matrix() -> str:

@@ -16,7 +16,7 @@ from tests.support.postgres.migrating import Package
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
-    "session": {"tenants", "tenant_deletions", "work_queue"},
+    "session": {"tenants", "tenant_deletions", "work_queue", "revoked_tokens"},
     "hook": {"outbox_entries"},
     "attachment_blob": set[str](),
     "transcript": set[str](),

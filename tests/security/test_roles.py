@@ -10,7 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import CallerKind, Role
+from spawnmesh_runtime.caller import CallerKind, ClientRole
 from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.revoked_tokens import revocation_key
 from spawnmesh_runtime.tokens import TokenMinter
@@ -46,7 +46,7 @@ async def test_refusal_names_the_role_that_is_needed_and_those_that_are_held(
     attacked: Attacked, channel: grpc.aio.Channel
 ) -> None:
     minter = TokenMinter("client", attacked.keys / "client.pem")
-    error = await refusal(channel, KILL, minter.client_token(TENANT, "mallory", SECONDS, role=Role.USER))
+    error = await refusal(channel, KILL, minter.client_token(TENANT, "mallory", SECONDS, role=ClientRole.USER))
     assert (error.reason, error.facts) == (
         Reason.ROLE_MISSING,
         {"role_needed": "operator", "roles_held": "reader,user"},

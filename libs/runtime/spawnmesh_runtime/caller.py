@@ -16,8 +16,8 @@ class CallerKind(StrEnum):
     RUNNER = "runner"
 
 
-class Role(IntEnum):
-    """What a client may do, as the contract says. A role includes the smaller ones.
+class ClientRole(IntEnum):
+    """The roles of clients, in the order of the contract. A role includes the smaller ones.
 
     NONE is the role of a client whose token names no role of the mesh.
     """
@@ -31,10 +31,10 @@ class Role(IntEnum):
     @property
     def included(self) -> str:
         """The names of this role and of those that it includes, such as `reader,user`."""
-        return ",".join(role.name.lower() for role in Role if 0 < role <= self)
+        return ",".join(role.name.lower() for role in ClientRole if 0 < role <= self)
 
 
-ROLES = {role.name.lower(): role for role in Role if role}
+ROLES = {role.name.lower(): role for role in ClientRole if role}
 """The roles by the names that tokens have."""
 
 
@@ -59,7 +59,7 @@ class Caller:
     permissions: frozenset[str] = frozenset()
     tenants: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
-    role: Role = Role.NONE
+    role: ClientRole = ClientRole.NONE
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)
     revocation_key: str = field(default="", compare=False)

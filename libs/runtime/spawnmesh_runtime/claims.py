@@ -9,7 +9,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import AGENT_ID, TENANT_ID
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, Role
+from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, ClientRole
 from spawnmesh_runtime.revoked_tokens import revocation_key
 
 MAX_LIMITS = 32
@@ -79,13 +79,13 @@ def checked_tenant(value: object, name: str = "tenant") -> str:
     return tenant_id
 
 
-def highest_role(names: object, name: str = "roles") -> Role:
+def highest_role(names: object, name: str = "roles") -> ClientRole:
     """Return the highest role among the names; other names are ignored. Raises MeshError
     TOKEN_INVALID if they are not names.
     """
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
         raise invalid_token(f"the claim {name} is not a list of names")
-    return max((ROLES[one] for one in names if one in ROLES), default=Role.NONE)
+    return max((ROLES[one] for one in names if one in ROLES), default=ClientRole.NONE)
 
 
 def caller_of(claims: Mapping[str, Any], token: str) -> Caller:
@@ -102,7 +102,7 @@ def caller_of(claims: Mapping[str, Any], token: str) -> Caller:
                 subject,
                 tenant_id,
                 permissions=_permissions(claims),
-                role=highest_role(claims["roles"]) if "roles" in claims else Role.OPERATOR,
+                role=highest_role(claims["roles"]) if "roles" in claims else ClientRole.OPERATOR,
                 revocation_key=revocation_key(tenant_id, token_id_of(claims, token)),
             )
         case CallerKind.SERVICE:
@@ -120,7 +120,7 @@ def caller_of(claims: Mapping[str, Any], token: str) -> Caller:
             )
         case CallerKind.ADMIN:
             key = revocation_key("", token_id_of(claims, token))
-            return Caller(kind, subject, role=Role.ADMIN, revocation_key=key)
+            return Caller(kind, subject, role=ClientRole.ADMIN, revocation_key=key)
 
 
 def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:

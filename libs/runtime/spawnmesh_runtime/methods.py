@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from spawnmesh.policy.v1 import policy_pb2
 
-from spawnmesh_runtime.caller import CallerKind, Role
+from spawnmesh_runtime.caller import CallerKind, ClientRole
 
 _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
 
@@ -35,7 +35,7 @@ class CallPolicy:
     callers: frozenset[CallerKind]
     services: frozenset[str]
     ends_with_token: bool = False
-    role: Role = Role.NONE
+    role: ClientRole = ClientRole.NONE
     checks_run: bool = False
     without_tenant: bool = False
 
@@ -61,13 +61,13 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
 
 def _role_of(
     method: MethodDescriptor, declared: policy_pb2.CallPolicy, callers: frozenset[CallerKind]
-) -> Role:
+) -> ClientRole:
     """Return the role that a client needs. Raises PolicyMissing."""
     has_clients, has_admins = CallerKind.CLIENT in callers, CallerKind.ADMIN in callers
-    role = Role(declared.role)
+    role = ClientRole(declared.role)
     if bool(role) != (has_clients or has_admins):
         raise PolicyMissing(f"{method.full_name} names no role although clients call it, or the reverse")
-    if role and (role is Role.ADMIN) == has_clients:
+    if role and (role is ClientRole.ADMIN) == has_clients:
         raise PolicyMissing(f"{method.full_name} needs the role ADMIN if, and only if, no client may call it")
     return role
 

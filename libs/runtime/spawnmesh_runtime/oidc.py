@@ -11,7 +11,7 @@ import jwt
 from pydantic import BaseModel, ConfigDict, Field
 from spawnmesh_core.clock import Clock, utc_now
 
-from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, Role
+from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, ClientRole
 from spawnmesh_runtime.claims import (
     checked_tenant,
     highest_role,
@@ -78,7 +78,7 @@ class OidcVerifier(KeyVerifier):
         """Return the client that the claims name: of a tenant, or an operator of the mesh."""
         role = self._role_of(claims)
         tenant = _value_at(claims, self._issuer.tenant_claim)
-        is_admin = tenant is None and role is Role.ADMIN
+        is_admin = tenant is None and role is ClientRole.ADMIN
         tenant_id = "" if is_admin else checked_tenant(tenant, self._issuer.tenant_claim)
         return Caller(
             CallerKind.ADMIN if is_admin else CallerKind.CLIENT,
@@ -90,7 +90,7 @@ class OidcVerifier(KeyVerifier):
             revocation_key=revocation_key(tenant_id, token_id_of(claims, token)),
         )
 
-    def _role_of(self, claims: Mapping[str, Any]) -> Role:
+    def _role_of(self, claims: Mapping[str, Any]) -> ClientRole:
         name = self._issuer.roles_claim
         if not name:
             return self._max_role
@@ -98,15 +98,15 @@ class OidcVerifier(KeyVerifier):
         if isinstance(value, str):  # As in `scope`.
             value = value.split()
         if value is None:
-            return Role.NONE
+            return ClientRole.NONE
         if not isinstance(value, list):
             raise invalid_token(f"the claim {name} is not a list of names")
         granted = [one for one in value if not isinstance(one, str) or _rank(one) <= self._max_role]
         return highest_role(granted, name)
 
 
-def _rank(name: str) -> Role:
-    return ROLES.get(name, Role.NONE)
+def _rank(name: str) -> ClientRole:
+    return ROLES.get(name, ClientRole.NONE)
 
 
 def _value_at(claims: Mapping[str, Any], path: str) -> Any:

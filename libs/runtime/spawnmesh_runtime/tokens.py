@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.ids import IdKind, new_id
 
-from spawnmesh_runtime.caller import Caller, CallerKind, Role
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 from spawnmesh_runtime.claims import caller_of, invalid_token
 from spawnmesh_runtime.jwks import KeySource
 from spawnmesh_runtime.key_files import key_id_of
@@ -123,7 +123,7 @@ class TokenMinter:
         subject: str,
         ttl_seconds: float,
         *,
-        role: Role | None = None,
+        role: ClientRole | None = None,
         permissions: Collection[str] = (),
     ) -> str:
         """Return a token for a client of the tenant, with additional permissions.

@@ -34,7 +34,11 @@ class IdentityProvider:
     def document(self) -> dict[str, Any]:
         """Return the JWKS: the public keys, and one that is not for signatures."""
         members = [_member(key_id, key) for key_id, key in self.keys.items()]
-        encryption = {**_member("enc", rsa.generate_private_key(65537, 2048)), "use": "enc", "alg": "RSA-OAEP"}
+        encryption = {
+            **_member("enc", rsa.generate_private_key(65537, 2048)),
+            "use": "enc",
+            "alg": "RSA-OAEP",
+        }
         return {"keys": [*members, encryption]}
 
     def token(self, key_id: str, **changed: Any) -> str:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind, Role
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 from spawnmesh_runtime.jwks import JwksUrl, Keys
 from spawnmesh_runtime.oidc import OidcIssuer, OidcVerifier
 from spawnmesh_runtime.tokens import TokenVerifier
@@ -90,7 +90,7 @@ async def refusal(made: str, **settings: Any) -> MeshError:
 @pytest.mark.parametrize("algorithm", KEYS)
 async def test_plain_claims_name_a_client_of_a_tenant(algorithm: str) -> None:
     caller = await verifier().authenticate(token(algorithm))
-    assert caller == Caller(CallerKind.CLIENT, "0f1c", "acme", role=Role.USER)
+    assert caller == Caller(CallerKind.CLIENT, "0f1c", "acme", role=ClientRole.USER)
     assert caller.issuer == ISSUER
 
 
@@ -104,27 +104,27 @@ async def test_claims_with_tenant_and_roles_are_configured() -> None:
         }
     )
     caller = await verifier(**settings).authenticate(made)
-    assert (caller.tenant_id, caller.role) == ("globex", Role.OPERATOR)
+    assert (caller.tenant_id, caller.role) == ("globex", ClientRole.OPERATOR)
 
 
 async def test_scopes_are_roles_if_the_claim_is_text() -> None:
     caller = await verifier(roles_claim="scope").authenticate(token(scope="openid reader profile"))
-    assert caller.role is Role.READER
+    assert caller.role is ClientRole.READER
 
 
 @pytest.mark.parametrize(
     ("roles", "settings", "role"),
     [
-        (["admin", "reader"], {}, Role.READER),
-        (["admin"], {}, Role.NONE),
-        (["admin"], {"max_role": "admin"}, Role.ADMIN),
-        (["operator", "user"], {"max_role": "user"}, Role.USER),
-        (None, {}, Role.NONE),
-        (None, {"roles_claim": ""}, Role.OPERATOR),
+        (["admin", "reader"], {}, ClientRole.READER),
+        (["admin"], {}, ClientRole.NONE),
+        (["admin"], {"max_role": "admin"}, ClientRole.ADMIN),
+        (["operator", "user"], {"max_role": "user"}, ClientRole.USER),
+        (None, {}, ClientRole.NONE),
+        (None, {"roles_claim": ""}, ClientRole.OPERATOR),
     ],
 )
 async def test_issuer_gives_the_roles_that_the_settings_let_it_give(
-    roles: list[str] | None, settings: dict[str, Any], role: Role
+    roles: list[str] | None, settings: dict[str, Any], role: ClientRole
 ) -> None:
     caller = await verifier(**settings).authenticate(token(roles=roles))
     assert (caller.kind, caller.role) == (CallerKind.CLIENT, role)

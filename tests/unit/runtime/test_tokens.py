@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind, Role
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 from spawnmesh_runtime.claims import MAX_LIMITS
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
@@ -80,15 +80,15 @@ def test_each_kind_of_token_gives_its_caller(setup: Setup) -> None:
     )
     assert verify(setup.minter("runner").runner_token()) == Caller(CallerKind.RUNNER, "runner")
     assert verify(setup.minter("client").client_token("acme", "ann", 60)) == Caller(
-        CallerKind.CLIENT, "ann", "acme", role=Role.OPERATOR
+        CallerKind.CLIENT, "ann", "acme", role=ClientRole.OPERATOR
     )
-    reader = setup.minter("client").client_token("acme", "ann", 60, role=Role.READER)
-    assert verify(reader).role is Role.READER
+    reader = setup.minter("client").client_token("acme", "ann", 60, role=ClientRole.READER)
+    assert verify(reader).role is ClientRole.READER
     assert verify(setup.minter("client").client_token("acme", "gate", 60, permissions=["b", "a"])) == Caller(
-        CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"}), role=Role.OPERATOR
+        CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"}), role=ClientRole.OPERATOR
     )
     admin = verify(setup.minter("client").admin_token("root", 60))
-    assert admin == Caller(CallerKind.ADMIN, "root", role=Role.ADMIN)
+    assert admin == Caller(CallerKind.ADMIN, "root", role=ClientRole.ADMIN)
 
 
 def test_token_is_revoked_by_its_id_or_by_its_run(setup: Setup) -> None:

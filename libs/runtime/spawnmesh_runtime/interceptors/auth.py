@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import Caller, CallerKind, Role, set_caller
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole, set_caller
 from spawnmesh_runtime.methods import CallPolicy
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.tokens import TokenVerifier
@@ -79,13 +79,13 @@ def _acts_as_admin(caller: Caller, policy: CallPolicy) -> bool:
     """
     return (
         caller.kind is CallerKind.CLIENT
-        and caller.role is Role.ADMIN
+        and caller.role is ClientRole.ADMIN
         and CallerKind.ADMIN in policy.callers
         and CallerKind.CLIENT not in policy.callers
     )
 
 
-def _role_missing(caller: Caller, needed: Role) -> MeshError:
+def _role_missing(caller: Caller, needed: ClientRole) -> MeshError:
     needed_name = needed.name.lower()
     return MeshError(
         Reason.ROLE_MISSING,

@@ -20,8 +20,8 @@
 --
 -- Contents
 --   Tables
---     tenants, agents, sessions, runs, work_queue, inbox_messages, session_events, tenant_deletions,
---     revoked_tokens
+--     tenants, agents, sessions, runs, work_queue, inbox_messages, session_events,
+--     tenant_deletions, revoked_tokens
 --   Row-level security
 --   A function
 --     count_leased_runs
@@ -268,9 +268,9 @@ create table tenant_deletions (
 );
 comment on table tenant_deletions is 'citus: local';
 
--- Tokens that are refused before they expire: token_id is the id of an ended run, or of a token of a
--- client. The tenant of tokens without a tenant is '*'. The rows outlive the tenant, whose tokens do
--- so as well.
+-- Tokens that are refused before they expire: token_id is the id of an ended run, or of a token of
+-- a client. The tenant of tokens without a tenant is '*'. The rows outlive the tenant, whose tokens
+-- do so as well.
 create table revoked_tokens (
     tenant_id   text        not null,
     token_id    text        not null,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from spawnmesh.session.v1.token_service_pb2 import RevokeTokenRequest, RevokeTokenResponse
 from spawnmesh_core.errors import MeshError, invalid
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind, Role
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_time
@@ -52,7 +52,7 @@ def _tenant_of(request: RevokeTokenRequest, caller: Caller) -> str:
     """Return the tenant of the token. Raise INVALID_REQUEST if a client names another one than its
     own.
     """
-    if caller.kind is CallerKind.ADMIN or caller.role is Role.ADMIN:
+    if caller.kind is CallerKind.ADMIN or caller.role is ClientRole.ADMIN:
         return request.tenant_id or NO_TENANT
     if request.tenant_id not in ("", caller.tenant_id):
         raise invalid("tenant_id", "is for operators of the mesh; a client revokes tokens of its own tenant")

@@ -1,7 +1,7 @@
 -- name: revoke_token
--- Locks the row. A later expiry replaces an earlier one. Returns the expiry; no row if the tenant has
--- reached the limit of revoked tokens of clients, which concurrent calls may exceed by a few. Index:
--- revoked_tokens_pkey.
+-- Locks the row. A later expiry replaces an earlier one. Returns the expiry; no row if the tenant
+-- has reached the limit of revoked tokens of clients, which concurrent calls may exceed by a few.
+-- Index: revoked_tokens_pkey.
 insert into revoked_tokens as r (tenant_id, token_id, is_run, expire_time)
 select %(tenant_id)s, %(token_id)s, false,
        least(coalesce(%(expire_time)s::timestamptz, 'infinity'), now() + %(max_lifetime)s::interval)
@@ -21,8 +21,8 @@ select pg_notify('token_revoked', '')
 select (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint as position
 
 -- name: list_revoked_tokens
--- Takes no lock, in the scope of all tenants. Tokens that were revoked by this transaction or a later
--- one, and have not expired. Index: revoked_tokens_change_idx.
+-- Takes no lock, in the scope of all tenants. Tokens that were revoked by this transaction or a
+-- later one, and have not expired. Index: revoked_tokens_change_idx.
 select tenant_id, token_id, expire_time, change from revoked_tokens
 where change >= %(after_change)s and expire_time > now()
 order by change

@@ -9,7 +9,7 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
-from spawnmesh_runtime.caller import Role
+from spawnmesh_runtime.caller import ClientRole
 from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.app import make_sweeper
 
@@ -56,8 +56,8 @@ async def test_RevokeToken__reaches_tokens_of_the_callers_tenant_alone(
     assert refused.value.reason is Reason.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("role", [Role.READER, Role.USER])
-async def test_RevokeToken__needs_an_operator(mesh: Mesh, tokens: TokenMinter, role: Role) -> None:
+@pytest.mark.parametrize("role", [ClientRole.READER, ClientRole.USER])
+async def test_RevokeToken__needs_an_operator(mesh: Mesh, tokens: TokenMinter, role: ClientRole) -> None:
     with pytest.raises(MeshError) as refused:
         await revoke(mesh, tokens.client_token(mesh.tenant, "user", HOUR, role=role), token_id="tok_1")
     assert refused.value.reason is Reason.ROLE_MISSING
