@@ -41,7 +41,7 @@ class ProcessSettings(BaseSettings):
     """
     client_issuers: list[str] = ["client"]
     """Issuers that may issue tokens for clients and operators."""
-    max_token_lifetime_seconds: int = Field(default=30 * 86_400, ge=600, le=366 * 86_400)
+    max_token_lifetime_seconds: int = Field(default=30 * 86_400, ge=7200, le=366 * 86_400)
     """Tokens whose `exp` is later than this after their `iat` are refused.
 
     A token is revoked for at most this time.
