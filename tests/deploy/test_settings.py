@@ -102,11 +102,14 @@ def test_issuers_whose_traces_are_continued_are_those_of_the_values(tmp_path: Pa
 
 
 def test_ceiling_and_identity_providers_are_those_of_the_values(tmp_path: Path) -> None:
-    over, issuer = tmp_path / "issuers.yaml", {
-        "issuer": "https://login.example.com",
-        "audience": "spawnmesh",
-        "jwks_url": "https://login.example.com:8443/keys",
-    }
+    over, issuer = (
+        tmp_path / "issuers.yaml",
+        {
+            "issuer": "https://login.example.com",
+            "audience": "spawnmesh",
+            "jwks_url": "https://login.example.com:8443/keys",
+        },
+    )
     tokens = {"maxLifetimeSeconds": 1_000_000, "oidcIssuers": [issuer]}
     over.write_text(json.dumps({"tokens": tokens, "networkPolicy": {"jwks": {"to": [], "ports": [8443]}}}))
     for component, deployment in of_kind("Deployment", "minimal", str(over)).items():

@@ -46,7 +46,9 @@ async def test_refusal_names_the_role_that_is_needed_and_those_that_are_held(
     attacked: Attacked, channel: grpc.aio.Channel
 ) -> None:
     minter = TokenMinter("client", attacked.keys / "client.pem")
-    error = await refusal(channel, KILL, minter.client_token(TENANT, "mallory", SECONDS, role=ClientRole.USER))
+    error = await refusal(
+        channel, KILL, minter.client_token(TENANT, "mallory", SECONDS, role=ClientRole.USER)
+    )
     assert (error.reason, error.facts) == (
         Reason.ROLE_MISSING,
         {"role_needed": "operator", "roles_held": "reader,user"},

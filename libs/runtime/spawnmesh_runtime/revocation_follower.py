@@ -14,7 +14,7 @@ from spawnmesh.session.v1 import token_service_pb2 as pb
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import error_label
 
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -70,7 +70,7 @@ class RevocationFollower:
             before = self._current_at
             try:
                 await self._follow()
-            except MeshError as error:
+            except Exception as error:  # noqa: BLE001 - the next try may succeed, whatever the error
                 raise_if_cancelled()
                 self._report(error)
             self.first_try.set()
@@ -100,11 +100,11 @@ class RevocationFollower:
         self._current_at = self._monotonic()
         self.first_try.set()
 
-    def _report(self, error: MeshError) -> None:
+    def _report(self, error: Exception) -> None:
         if self._is_reported or self.age_seconds < _REPORT_AFTER_SECONDS:
             return
         self._is_reported = True
-        log.warning("revocations_stale", age_seconds=round(self.age_seconds, 1), reason=error.reason.value)
+        log.warning("revocations_stale", age_seconds=round(self.age_seconds, 1), error=error_label(error))
 
 
 @asynccontextmanager

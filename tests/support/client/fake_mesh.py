@@ -291,9 +291,9 @@ class FakeMesh:
     data: Path
     sessions: FakeSessions
     tenants: FakeTenants
-    tokens: FakeTokens
     transcript: FakeTranscript
     targets: dict[str, str]
+    tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -376,4 +376,4 @@ async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     ):
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
-        yield FakeMesh(tmp_path, sessions, tenants, tokens, transcript, targets)
+        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets, tokens=tokens)

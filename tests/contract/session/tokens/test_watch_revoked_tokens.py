@@ -37,9 +37,7 @@ async def responses(
                 yield message
 
 
-async def ids_until(
-    mesh: Mesh, token: str, wanted: str, after_change: int = 0
-) -> tuple[list[str], int]:
+async def ids_until(mesh: Mesh, token: str, wanted: str, after_change: int = 0) -> tuple[list[str], int]:
     """Read until this id arrives; return the ids of the tenant, and the last position."""
     ids, change = list[str](), 0
     async with asyncio.timeout(20), aclosing(responses(mesh, token, after_change)) as messages:
@@ -96,9 +94,7 @@ async def test_WatchRevokedTokens__misses_no_transaction_that_is_committed_late(
     assert "tok_late" in ids
 
 
-async def test_WatchRevokedTokens__is_for_services_without_a_tenant(
-    mesh: Mesh, service: TokenMinter
-) -> None:
+async def test_WatchRevokedTokens__is_for_services_without_a_tenant(mesh: Mesh, service: TokenMinter) -> None:
     tokens = client_tokens(mesh.keys)
     for token in (
         service.service_token(mesh.tenant),

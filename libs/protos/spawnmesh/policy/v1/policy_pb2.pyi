@@ -90,8 +90,8 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     ROLE_USER: _Role.ValueType  # 2
     """Works in its tenant: spawns, sends messages, uploads files, calls models."""
     ROLE_OPERATOR: _Role.ValueType  # 3
-    """Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins, imports
-    transcripts, revokes tokens.
+    """Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins,
+    imports transcripts, revokes tokens.
     """
     ROLE_ADMIN: _Role.ValueType  # 4
     """Runs the mesh: creates, changes and deletes tenants. A token without a tenant has this role
@@ -112,8 +112,8 @@ ROLE_READER: Role.ValueType  # 1
 ROLE_USER: Role.ValueType  # 2
 """Works in its tenant: spawns, sends messages, uploads files, calls models."""
 ROLE_OPERATOR: Role.ValueType  # 3
-"""Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins, imports
-transcripts, revokes tokens.
+"""Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins,
+imports transcripts, revokes tokens.
 """
 ROLE_ADMIN: Role.ValueType  # 4
 """Runs the mesh: creates, changes and deletes tenants. A token without a tenant has this role
@@ -143,8 +143,8 @@ class CallPolicy(_message.Message):
     these two: ROLE_ADMIN. An operator of the mesh needs no further role.
     """
     checks_run: _builtins.bool
-    """If `callers` has CALLER_RUN: the RPC itself finds out in its transaction whether the calling run
-    has ended, and says how. It is called with tokens that other RPCs refuse as TOKEN_REVOKED.
+    """If `callers` has CALLER_RUN: the RPC itself finds out in its transaction whether the calling
+    run has ended, and says how. It accepts tokens that other RPCs refuse as TOKEN_REVOKED.
     """
     without_tenant: _builtins.bool
     """If `callers` has CALLER_SERVICE: the token of the service names no tenant. The RPC is about all

@@ -36,8 +36,8 @@ class RevokeTokenRequest(_message.Message):
     """
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """The expiry of the token. Absent means the longest life that the mesh allows, from now on; a later
-        one means that, too.
+        """The expiry of the token. Absent means the longest life that the mesh allows, from now on. A
+        later one means that, too.
         """
 
     def __init__(

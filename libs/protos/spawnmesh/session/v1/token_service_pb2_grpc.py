@@ -52,9 +52,9 @@ class TokenServiceServicer:
     """
 
     def RevokeToken(self, request, context):
-        """Revokes a token of a client, an operator or a harness. Durable on return; within a second every
-        service that is connected to this one refuses the token with TOKEN_REVOKED, and ends the streams
-        of new events that were opened with it. A call that works already is not interrupted.
+        """Revokes a token of a client, an operator or a harness. Durable on return. Within a second,
+        every service that is connected to this one refuses the token with TOKEN_REVOKED, and ends the
+        streams of new events that were opened with it. A call that works already is not interrupted.
         - A client revokes tokens of its own tenant. An operator of the mesh names the tenant.
         - A repeat returns the same answer; a later `expire_time` replaces an earlier one. A token that
         does not exist is revoked like any other.
@@ -68,12 +68,12 @@ class TokenServiceServicer:
 
     def WatchRevokedTokens(self, request, context):
         """Streams the revoked tokens of all tenants that have not expired, and then each further one
-        within milliseconds of its commit. A run that has ended, also by a kill or a deletion, counts as
-        a revoked token for as long as a token of it can be valid.
+        within milliseconds of its commit. A run that has ended, also by a kill or a deletion, counts
+        as a revoked token for as long as a token of it can be valid.
         - The first response arrives at once. A response without tokens arrives every few seconds: the
         receiver knows everything that was committed before.
-        - With `after_change`, tokens that an earlier stream has reported are left out, whichever replica
-        sent it. Some are repeated. A position that this database never had is ignored.
+        - With `after_change`, tokens that an earlier stream has reported are left out, whichever
+        replica sent it. Some are repeated. A position that this database never had is ignored.
         - The stream ends with OK after some minutes, and when this replica shuts down. Call again with
         the last `change`.
         - Not promised: an order, and that a token which expires soon is reported.
