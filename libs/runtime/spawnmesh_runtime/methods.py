@@ -49,6 +49,10 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
     if bool(declared.services) != ("SERVICE" in names):
         raise PolicyMissing(f"{method.full_name} lists services without letting services in, or the reverse")
     callers = frozenset(CallerKind[name] for name in names)
+    if declared.checks_run and CallerKind.RUN not in callers:
+        raise PolicyMissing(f"{method.full_name} checks runs without letting runs in")
+    if declared.without_tenant and CallerKind.SERVICE not in callers:
+        raise PolicyMissing(f"{method.full_name} is for tokens without a tenant, and lets no service in")
     return CallPolicy(
         callers,
         frozenset(declared.services),
