@@ -18,7 +18,7 @@ _MAX_TOKEN_CHARS = 8192
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token needs: an audience, some claims, and a life that is not longer than a limit."""
+    """The conditions of a token: an audience, some claims, and a longest life."""
 
     audience: str
     required_claims: tuple[str, ...]
