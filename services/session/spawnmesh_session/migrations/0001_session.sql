@@ -281,7 +281,7 @@ create table revoked_tokens (
 );
 comment on table revoked_tokens is 'citus: local';
 -- list_revoked_tokens.
-create index revoked_tokens_change_idx on revoked_tokens (change);
+create index revoked_tokens_change_idx on revoked_tokens (change, tenant_id, token_id);
 -- prune_revoked_tokens.
 create index revoked_tokens_expire_idx on revoked_tokens (expire_time);
 

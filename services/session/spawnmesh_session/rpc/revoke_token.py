@@ -56,4 +56,4 @@ def _tenant_of(request: RevokeTokenRequest, caller: Caller) -> str:
         return request.tenant_id or NO_TENANT
     if request.tenant_id not in ("", caller.tenant_id):
         raise invalid("tenant_id", "is for operators of the mesh; a client revokes tokens of its own tenant")
-    return caller.tenant_id
+    return request.tenant_id or caller.tenant_id

@@ -11,6 +11,8 @@ _SQL = load_statements(__name__)
 CHANNEL = "token_revoked"
 """The channel of PostgreSQL on which each revocation is notified."""
 
+_PAGE = 1000
+
 NO_TENANT = ALL_TENANTS
 """The tenant in the row of a token that has none: no tenant has this id."""
 
@@ -58,17 +60,27 @@ async def notify_of_revocation(connection: Connection) -> None:
     await connection.execute(_SQL["notify_of_revocation"])
 
 
-async def read_revoked_tokens(database: Database, after_change: int) -> tuple[list[RevokedToken], int]:
+async def read_revoked_tokens(database: Database, change: int) -> tuple[list[RevokedToken], int]:
     """Return the tokens that were revoked at this position or later, and the next position.
 
     A read at the next position misses none, and repeats those of transactions that are open now.
     """
+    tokens: list[RevokedToken] = []
+    page = {"change": change, "after_tenant_id": "", "after_token_id": "", "limit": _PAGE}
     positions, rows = await database.transact(
-        ALL_TENANTS,
-        (_SQL["read_position"], {}),
-        (_SQL["list_revoked_tokens"], {"after_change": after_change}),
+        ALL_TENANTS, (_SQL["read_position"], {}), (_SQL["list_revoked_tokens"], page)
     )
-    return [RevokedToken(**row) for row in rows], int(positions[0]["position"])
+    tokens += [RevokedToken(**row) for row in rows]
+    while len(rows) == _PAGE:
+        last = tokens[-1]
+        page |= {
+            "change": last.change,
+            "after_tenant_id": last.tenant_id,
+            "after_token_id": last.token_id,
+        }
+        (rows,) = await database.transact(ALL_TENANTS, (_SQL["list_revoked_tokens"], page))
+        tokens += [RevokedToken(**row) for row in rows]
+    return tokens, int(positions[0]["position"])
 
 
 async def prune_revoked_tokens(connection: Connection, limit: int) -> int:

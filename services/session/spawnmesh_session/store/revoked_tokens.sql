@@ -21,11 +21,12 @@ select pg_notify('token_revoked', '')
 select (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint as position
 
 -- name: list_revoked_tokens
--- Takes no lock, in the scope of all tenants. Tokens that were revoked by this transaction or a
--- later one, and have not expired. Index: revoked_tokens_change_idx.
+-- Takes no lock, in the scope of all tenants. A page of the tokens after this one, in the order of
+-- their transactions, that have not expired. Index: revoked_tokens_change_idx.
 select tenant_id, token_id, expire_time, change from revoked_tokens
-where change >= %(after_change)s and expire_time > now()
-order by change
+where (change, tenant_id, token_id) > (%(change)s, %(after_tenant_id)s, %(after_token_id)s)
+  and expire_time > now()
+order by change, tenant_id, token_id limit %(limit)s
 
 -- name: prune_revoked_tokens
 -- Locks the oldest rows, in the scope of all tenants, and skips those that are locked. Index:

@@ -94,6 +94,21 @@ async def test_WatchRevokedTokens__misses_no_transaction_that_is_committed_late(
     assert "tok_late" in ids
 
 
+async def test_WatchRevokedTokens__reports_more_than_a_page_of_one_transaction(
+    mesh: Mesh, service: TokenMinter, session_database: Database
+) -> None:
+    own = client_tokens(mesh.keys).client_token(mesh.tenant, "operator", HOUR)
+    async with session_database.transaction(mesh.tenant) as connection:
+        await connection.execute(
+            "insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)"
+            " select %s, 'tok_' || n, false, now() + interval '1 hour' from generate_series(1, 2500) n",
+            (mesh.tenant,),
+        )
+    await revoke(mesh, own, token_id="tok_last")
+    ids, _ = await ids_until(mesh, service.mesh_token(), "tok_last")
+    assert len(ids) == len(set(ids)) == 2501
+
+
 async def test_WatchRevokedTokens__is_for_services_without_a_tenant(mesh: Mesh, service: TokenMinter) -> None:
     tokens = client_tokens(mesh.keys)
     for token in (
