@@ -49,11 +49,13 @@ def _expiry_of(request: RevokeTokenRequest) -> datetime | None:
 
 
 def _tenant_of(request: RevokeTokenRequest, caller: Caller) -> str:
-    """Return the tenant of the token. Raise INVALID_REQUEST if a client names another one than its
-    own.
+    """Return the tenant of the token. Raise INVALID_REQUEST if a client that is no operator of the
+    mesh names another one than its own.
     """
-    if caller.kind is CallerKind.ADMIN or caller.role is ClientRole.ADMIN:
+    if caller.kind is CallerKind.ADMIN:
         return request.tenant_id or NO_TENANT
+    if caller.role is ClientRole.ADMIN:
+        return request.tenant_id or caller.tenant_id
     if request.tenant_id not in ("", caller.tenant_id):
         raise invalid("tenant_id", "is for operators of the mesh; a client revokes tokens of its own tenant")
-    return request.tenant_id or caller.tenant_id
+    return caller.tenant_id

@@ -74,6 +74,19 @@ async def test_RevokeToken__an_operator_of_the_mesh_revokes_tokens_of_any_tenant
     await eventually(is_refused(mesh, other_admin))
 
 
+async def test_RevokeToken__an_admin_with_a_tenant_revokes_its_own_tokens_and_those_it_names(
+    mesh: Mesh, tokens: TokenMinter
+) -> None:
+    foreign = another(mesh)
+    await foreign.create_tenant()
+    admin = tokens.client_token(mesh.tenant, "admin", HOUR, role=ClientRole.ADMIN)
+    own, other = (tokens.client_token(tenant, "thief", HOUR) for tenant in (mesh.tenant, foreign.tenant))
+    await revoke(mesh, admin, token_id=id_of(own))
+    await revoke(mesh, admin, token_id=id_of(other), tenant_id=foreign.tenant)
+    await eventually(is_refused(mesh, own))
+    await eventually(is_refused(foreign, other))
+
+
 async def test_RevokeToken__is_kept_until_the_token_expires_and_no_longer_than_any_token_lives(
     mesh: Mesh, tokens: TokenMinter
 ) -> None:
