@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.descriptor import MethodDescriptor
-from spawnmesh_runtime.caller import CallerKind
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.caller import CallerKind, ClientRole
+from spawnmesh_runtime.methods import CallPolicy, mesh_services, policy_of
 from spawnmesh_runtime.tokens import SERVICES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture" / "security.md"
 BEGIN, END = "<!-- The call matrix begins. `make protos` writes it. -->\n", "<!-- The call matrix ends. -->\n"
 
 NO_TOKEN, PLUGIN_TOKEN = "no token", "hook, for a plugin"
-KINDS = [kind.value for kind in CallerKind if kind is not CallerKind.SERVICE]
-IDENTITIES = [NO_TOKEN, *KINDS, *sorted(SERVICES), PLUGIN_TOKEN]
+ROLES = {f"client: {role.name.lower()}": role for role in ClientRole if role}
+KINDS = [kind.value for kind in CallerKind if kind not in (CallerKind.CLIENT, CallerKind.SERVICE)]
+IDENTITIES = [NO_TOKEN, *ROLES, *KINDS, *sorted(SERVICES), PLUGIN_TOKEN]
 
 PLUGIN_SERVICE = "spawnmesh.hook.v1.HookHandlerService"
 """Plugins serve it. They accept tokens for their own endpoint, and no token of the mesh."""
@@ -31,10 +32,20 @@ def outcome(method: MethodDescriptor, identity: str) -> str:
     if (identity == PLUGIN_TOKEN) != (method.containing_service.full_name == PLUGIN_SERVICE):
         return "invalid"
     policy = policy_of(method)
+    if identity in ROLES:
+        return _outcome_of_role(policy, ROLES[identity])
     if identity in KINDS:
         return "yes" if CallerKind(identity) in policy.callers else "-"
     service = "hook" if identity == PLUGIN_TOKEN else identity
-    return "yes" if service in policy.services else "-"
+    if service not in policy.services:
+        return "-"
+    return "no tenant" if policy.without_tenant else "yes"
+
+
+def _outcome_of_role(policy: CallPolicy, role: ClientRole) -> str:
+    if CallerKind.CLIENT in policy.callers:
+        return "yes" if role >= policy.role else "role"
+    return "yes" if role is ClientRole.ADMIN and CallerKind.ADMIN in policy.callers else "-"
 
 
 def render_matrix() -> str:

@@ -16,7 +16,7 @@ from tests.support.postgres.migrating import Package
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
-    "session": {"tenants", "tenant_deletions", "run_queue", "jobs"},
+    "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens"},
     "hook": {"jobs"},
     "attachment_blob": set[str](),
     "transcript": set[str](),

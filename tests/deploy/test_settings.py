@@ -13,6 +13,7 @@ from spawnmesh_hook.store.bundled_plugins import BundledPlugin, read_bundled
 from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.router_config import Model, Provider, ProviderKind, RouterConfig
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
+from spawnmesh_runtime.oidc import OidcIssuer
 
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind, pods
 
@@ -98,6 +99,44 @@ def test_issuers_whose_traces_are_continued_are_those_of_the_values(tmp_path: Pa
         ]
         issuers = [one["value"] for one in container["env"] if one["name"] == "SESSION_TRACE_PARENT_ISSUERS"]
         assert issuers == expected
+
+
+def test_ceiling_and_identity_providers_are_those_of_the_values(tmp_path: Path) -> None:
+    over, issuer = (
+        tmp_path / "issuers.yaml",
+        {
+            "issuer": "https://login.example.com",
+            "audience": "spawnmesh",
+            "jwks_url": "https://login.example.com:8443/keys",
+        },
+    )
+    tokens = {"maxLifetimeSeconds": 1_000_000, "oidcIssuers": [issuer]}
+    over.write_text(json.dumps({"tokens": tokens, "networkPolicy": {"jwks": {"to": [], "ports": [8443]}}}))
+    for component, deployment in of_kind("Deployment", "minimal", str(over)).items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        told = {one["name"].partition("_")[2]: one.get("value") for one in container["env"]}
+        told |= {name.removeprefix("ROUTER_").removeprefix("BLOB_"): value for name, value in told.items()}
+        assert told["MAX_TOKEN_LIFETIME_SECONDS"] == "1000000", component
+        assert [OidcIssuer(**one) for one in json.loads(told["OIDC_ISSUERS"])] == [OidcIssuer(**issuer)]
+    rule = {"ports": [{"port": 8443, "protocol": "TCP"}]}
+    assert rule in of_kind("NetworkPolicy", "minimal", str(over))["hook"]["spec"]["egress"]
+
+
+def test_identity_provider_that_no_policy_leads_to_is_refused(tmp_path: Path) -> None:
+    over = tmp_path / "issuers.yaml"
+    issuer = {"issuer": "https://a.example.com", "audience": "x", "jwks_url": "https://a.example.com:8443/"}
+    over.write_text(json.dumps({"tokens": {"oidcIssuers": [issuer]}}))
+    done = helm(str(CI / "minimal.yaml"), str(over))
+    assert done.returncode == 1
+    assert "jwks_url of tokens.oidcIssuers https://a.example.com is on port 8443" in done.stderr
+
+
+def test_identity_provider_is_told_as_the_process_reads_it() -> None:
+    taken = SCHEMA["properties"]["tokens"]["properties"]["oidcIssuers"]["items"]
+    assert set(taken["properties"]) == set(OidcIssuer.model_fields)
+    assert set(taken["required"]) == {
+        name for name, field in OidcIssuer.model_fields.items() if field.is_required()
+    }
 
 
 CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]

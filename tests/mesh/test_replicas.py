@@ -162,7 +162,9 @@ async def test_network_policies_let_through_the_calls_that_are_made_and_no_other
     # The tenant of the main job offloads no payloads, and its contexts are short.
     await read_code_word(pairs, "x1", stubs=True)
     await continue_from_summary(pairs)
-    wanted = call_edges("production")
+    # The spans of these streams come when they end, after minutes or with their process.
+    streams = {(service, "session") for service in SERVICES if service != "session"}
+    wanted = call_edges("production") - streams
 
     async def arrived() -> bool:
         return wanted <= edges_of(pairs)
@@ -171,7 +173,8 @@ async def test_network_policies_let_through_the_calls_that_are_made_and_no_other
         await eventually(arrived)
     seen = edges_of(pairs)
     deployed = {*SERVICES, "runner"}
-    assert {edge for edge in seen if set(edge) <= deployed} == wanted
+    assert {edge for edge in seen if set(edge) <= deployed} - streams == wanted
+    assert streams <= call_edges("production")
     assert {called for caller, called in seen if caller == "hook"} - deployed == {DEMO_PLUGIN}
 
 

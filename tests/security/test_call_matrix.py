@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from opentelemetry.trace import NoOpTracer
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.caller import ROLES, CallerKind
 from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.methods import mesh_services
@@ -36,6 +36,7 @@ CELLS = {
     ("UNAUTHENTICATED", Reason.TOKEN_MISSING): "missing",
     ("UNAUTHENTICATED", Reason.TOKEN_INVALID): "invalid",
     ("PERMISSION_DENIED", Reason.CALLER_NOT_ALLOWED): "-",
+    ("PERMISSION_DENIED", Reason.ROLE_MISSING): "role",
 }
 
 
@@ -64,8 +65,9 @@ def token_of(keys: Path, identity: str) -> str:
     match identity:
         case "no token":
             return ""
-        case "client":
-            return minter("client").client_token(TENANT, "mallory", SECONDS)
+        case role if role.startswith("client: "):
+            held = ROLES[role.removeprefix("client: ")]
+            return minter("client").client_token(TENANT, "mallory", SECONDS, role=held)
         case "admin":
             return minter("client").admin_token("mallory", SECONDS)
         case "run":
@@ -153,10 +155,20 @@ async def test_every_rpc_answers_each_identity_as_the_matrix_says(keys: Path) ->
             channel = plugin if method.containing_service.full_name == PLUGIN_SERVICE else mesh
             cells = await asyncio.gather(*(cell_of(channel, method, token) for token in tokens.values()))
             found[name] = dict(zip(tokens, cells, strict=True))
-    assert found == matrix
+            for service in SERVICES:
+                token = TokenMinter(service, keys / f"{service}.pem").mesh_token()
+                if await cell_of(channel, method, token) not in ("-", "invalid"):
+                    found[name][service] += " and no tenant"
+    assert found == {name: _in_full(cells) for name, cells in matrix.items()}
+
+
+def _in_full(cells: dict[str, str]) -> dict[str, str]:
+    """Return the cells as they are found: a call with a tenant, and one without."""
+    return {name: "- and no tenant" if cell == "no tenant" else cell for name, cell in cells.items()}
 
 
 def test_every_kind_of_token_is_in_the_matrix() -> None:
-    kinds = {kind.value for kind in CallerKind if kind is not CallerKind.SERVICE}
+    kinds = {kind.value for kind in CallerKind if kind not in (CallerKind.CLIENT, CallerKind.SERVICE)}
+    roles = {f"client: {role}" for role in ROLES}
     for cells in read_matrix().values():
-        assert cells.keys() == {"no token", *kinds, *SERVICES, "hook, for a plugin"}
+        assert cells.keys() == {"no token", *roles, *kinds, *SERVICES, "hook, for a plugin"}

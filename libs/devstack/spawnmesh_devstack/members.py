@@ -19,7 +19,10 @@ HOOK_WORKER = "hook-worker"
 TRANSCRIPT_WORKER = "transcript-worker"
 
 _PEERS = {
-    "transcript": ("attachment-blob", "model-router", "hook"),
+    "attachment-blob": ("session",),
+    "transcript": ("attachment-blob", "model-router", "hook", "session"),
+    "model-router": ("session",),
+    "hook": ("session",),
     "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }

@@ -2,7 +2,7 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from math import inf
 
 
@@ -14,6 +14,28 @@ class CallerKind(StrEnum):
     RUN = "run"
     SERVICE = "service"
     RUNNER = "runner"
+
+
+class ClientRole(IntEnum):
+    """The roles of clients, in the order of the contract. A role includes the smaller ones.
+
+    NONE is the role of a client whose token names no role of the mesh.
+    """
+
+    NONE = 0
+    READER = 1
+    USER = 2
+    OPERATOR = 3
+    ADMIN = 4
+
+    @property
+    def included(self) -> str:
+        """The names of this role and of those that it includes, such as `reader,user`."""
+        return ",".join(role.name.lower() for role in ClientRole if 0 < role <= self)
+
+
+ROLES = {role.name.lower(): role for role in ClientRole if role}
+"""The roles by the names that tokens have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +59,10 @@ class Caller:
     permissions: frozenset[str] = frozenset()
     tenants: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
+    role: ClientRole = ClientRole.NONE
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)
+    revocation_key: str = field(default="", compare=False)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None)

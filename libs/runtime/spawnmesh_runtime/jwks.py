@@ -20,7 +20,7 @@ import structlog
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
 from spawnmesh_core.errors import unavailable
 
-_ALGORITHM = {"OKP": "EdDSA", "RSA": "RS256"}
+_ALGORITHM = {"OKP": "EdDSA", "RSA": "RS256", "EC": "ES256"}
 _NAMING = {"OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}
 _URL_TIMEOUT_SECONDS = 5.0
 _URL_FRESH_SECONDS = 300.0
@@ -55,7 +55,8 @@ Keys = Mapping[str, tuple[IssuerKey, ...]]
 def parse_jwks(text: str | bytes) -> dict[str, tuple[IssuerKey, ...]]:
     """Return the keys by key id.
 
-    Keys without `kid` or `iss`, and keys of other types, are ignored. Raises JwksUnreadable.
+    Keys without `kid` or `iss`, of other types, and for other purposes are ignored. Raises
+    JwksUnreadable.
     """
     try:
         document = json.loads(text)
@@ -64,18 +65,29 @@ def parse_jwks(text: str | bytes) -> dict[str, tuple[IssuerKey, ...]]:
     return _issuer_keys(document)
 
 
-def _issuer_keys(document: Any) -> dict[str, tuple[IssuerKey, ...]]:
+def _issuer_keys(document: Any, only_issuer: str = "") -> dict[str, tuple[IssuerKey, ...]]:
+    """Return the keys by key id. All are keys of `only_issuer`, if one is given."""
     try:
         members = document["keys"]
         keys: dict[str, tuple[IssuerKey, ...]] = {}
         for member in members:
-            algorithm = _ALGORITHM.get(member.get("kty", ""))
-            if algorithm and member.get("kid") and member.get("iss"):
-                key = IssuerKey(member["kid"], member["iss"], algorithm, jwt.PyJWK(member, algorithm).key)
+            algorithm = _algorithm_of(member)
+            issuer = only_issuer or member.get("iss")
+            if algorithm and member.get("kid") and issuer:
+                key = IssuerKey(member["kid"], issuer, algorithm, jwt.PyJWK(member, algorithm).key)
                 keys[key.key_id] = (*keys.get(key.key_id, ()), key)
     except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as error:
         raise JwksUnreadable("the set of keys is not valid JWKS") from error
     return keys
+
+
+def _algorithm_of(member: Mapping[str, Any]) -> str:
+    """Return the one algorithm for which the key is used here; empty for a key of another use."""
+    algorithm = _ALGORITHM.get(member.get("kty", ""), "")
+    is_other_curve = algorithm == "ES256" and member.get("crv") != "P-256"
+    if is_other_curve or member.get("use", "sig") != "sig" or member.get("alg", algorithm) != algorithm:
+        return ""
+    return algorithm
 
 
 def thumbprint(member: Mapping[str, str]) -> str:
@@ -140,10 +152,12 @@ class JwksFile:
 class JwksUrl:
     """Keys of a URL, fetched at first use, when they are old, and for an unknown key id.
 
-    If a fetch fails, the previous keys stay valid.
+    If a fetch fails, the previous keys stay valid. If an issuer is given, all keys are its own, as
+    in the JWKS of an OpenID Connect issuer.
     """
 
-    def __init__(self, url: str, *, monotonic: Monotonic = monotonic_seconds) -> None:
+    def __init__(self, url: str, *, issuer: str = "", monotonic: Monotonic = monotonic_seconds) -> None:
+        self._issuer = issuer
         # Without its caches: they drop the keys of an outage, and do not share one fetch between
         # callers.
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_URL_TIMEOUT_SECONDS)
@@ -156,6 +170,10 @@ class JwksUrl:
 
     def keys(self) -> Keys:
         return self._keys
+
+    def read(self, document: Any) -> Keys:
+        """Return the usable keys of a JSON document. Raises JwksUnreadable."""
+        return _issuer_keys(document, self._issuer)
 
     async def refresh(self, *, unknown_key: bool) -> None:
         """Fetch the keys if that is due.
@@ -185,7 +203,7 @@ class JwksUrl:
         self._began = self._monotonic()
         try:
             async with asyncio.timeout(_URL_TIMEOUT_SECONDS):
-                keys = _issuer_keys(await self._download())
+                keys = self.read(await self._download())
             if self._fetched is None and not keys:
                 raise JwksUnreadable("the set of keys has none that names its issuer")
             self._keys = _updated(keys, self._keys, source="url")

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from spawnmesh.policy.v1 import policy_pb2
 
-from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.caller import CallerKind, ClientRole
 
 _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
 
@@ -28,11 +28,16 @@ class CallPolicy:
     caller expires.
 
     `services` are the kebab ids of the allowed services; it is set if `callers` includes SERVICE.
+    `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
+    `checks_run` and `without_tenant` are documented in the contract.
     """
 
     callers: frozenset[CallerKind]
     services: frozenset[str]
     ends_with_token: bool = False
+    role: ClientRole = ClientRole.NONE
+    checks_run: bool = False
+    without_tenant: bool = False
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -44,7 +49,31 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
     if bool(declared.services) != ("SERVICE" in names):
         raise PolicyMissing(f"{method.full_name} lists services without letting services in, or the reverse")
     callers = frozenset(CallerKind[name] for name in names)
-    return CallPolicy(callers, frozenset(declared.services), declared.ends_with_token)
+    if declared.checks_run and CallerKind.RUN not in callers:
+        raise PolicyMissing(f"{method.full_name} checks runs without letting runs in")
+    if declared.without_tenant and CallerKind.SERVICE not in callers:
+        raise PolicyMissing(f"{method.full_name} is for tokens without a tenant, and lets no service in")
+    return CallPolicy(
+        callers,
+        frozenset(declared.services),
+        declared.ends_with_token,
+        _role_of(method, declared, callers),
+        declared.checks_run,
+        declared.without_tenant,
+    )
+
+
+def _role_of(
+    method: MethodDescriptor, declared: policy_pb2.CallPolicy, callers: frozenset[CallerKind]
+) -> ClientRole:
+    """Return the role that a client needs. Raises PolicyMissing."""
+    has_clients, has_admins = CallerKind.CLIENT in callers, CallerKind.ADMIN in callers
+    role = ClientRole(declared.role)
+    if bool(role) != (has_clients or has_admins):
+        raise PolicyMissing(f"{method.full_name} names no role although clients call it, or the reverse")
+    if role and (role is ClientRole.ADMIN) == has_clients:
+        raise PolicyMissing(f"{method.full_name} needs the role ADMIN if, and only if, no client may call it")
+    return role
 
 
 def service_descriptor(full_name: str) -> ServiceDescriptor:

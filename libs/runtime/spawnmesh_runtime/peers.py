@@ -1,7 +1,7 @@
 """Calls to other services of the mesh, with trace, token, deadline and typed errors."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -135,7 +135,7 @@ class Peer:
 
 @asynccontextmanager
 async def open_peer(
-    process: Process, name: str, target: str, *, certificate_host: str = ""
+    process: Process, name: str, target: str, *, certificate_host: str = "", is_dependency: bool = True
 ) -> AsyncIterator[Peer]:
     """Open a channel to `target` and close it at the end of the block.
 
@@ -144,12 +144,13 @@ async def open_peer(
     soon if none answers. A call that broke, or whose replica is silent, is repeated on another
     replica if its contract allows it. `certificate_host` is the name in the
     peer's certificate, if the target has another one. The service is one of the process's
-    dependencies during the block.
+    dependencies during the block, unless the process works without it.
     """
     channel = RenewableChannel(target, process.tls, peer_options(process.settings, certificate_host))
     probe = SilenceProbe(name, channel)
     try:
-        with process.dependencies.watching(name, partial(check_peer, channel)):
+        watching = process.dependencies.watching(name, partial(check_peer, channel))
+        with watching if is_dependency else nullcontext():
             yield Peer(name, channel, process, probe)
     finally:
         await probe.close()

@@ -24,6 +24,8 @@ from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
+from spawnmesh_runtime.oidc import OidcVerifier
+from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.shutdown import close_loop
 from spawnmesh_runtime.telemetry import use_tracer
@@ -49,7 +51,8 @@ class Process:
 
     `minter` is None without `signing_key_file`, and `verifier` is None without `jwks_file` or
     `jwks_url`. `tls` has the files of the settings for all connections of the process; None means
-    plaintext. `dependencies` are probed while the process serves or works.
+    plaintext. `dependencies` are probed while the process serves or works. Its servers refuse the
+    `revoked` tokens.
     """
 
     service: str
@@ -60,6 +63,7 @@ class Process:
     metrics: Metrics = NO_METRICS
     health: Health = field(default_factory=Health)
     dependencies: DependencyWatch = field(default_factory=DependencyWatch)
+    revoked: RevokedTokens = field(default_factory=RevokedTokens)
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +173,16 @@ def _verifier(service: str, settings: ProcessSettings) -> TokenVerifier | None:
             raise SystemExit(f"{service}: jwks_file cannot be read as a set of keys") from None
     else:
         return None
-    return TokenVerifier(source, audience=settings.token_audience, client_issuers=settings.client_issuers)
+    return TokenVerifier(
+        source,
+        audience=settings.token_audience,
+        client_issuers=settings.client_issuers,
+        max_lifetime_seconds=settings.max_token_lifetime_seconds,
+        oidc=[
+            OidcVerifier(issuer, max_lifetime_seconds=settings.max_token_lifetime_seconds)
+            for issuer in settings.oidc_issuers
+        ],
+    )
 
 
 def _resource(service: str, settings: ProcessSettings) -> Resource:

@@ -53,6 +53,7 @@ class MeshServer(grpc.aio.Server):
         self._verifier = verifier
         self._translate = translate
         self._admissions: dict[str, Admit] = {}
+        self._on_drain: list[Callable[[], None]] = []
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
@@ -68,6 +69,10 @@ class MeshServer(grpc.aio.Server):
         `methods` are `<service>/<method>` of services that are added later.
         """
         self._admissions.update(dict.fromkeys(methods, admit))
+
+    def on_drain(self, end: Callable[[], None]) -> None:
+        """Call `end` when the server begins to drain, to end streams that would never end."""
+        self._on_drain.append(end)
 
     def add_generic_rpc_handlers(
         self, generic_rpc_handlers: Iterable["grpc.GenericRpcHandler[Any, Any]"]
@@ -96,7 +101,7 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        step = bounded_calls(authorized_calls(step, method))
+        step = bounded_calls(authorized_calls(step, method, process.revoked))
         step = typed_errors(step, process.service, self._translate)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
@@ -142,6 +147,8 @@ class MeshServer(grpc.aio.Server):
         """
         await self._process.health.not_ready()
         await self._health.enter_graceful_shutdown()
+        for end in self._on_drain:
+            end()
         await self._inner.stop(grace_seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):

@@ -9,6 +9,8 @@ from typing import Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from spawnmesh_runtime.oidc import OidcIssuer
+
 MIB = 1024 * 1024
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 
@@ -39,6 +41,13 @@ class ProcessSettings(BaseSettings):
     """
     client_issuers: list[str] = ["client"]
     """Issuers that may issue tokens for clients and operators."""
+    max_token_lifetime_seconds: int = Field(default=30 * 86_400, ge=7200, le=366 * 86_400)
+    """Tokens whose `exp` is later than this after their `iat` are refused.
+
+    A token is revoked for at most this time.
+    """
+    oidc_issuers: list[OidcIssuer] = []
+    """OpenID Connect issuers whose tokens are accepted, besides those of the mesh."""
     trace_parent_issuers: list[str] = []
     """Client issuers whose callers may decide the trace and the sampling of their calls.
 

@@ -16,6 +16,7 @@ from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_attachment_blob.clients.multiparts import Multiparts
@@ -118,7 +119,10 @@ def build_dependencies(
 @asynccontextmanager
 async def open_service(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[MeshServer]:
     """Build the server, not started; close its dependencies when the block ends."""
-    async with open_dependencies(settings, process.metrics, process.dependencies) as deps:
+    async with (
+        open_dependencies(settings, process.metrics, process.dependencies) as deps,
+        following_revocations(process, settings.session_target),
+    ):
         server = build_server(process, translate_errors=(translate,))
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(deps), server)

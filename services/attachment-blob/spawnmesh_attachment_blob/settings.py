@@ -22,6 +22,11 @@ class AttachmentBlobSettings(ProcessSettings):
     database_direct_url: DatabaseUrl = ""
     """Set it if `database_url` uses a pooler in transaction mode. This service does not LISTEN."""
     database_max_connections: int = Field(default=8, ge=2, le=1000)
+    session_target: str | None = None
+    """`host:port` of the session service, from which this service learns which tokens are revoked.
+
+    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    """
     s3_endpoint: str = Field(pattern=r"^[^/\s]+$")
     """`host:port`."""
     s3_secure: bool = False

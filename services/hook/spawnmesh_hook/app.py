@@ -18,6 +18,7 @@ from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.tenant_work import run_for_tenant
 
@@ -105,7 +106,10 @@ async def open_service(
     process: Process, settings: HookSettings, resolve: Resolve = resolve_with_system
 ) -> AsyncIterator[MeshServer]:
     """Give a server with all servicers, not started. Its resources are closed after the block."""
-    async with _open_shared(process, settings, resolve) as shared:
+    async with (
+        _open_shared(process, settings, resolve) as shared,
+        following_revocations(process, settings.session_target),
+    ):
         dispatcher = Dispatcher(shared.directory, shared.invoker, PluginWaits(shared.database))
         deps = Dependencies(
             database=shared.database,

@@ -19,6 +19,11 @@ class HookSettings(ProcessSettings):
     database_direct_url: DatabaseUrl = ""
     """Used to listen for notifications if `database_url` leads to a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
+    session_target: str | None = None
+    """`host:port` of the session service, from which this service learns which tokens are revoked.
+
+    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    """
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
     """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins.
 

@@ -12,6 +12,7 @@ from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_model_router.clients.credentials import CredentialSource
@@ -92,6 +93,7 @@ async def open_service(
         )
         for provider in config.providers:
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
+        await stack.enter_async_context(following_revocations(process, settings.session_target))
         server = build_server(process, translate_errors=(translate,))
         servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)

@@ -28,6 +28,11 @@ class ModelRouterSettings(ProcessSettings):
     database_direct_url: DatabaseUrl = ""
     """For the listener, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=4, ge=1, le=1000)
+    session_target: str | None = None
+    """`host:port` of the session service, from which this service learns which tokens are revoked.
+
+    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    """
     config_file: Path
     """JSON: the providers, their models, the primary and the aliases."""
     attempt_timeout_seconds: float = Field(default=120.0, gt=0)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
+from spawnmesh.session.v1.token_service_pb2_grpc import add_TokenServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
@@ -37,10 +38,11 @@ from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
 from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.operations.run_tokens import RunTokens
+from spawnmesh_session.operations.run_tokens import RunTokens, longest_token_life
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
@@ -48,9 +50,9 @@ from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
 from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
+from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer, TokenServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import events
+from spawnmesh_session.store import events, revoked_tokens
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -97,7 +99,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             open_listener(
                 direct_url,
                 name="session listener",
-                channels=("run_queued", events.CHANNEL, JOBS_CHANNEL),
+                channels=("run_queued", events.CHANNEL, JOBS_CHANNEL, revoked_tokens.CHANNEL),
             )
         )
         blob = await stack.enter_async_context(
@@ -118,7 +120,8 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
         metrics = RunMetrics(process.metrics.meter)
         queuer = RunQueuer(settings.max_run_attempts)
-        terminator = RunTerminator(queuer, metrics)
+        token_ttl = longest_token_life(timedelta(seconds=settings.lease_ttl_seconds))
+        terminator = RunTerminator(queuer, metrics, token_ttl)
         undo = SpawnUndo(database, sets, transcripts)
         in_progress = SpawnsInProgress(settings.max_spawns_without_caller)
         stack.push_async_callback(in_progress.finish, settings.drain_grace_seconds)
@@ -161,18 +164,25 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
 @asynccontextmanager
 async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[MeshServer]:
     """Build the gRPC server with everything registered and nothing started."""
-    async with open_components(process, settings) as components:
-        yield make_server(process, components, settings)
+    async with (
+        open_components(process, settings) as components,
+        open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
+    ):
+        yield make_server(process, components, settings, revocations)
 
 
-def make_server(process: Process, components: Components, settings: SessionSettings) -> MeshServer:
+def make_server(
+    process: Process, components: Components, settings: SessionSettings, revocations: RevocationFeed
+) -> MeshServer:
     """Build the server on these components, with everything registered and nothing started."""
-    deps = make_dependencies(process, components, settings)
+    deps = make_dependencies(process, components, settings, revocations)
     server = build_server(process, translate_errors=(translate,))
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
+    add_TokenServiceServicer_to_server(TokenServicer(deps), server)
+    server.on_drain(revocations.close)
     add_deployment(
         server,
         components.database,
@@ -183,7 +193,9 @@ def make_server(process: Process, components: Components, settings: SessionSetti
     return server
 
 
-def make_dependencies(process: Process, components: Components, settings: SessionSettings) -> Dependencies:
+def make_dependencies(
+    process: Process, components: Components, settings: SessionSettings, revocations: RevocationFeed
+) -> Dependencies:
     """Build what the RPCs share. Raise RuntimeError without a key for run tokens."""
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
@@ -204,6 +216,8 @@ def make_dependencies(process: Process, components: Components, settings: Sessio
         metrics=metrics,
         run_tokens=RunTokens(process.minter, lease_ttl),
         lease_ttl=lease_ttl,
+        revocations=revocations,
+        max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
         watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
     )
 

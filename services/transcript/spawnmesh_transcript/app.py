@@ -22,6 +22,7 @@ from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -78,6 +79,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         await asyncio.to_thread(encoding, Vocabulary.O200K)
         server = build_server(process, translate_errors=(translate,))
         deps = await _open_dependencies(stack, process, settings)
+        await stack.enter_async_context(following_revocations(process, settings.session_target))
         add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
         add_FileServiceServicer_to_server(FileServicer(deps), server)
         add_ArchiveServiceServicer_to_server(ArchiveServicer(deps), server)

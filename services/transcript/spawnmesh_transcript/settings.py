@@ -25,6 +25,11 @@ class TranscriptSettings(ProcessSettings):
     """`host:port` of the model router. Without it, or without `hook_target`, nothing is compacted.
     """
     hook_target: str | None = None
+    session_target: str | None = None
+    """`host:port` of the session service, from which this service learns which tokens are revoked.
+
+    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    """
     work_interval_seconds: float = Field(default=60.0, gt=0)
     """Time between two rounds of the worker over all tenants."""
     verified_entries_per_round: int = Field(default=100, ge=0, le=100_000)

@@ -61,13 +61,20 @@ def add(server: grpc.aio.Server, service: str, handler: Any) -> None:
     server.add_registered_method_handlers(f"test.runtime.{service}", handlers)  # type: ignore[attr-defined]
 
 
-CLIENT = policy_pb2.CALLER_CLIENT
+CLIENT, READER = policy_pb2.CALLER_CLIENT, policy_pb2.ROLE_READER
 BAD_POLICIES = {
     "NoPolicy": None,
     "NoCallers": policy_pb2.CallPolicy(),
     "Unspecified": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_UNSPECIFIED]),
     "ServiceUnnamed": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_SERVICE]),
-    "ServicesUnused": policy_pb2.CallPolicy(callers=[CLIENT], services=["hook"]),
+    "ServicesUnused": policy_pb2.CallPolicy(callers=[CLIENT], services=["hook"], role=READER),
+    "ClientsWithoutRole": policy_pb2.CallPolicy(callers=[CLIENT]),
+    "AdminsWithoutRole": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_ADMIN]),
+    "RoleWithoutClients": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_RUN], role=READER),
+    "ClientsWithRoleOfAdmins": policy_pb2.CallPolicy(callers=[CLIENT], role=policy_pb2.ROLE_ADMIN),
+    "ChecksRunWithoutRuns": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, checks_run=True),
+    "NoTenantWithoutServices": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, without_tenant=True),
+    "AdminsWithRoleOfClients": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_ADMIN], role=READER),
 }
 
 
@@ -82,7 +89,7 @@ async def test_service_without_a_sound_policy_cannot_be_added(process_named: Any
 async def test_client_stream_is_validated_message_by_message(
     process_named: Any, keys: Any, request_with: Any
 ) -> None:
-    declare("Streamed", policy_pb2.CallPolicy(callers=[CLIENT]), client_streaming=True)
+    declare("Streamed", policy_pb2.CallPolicy(callers=[CLIENT], role=READER), client_streaming=True)
     seen: list[Any] = []
 
     async def count(requests: AsyncIterator[Any], context: Any) -> Any:

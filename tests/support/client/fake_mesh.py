@@ -19,6 +19,7 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
+from spawnmesh.session.v1 import token_service_pb2 as token_rpc
 from spawnmesh.session.v1.session_service_pb2_grpc import (
     SessionServiceServicer,
     add_SessionServiceServicer_to_server,
@@ -26,6 +27,10 @@ from spawnmesh.session.v1.session_service_pb2_grpc import (
 from spawnmesh.session.v1.tenant_service_pb2_grpc import (
     TenantServiceServicer,
     add_TenantServiceServicer_to_server,
+)
+from spawnmesh.session.v1.token_service_pb2_grpc import (
+    TokenServiceServicer,
+    add_TokenServiceServicer_to_server,
 )
 from spawnmesh.tenancy.v1.tenant_status_pb2 import PARTICIPATION_STATE_PURGING, StoredItems, TenantStatus
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
@@ -229,6 +234,17 @@ class FakeTenants(TenantServiceServicer):
 
 
 @dataclass
+class FakeTokens(TokenServiceServicer):
+    """Record revocations with the kind of their caller."""
+
+    revoked: list[tuple[str, token_rpc.RevokeTokenRequest]] = field(default_factory=list)
+
+    async def RevokeToken(self, request: Any, context: Any) -> Any:
+        self.revoked.append((current_caller().kind.value, request))
+        return token_rpc.RevokeTokenResponse(expire_time=request.expire_time)
+
+
+@dataclass
 class FakeTranscript(TranscriptServiceServicer):
     """Serve one transcript for every session."""
 
@@ -277,6 +293,7 @@ class FakeMesh:
     tenants: FakeTenants
     transcript: FakeTranscript
     targets: dict[str, str]
+    tokens: FakeTokens = field(default_factory=FakeTokens, kw_only=True)
 
     async def run(self, *arguments: str) -> Any:
         """Run the command in another thread with its own event loop, and return its result."""
@@ -318,12 +335,15 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return ended.value.code
 
 
-def add_sessions(sessions: FakeSessions, tenants: FakeTenants) -> Callable[[MeshServer], None]:
+def add_sessions(
+    sessions: FakeSessions, tenants: FakeTenants, tokens: FakeTokens | None = None
+) -> Callable[[MeshServer], None]:
     """Register the session service's RPCs for clients."""
 
     def add(server: MeshServer) -> None:
         add_SessionServiceServicer_to_server(sessions, server)
         add_TenantServiceServicer_to_server(tenants, server)
+        add_TokenServiceServicer_to_server(tokens or FakeTokens(), server)
 
     return add
 
@@ -345,15 +365,15 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 async def mesh(keys: Path, tmp_path: Path) -> AsyncIterator[FakeMesh]:
     """Return a session and a transcript service that `mesh.json` names."""
-    sessions, tenants, transcript = FakeSessions(), FakeTenants(), FakeTranscript()
+    sessions, tenants, tokens, transcript = FakeSessions(), FakeTenants(), FakeTokens(), FakeTranscript()
 
     def add_transcript(server: MeshServer) -> None:
         add_TranscriptServiceServicer_to_server(transcript, server)
 
     async with (
-        served("session", keys, add_sessions(sessions, tenants)) as session_target,
+        served("session", keys, add_sessions(sessions, tenants, tokens)) as session_target,
         served("transcript", keys, add_transcript) as transcript_target,
     ):
         targets = {"session": session_target, "transcript": transcript_target}
         write_mesh_file(tmp_path, keys, targets)
-        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets)
+        yield FakeMesh(tmp_path, sessions, tenants, transcript, targets, tokens=tokens)

@@ -35,6 +35,7 @@ class Attacked:
     """The server, its spans and log events, and the RPCs whose servicers a message reached."""
 
     server: MeshServer
+    process: Process
     keys: Path
     spans: InMemorySpanExporter
     name: str
@@ -73,7 +74,9 @@ def _labels(point: HistogramDataPoint) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
+async def open_attacked(
+    keys: Path, *, verifier: TokenVerifier | None = None, **settings: Any
+) -> AsyncIterator[Attacked]:
     """Serve every RPC in this process."""
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
     tracing, metering = TracerProvider(shutdown_on_exit=False), MeterProvider([measurements])
@@ -83,7 +86,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         name,
         ProcessSettings(**settings),
         None,
-        TokenVerifier(JwksFile(keys / "jwks.json")),
+        verifier or TokenVerifier(JwksFile(keys / "jwks.json")),
         tracing.get_tracer("attacked"),
         Metrics(metering.get_meter(SCOPE)),
     )
@@ -92,7 +95,7 @@ async def open_attacked(keys: Path, **settings: Any) -> AsyncIterator[Attacked]:
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
             server.add_registered_method_handlers(service.full_name, handlers)
-        attacked = Attacked(server, keys, spans, name, events, reached, measurements)
+        attacked = Attacked(server, process, keys, spans, name, events, reached, measurements)
         attacked.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         try:

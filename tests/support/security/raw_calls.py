@@ -41,6 +41,8 @@ def allowed_token(keys: Path, method: MethodDescriptor) -> str:
     policy = policy_of(method)
     kind = min(policy.callers)
     service = min(policy.services, default="")
+    if policy.without_tenant:
+        return TokenMinter(service, keys / f"{service}.pem").mesh_token()
     return token_of(keys, kind, service)
 
 

@@ -128,6 +128,8 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         metrics=components.metrics,
         run_tokens=unused,
         lease_ttl=timedelta(minutes=1),
+        revocations=unused,
+        max_token_lifetime=timedelta(days=1),
         watch_limit=unused,
     )
     return Crashing(

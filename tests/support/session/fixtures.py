@@ -58,12 +58,19 @@ DatabaseOf = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
-    """Serve the four other services with these databases; return their targets."""
+    """Serve the four other services with these databases; return their targets.
+
+    They follow the revocations of the session service if its target is given.
+    """
 
     @asynccontextmanager
-    async def opened(database_of: DatabaseOf, **more: Any) -> AsyncIterator[dict[str, str]]:
+    async def opened(
+        database_of: DatabaseOf, session_target: str | None = None, **more: Any
+    ) -> AsyncIterator[dict[str, str]]:
+        follows = {"session_target": session_target}
         chosen = {
             **shared_settings("attachment-blob", keys),
+            **follows,
             **database_of("attachment_blob"),
             "s3_endpoint": s3.endpoint,
             "s3_access_key": s3.access_key,
@@ -72,14 +79,19 @@ def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFact
             "sts_role_arn": s3.role_arn,
         }
         blob = AttachmentBlobSettings(**{**chosen, **more})
-        transcript = TranscriptSettings(**shared_settings("transcript", keys), **database_of("transcript"))
+        transcript = TranscriptSettings(
+            **shared_settings("transcript", keys), **database_of("transcript"), **follows
+        )
         hook = HookSettings(
-            **shared_settings("hook", keys), **database_of("hook"), allow_private_endpoints=True
+            **shared_settings("hook", keys), **database_of("hook"), **follows, allow_private_endpoints=True
         )
         config = tmp_path_factory.mktemp("router") / "router.json"
         config.write_text(json.dumps(ROUTER_CONFIG))
         router = ModelRouterSettings(
-            jwks_file=keys / "jwks.json", log_level="error", config_file=config, **database_of("model_router")
+            **shared_settings("model-router", keys),
+            **database_of("model_router"),
+            **follows,
+            config_file=config,
         )
         async with AsyncExitStack() as stack:
             yield {
@@ -110,7 +122,9 @@ def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path
     """Serves session with its peers, some of them elsewhere than they are, and other settings."""
 
     @asynccontextmanager
-    async def opened(*, elsewhere: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Mesh]:
+    async def opened(
+        *, elsewhere: dict[str, str] | None = None, port: int = 0, **settings: Any
+    ) -> AsyncIterator[Mesh]:
         targets = {**peers, **(elsewhere or {})}
         chosen = SessionSettings(
             **shared_settings("session", keys),
@@ -120,7 +134,10 @@ def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path
             model_router_target=targets["model-router"],
             **{"database_url": migrated["session"].app, "lease_ttl_seconds": 60.0, **settings},
         )
-        async with served("session", chosen, open_session) as target, caller_at(target, "session") as peer:
+        async with (
+            served("session", chosen, open_session, port=port) as target,
+            caller_at(target, "session") as peer,
+        ):
             yield Mesh(peer, keys, chosen)
 
     return opened

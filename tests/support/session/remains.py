@@ -32,9 +32,9 @@ _COUNTS = {
 }
 _TABLES = """
     select a.attrelid::regclass::text from pg_attribute a join pg_class c on c.oid = a.attrelid
-    where a.attname = 'tenant_id' and c.relkind = 'r' and c.relnamespace in ('session'::regnamespace,
-        'attachment_blob'::regnamespace, 'transcript'::regnamespace, 'hook'::regnamespace,
-        'model_router'::regnamespace)"""
+    where a.attname = 'tenant_id' and c.relkind = 'r' and c.relname <> 'revoked_tokens'
+      and c.relnamespace in ('session'::regnamespace, 'attachment_blob'::regnamespace,
+        'transcript'::regnamespace, 'hook'::regnamespace, 'model_router'::regnamespace)"""
 _ROWS = """
     select tenant_id, '{name}', count(*) from {name} where tenant_id = any (%(tenants)s) group by 1"""
 
@@ -67,7 +67,10 @@ class Remains:
         return int(row[0])
 
     async def everywhere(self, tenant: str) -> dict[str, int]:
-        """Rows in every table of every service that has any, and whether there is a bucket."""
+        """Rows in every table of every service that has any, and whether there is a bucket.
+
+        Revoked tokens are left out: they stay until they expire.
+        """
         return (await self.everywhere_of([tenant]))[tenant]
 
     async def everywhere_of(self, tenants: Sequence[str]) -> dict[str, dict[str, int]]:

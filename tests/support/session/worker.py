@@ -15,6 +15,7 @@ from spawnmesh_session.app import (
 )
 from spawnmesh_session.domain import job_kinds
 from spawnmesh_session.jobs.sweep import Sweeper
+from spawnmesh_session.operations.revocation_feed import RevocationFeed
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.settings import SessionSettings
 
@@ -36,7 +37,8 @@ async def dependencies_of(settings: SessionSettings) -> AsyncIterator[Dependenci
         start_process("session", settings) as process,
         open_components(process, settings) as components,
     ):
-        yield make_dependencies(process, components, settings)
+        revocations = RevocationFeed(components.database, process.revoked)
+        yield make_dependencies(process, components, settings, revocations)
 
 
 async def make_due(superuser_dsn: str, *tenants: str) -> None:

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
+from spawnmesh_runtime.claims import MAX_LIMITS
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.tokens import MAX_LIMITS, TokenMinter, TokenVerifier
+from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -79,12 +80,37 @@ def test_each_kind_of_token_gives_its_caller(setup: Setup) -> None:
     )
     assert verify(setup.minter("runner").runner_token()) == Caller(CallerKind.RUNNER, "runner")
     assert verify(setup.minter("client").client_token("acme", "ann", 60)) == Caller(
-        CallerKind.CLIENT, "ann", "acme"
+        CallerKind.CLIENT, "ann", "acme", role=ClientRole.OPERATOR
     )
+    reader = setup.minter("client").client_token("acme", "ann", 60, role=ClientRole.READER)
+    assert verify(reader).role is ClientRole.READER
     assert verify(setup.minter("client").client_token("acme", "gate", 60, permissions=["b", "a"])) == Caller(
-        CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"})
+        CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"}), role=ClientRole.OPERATOR
     )
-    assert verify(setup.minter("client").admin_token("root", 60)) == Caller(CallerKind.ADMIN, "root")
+    admin = verify(setup.minter("client").admin_token("root", 60))
+    assert admin == Caller(CallerKind.ADMIN, "root", role=ClientRole.ADMIN)
+
+
+def test_token_is_revoked_by_its_id_or_by_its_run(setup: Setup) -> None:
+    verify = setup.verifier.verify
+    assert verify(setup.minter("session").run_token("acme", "ses_1", "run_1", 7, 60)).revocation_key == (
+        "acme/run_1"
+    )
+    client, runner = (
+        verify(made).revocation_key
+        for made in (
+            setup.minter("client").client_token("acme", "ann", 60),
+            setup.minter("client").runner_token("harness", 60, tenants=["acme"]),
+        )
+    )
+    assert client.startswith("acme/tok_")
+    assert runner.startswith("/tok_")
+    assert verify(setup.minter("hook").service_token("acme")).revocation_key == ""
+
+
+def test_service_token_without_a_tenant_names_none(setup: Setup) -> None:
+    caller = setup.verifier.verify(setup.minter("hook").mesh_token())
+    assert caller == Caller(CallerKind.SERVICE, "hook", "", service="hook")
 
 
 @pytest.mark.parametrize("issuer", ["session", "hook", "runner", "client", "stranger"])
@@ -147,7 +173,7 @@ def test_key_of_one_issuer_cannot_sign_for_another(setup: Setup) -> None:
     assert "another issuer" in setup.refused(setup.signed("hook", iss="session", sub="session")).message
 
 
-@pytest.mark.parametrize("claim", ["iss", "sub", "aud", "exp", "nbf", "iat", "kind", "tenant"])
+@pytest.mark.parametrize("claim", ["iss", "sub", "aud", "exp", "nbf", "iat", "kind"])
 def test_token_without_a_claim_is_invalid(setup: Setup, claim: str) -> None:
     error = setup.refused(setup.signed("hook", **{claim: None}))
     assert error.reason is Reason.TOKEN_INVALID

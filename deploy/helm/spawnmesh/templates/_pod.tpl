@@ -55,6 +55,7 @@ capabilities: {drop: [ALL]}
   "SIGNING_KEY_FILE" "/run/secrets/tokens/signing.pem"
   "TOKEN_AUDIENCE" $root.Values.tokens.audience
   "CLIENT_ISSUERS" (toJson $root.Values.tokens.clientIssuers)
+  "MAX_TOKEN_LIFETIME_SECONDS" ($root.Values.tokens.maxLifetimeSeconds | int64 | toString)
   "ENVIRONMENT" $root.Values.environment
   "LOG_LEVEL" $root.Values.logLevel
   "DRAIN_GRACE_SECONDS" (toString $root.Values.drainGraceSeconds) -}}
@@ -63,6 +64,7 @@ capabilities: {drop: [ALL]}
 {{- else -}}
   {{- $_ := set $own "JWKS_FILE" "/run/secrets/tokens/jwks.json" -}}
 {{- end -}}
+{{- with $root.Values.tokens.oidcIssuers }}{{ $_ := set $own "OIDC_ISSUERS" (toJson .) }}{{ end -}}
 {{- if ne $root.Values.tls.mode "none" -}}
   {{- $_ := set $own "TLS_CERT_FILE" "/run/secrets/tls/tls.crt" -}}
   {{- $_ := set $own "TLS_KEY_FILE" "/run/secrets/tls/tls.key" -}}

@@ -18,6 +18,9 @@ _ADVICE = {
     Reason.DEADLINE_EXCEEDED: "`spawnmesh doctor` shows what is slow or down",
     Reason.TOKEN_INVALID: _RENEW,
     Reason.TOKEN_EXPIRED: _RENEW,
+    Reason.TOKEN_REVOKED: _RENEW,
+    Reason.TOKEN_LIFETIME_EXCEEDED: "make one with a shorter life with `spawnmesh token --hours`",
+    Reason.ROLE_MISSING: "an operator of the tenant can do it, or `spawnmesh token --role` makes a token",
     Reason.CALLER_NOT_ALLOWED: (
         "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's"
     ),

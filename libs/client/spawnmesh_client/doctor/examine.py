@@ -38,7 +38,10 @@ _TOKEN_REFUSALS = (
     Reason.TOKEN_MISSING,
     Reason.TOKEN_INVALID,
     Reason.TOKEN_EXPIRED,
+    Reason.TOKEN_REVOKED,
+    Reason.TOKEN_LIFETIME_EXCEEDED,
     Reason.CALLER_NOT_ALLOWED,
+    Reason.ROLE_MISSING,
 )
 _FIRST_OF = {
     "session": "spawnmesh.session.v1.SessionService",

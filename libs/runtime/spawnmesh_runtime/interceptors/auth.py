@@ -3,13 +3,16 @@ allows it to call the RPC.
 """
 
 import asyncio
+from dataclasses import replace
 
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import Caller, CallerKind, set_caller
+from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole, set_caller
+from spawnmesh_runtime.methods import CallPolicy
+from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.tokens import TokenVerifier
 
 # Longer than any connection. A timer does not accept every number.
@@ -34,39 +37,83 @@ def authenticated_calls(inner: Step, verifier: TokenVerifier) -> Step:
     return step
 
 
-def authorized_calls(inner: Step, method: ServedMethod) -> Step:
-    """Refuse callers that are not authenticated, or that the contract does not allow."""
+def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) -> Step:
+    """Refuse callers that are not authenticated, whose token is revoked, or that the contract does
+    not allow.
+    """
     policy = method.policy
+    callers, services, role = policy.callers, policy.services, policy.role
 
     async def step(call: Call) -> object:
         caller = call.caller
         if caller is None:
             error, call.anonymity = call.anonymity, None
             raise error or MeshError(Reason.TOKEN_MISSING, "the call is not authenticated")
-        if caller.kind not in policy.callers or (
-            caller.kind is CallerKind.SERVICE and caller.service not in policy.services
-        ):
-            raise MeshError(
-                Reason.CALLER_NOT_ALLOWED,
-                "this kind of caller may not call this RPC",
-                facts={"caller": caller.kind.value, "method": f"{method.service}/{method.name}"},
-            )
-        return await (_until_token_expires(inner, call, caller) if policy.ends_with_token else inner(call))
+        if caller.revocation_key in revoked and not (policy.checks_run and caller.kind is CallerKind.RUN):
+            raise _token_revoked()
+        kind = caller.kind
+        if kind not in callers or (kind is CallerKind.SERVICE and caller.service not in services):
+            if not _acts_as_admin(caller, policy):
+                raise MeshError(
+                    Reason.CALLER_NOT_ALLOWED,
+                    "this kind of caller may not call this RPC",
+                    facts={"caller": kind.value, "method": f"{method.service}/{method.name}"},
+                )
+            call.caller = caller = replace(caller, kind=CallerKind.ADMIN, tenant_id="")
+            set_caller(caller)
+        elif kind is CallerKind.CLIENT and caller.role < role:
+            raise _role_missing(caller, role)
+        elif kind is CallerKind.SERVICE and policy.without_tenant is bool(caller.tenant_id):
+            raise MeshError(Reason.CALLER_NOT_ALLOWED, "the token of the service is for other RPCs")
+        if policy.ends_with_token:
+            return await _until_token_ends(inner, call, caller, revoked)
+        return await inner(call)
 
     return step
 
 
-async def _until_token_expires(inner: Step, call: Call, caller: Caller) -> object:
-    """Run the call until its token expires: later messages must not reach the holder of
-    the token.
+def _acts_as_admin(caller: Caller, policy: CallPolicy) -> bool:
+    """Return whether the client of a tenant may call an RPC for operators of the mesh, as one.
+
+    Where clients may call as well, it stays a client of its tenant.
+    """
+    return (
+        caller.kind is CallerKind.CLIENT
+        and caller.role is ClientRole.ADMIN
+        and CallerKind.ADMIN in policy.callers
+        and CallerKind.CLIENT not in policy.callers
+    )
+
+
+def _role_missing(caller: Caller, needed: ClientRole) -> MeshError:
+    needed_name = needed.name.lower()
+    return MeshError(
+        Reason.ROLE_MISSING,
+        f"this RPC needs the role {needed_name}, which the token does not have",
+        facts={"role_needed": needed_name, "roles_held": caller.role.included},
+    )
+
+
+def _token_revoked() -> MeshError:
+    return MeshError(
+        Reason.TOKEN_REVOKED, "the token was revoked, or its run has ended; it opens nothing any more"
+    )
+
+
+async def _until_token_ends(inner: Step, call: Call, caller: Caller, revoked: RevokedTokens) -> object:
+    """Run the call until its token expires or is revoked: later messages must not reach the holder
+    of the token.
     """
     try:
         left = min(caller.expire_timestamp - utc_now().timestamp(), _LONGEST_SECONDS)
         async with asyncio.timeout(left) as bound:
-            return await inner(call)
+            with revoked.ending(caller.revocation_key, lambda: bound.reschedule(0.0)):
+                return await inner(call)
     except TimeoutError:
         if not bound.expired():
             raise
+        if caller.revocation_key in revoked:
+            raise _token_revoked() from None
         raise MeshError(
             Reason.TOKEN_EXPIRED, "the token expired while the stream was open; call again with a new one"
         ) from None

@@ -4,7 +4,7 @@ from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
-RUN_LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST)
+RUN_LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST, Reason.TOKEN_REVOKED)
 """Another runner has the run, or it is over. This runner must do nothing more in its name."""
 
 PEER_UNAVAILABLE = (

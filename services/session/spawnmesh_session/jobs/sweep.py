@@ -1,6 +1,7 @@
 """The sweep: it ends runs that no runner can finish, and applies the retention.
 
-What a request has begun and does not finish is left to the jobs of `jobs.clean_ups`.
+What a request has begun and does not finish is left to the jobs of `jobs.clean_ups`. Revocations of
+tokens that have expired are forgotten.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState, 
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.store import run_queue, runs, tenants
+from spawnmesh_session.store import revoked_tokens, run_queue, runs, tenants
 from spawnmesh_session.store.run_queue import LostRun
 
 _LOST = RunOutcome(
@@ -29,6 +30,7 @@ _LOST = RunOutcome(
 _CONCURRENT_PASSES = 8  # A service that is slow for one tenant must not delay all others.
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
 _QUOTA = run_queue.TakeQuota(limit=64, share=16)
+_REVOCATION_PAGE = 1000  # More than the runs that can end within an interval.
 _MAX_PAGES = 100  # Pages of one sweep; the next sweep takes the rest.
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class Sweeper:
             for kind, sweep in (
                 ("lost_runs", self.end_lost_runs),
                 ("retention", self.retain),
+                ("revocations", self.forget_revocations),
                 ("gauges", self.gauges.measure),
             ):
                 sweeps.create_task(self._repeat(kind, sweep))
@@ -77,6 +80,11 @@ class Sweeper:
                 break
             ended += sum(await _map_concurrently(_CONCURRENT_ENDS, self._try_to_end, lost))
         return ended
+
+    async def forget_revocations(self) -> int:
+        """Delete revocations of tokens that have expired; return their number."""
+        async with self.database.transaction(ALL_TENANTS) as connection:
+            return await revoked_tokens.prune_revoked_tokens(connection, _REVOCATION_PAGE)
 
     async def _try_to_end(self, lost: LostRun) -> bool:
         try:

@@ -3,8 +3,8 @@
 --
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
 -- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
--- run_queue, jobs, tenant_deletions) also have a policy for the scope '*', in which the queues are
--- read for all tenants at once.
+-- run_queue, jobs, tenant_deletions, revoked_tokens) also have a policy for the scope '*', in which
+-- they are read for all tenants at once.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
 -- grew. Four rules keep the plans right all the same.
@@ -21,7 +21,7 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, inbox_messages, session_events,
---     tenant_deletions
+--     tenant_deletions, revoked_tokens
 --   Row-level security
 --   A function
 --     count_leased_runs
@@ -282,6 +282,23 @@ create table tenant_deletions (
 );
 comment on table tenant_deletions is 'citus: local';
 
+-- Tokens that are refused before they expire: token_id is the id of an ended run, or of a token of
+-- a client. The tenant of tokens without a tenant is '*'. The rows outlive the tenant, whose tokens
+-- do so as well.
+create table revoked_tokens (
+    tenant_id   text        not null,
+    token_id    text        not null,
+    is_run      boolean     not null,
+    expire_time timestamptz not null,                      -- No token of this id is valid later.
+    change      bigint      not null default (pg_current_xact_id()::text)::bigint, -- The transaction.
+    primary key (tenant_id, token_id)
+);
+comment on table revoked_tokens is 'citus: local';
+-- list_revoked_tokens.
+create index revoked_tokens_change_idx on revoked_tokens (change, tenant_id, token_id);
+-- prune_revoked_tokens.
+create index revoked_tokens_expire_idx on revoked_tokens (expire_time);
+
 -- The fixed numbers of distinct values take effect with an analyze.
 analyze sessions, runs, run_queue, jobs, inbox_messages, session_events;
 
@@ -332,6 +349,12 @@ create policy tenant on tenant_deletions using (tenant_id = current_setting('spa
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on tenant_deletions for select
     using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table revoked_tokens enable row level security;
+alter table revoked_tokens force row level security;
+create policy tenant on revoked_tokens using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on revoked_tokens using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- ------------------------------------------------------------------------------------------
 -- A function

@@ -1,6 +1,7 @@
 """The end of a run: everything that is committed with the terminal state, whatever the cause."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
@@ -27,10 +28,14 @@ from spawnmesh_session.store.runs import LockedRun
 
 @dataclass(frozen=True, slots=True)
 class RunTerminator:
-    """Ends runs inside the caller's transaction, which holds the locks."""
+    """Ends runs inside the caller's transaction, which holds the locks.
+
+    No token of a run is valid for longer than `token_ttl`.
+    """
 
     queuer: RunQueuer
     metrics: RunMetrics
+    token_ttl: timedelta
 
     async def terminate(
         self,
@@ -60,7 +65,7 @@ class RunTerminator:
             return None
         session_id = session.session_id
         outcome, text = await _mask(connection, tenant_id, session, outcome)
-        ended = await runs.end_run(connection, tenant_id, run, outcome, epoch=epoch)
+        ended = await runs.end_run(connection, tenant_id, run, outcome, token_ttl=self.token_ttl, epoch=epoch)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         withdrawal = await _withdrawal(connection, tenant_id, run, outcome)

@@ -5,12 +5,19 @@ from datetime import timedelta
 
 from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, TokenMinter
 
-# A killed run may use its token for this many leases. Each heartbeat returns a new token, a
-# fraction of a lease after the one before.
+# Each heartbeat returns a new token, a fraction of a lease after the one before. A service that
+# learns of no revocations accepts the token of a killed run for this many leases.
 _TOKEN_LEASES = 4
 _MIN_TTL = timedelta(seconds=SERVICE_TOKEN_SECONDS)
 # A run that is being finalized at its deadline can still finish.
 _GRACE = timedelta(minutes=5)
+# A heartbeat mints a token some time after it has read the run. The clocks of machines differ.
+_REVOCATION_MARGIN = timedelta(minutes=1)
+
+
+def longest_token_life(lease_ttl: timedelta) -> timedelta:
+    """Return the time after the end of a run in which a token of it can be valid."""
+    return max(_MIN_TTL, lease_ttl * _TOKEN_LEASES) + _REVOCATION_MARGIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.revocation_feed import RevocationFeed
 from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
@@ -42,4 +43,6 @@ class Dependencies:
     metrics: RunMetrics
     run_tokens: RunTokens
     lease_ttl: timedelta
+    revocations: RevocationFeed
+    max_token_lifetime: timedelta
     watch_limit: asyncio.Semaphore

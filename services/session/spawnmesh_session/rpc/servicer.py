@@ -8,9 +8,11 @@ import grpc
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1 import token_service_pb2 as token_pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
+from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_session.rpc.acknowledge_inbox import acknowledge_inbox
@@ -35,10 +37,12 @@ from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
 from spawnmesh_session.rpc.put_agent import put_agent
 from spawnmesh_session.rpc.release_run import release_run
+from spawnmesh_session.rpc.revoke_token import revoke_token
 from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
+from spawnmesh_session.rpc.watch_revoked_tokens import watch_revoked_tokens
 from spawnmesh_session.rpc.watch_session import watch_session
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -189,3 +193,22 @@ class TenantServicer(TenantServiceServicer):
         self, request: tenant_pb.DeleteAgentRequest, context: Context
     ) -> tenant_pb.DeleteAgentResponse:
         return await delete_agent(request, current_caller(), self.deps)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenServicer(TokenServiceServicer):
+    """Forwards the RPCs of TokenService."""
+
+    deps: Dependencies
+
+    async def RevokeToken(
+        self, request: token_pb.RevokeTokenRequest, context: Context
+    ) -> token_pb.RevokeTokenResponse:
+        return await revoke_token(request, current_caller(), self.deps)
+
+    async def WatchRevokedTokens(
+        self, request: token_pb.WatchRevokedTokensRequest, context: Context
+    ) -> AsyncIterator[token_pb.WatchRevokedTokensResponse]:
+        async with aclosing(watch_revoked_tokens(request, self.deps)) as responses:
+            async for response in responses:
+                yield response

@@ -25,7 +25,7 @@ from spawnmesh_session.domain.runs import (
 )
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
-from spawnmesh_session.store import events, run_queue
+from spawnmesh_session.store import events, revoked_tokens, run_queue
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
 
 _SQL = load_statements(__name__)
@@ -196,12 +196,19 @@ async def release_run(
 
 
 async def end_run(
-    connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome, *, epoch: int | None = None
+    connection: Connection,
+    tenant_id: str,
+    run: Run,
+    outcome: RunOutcome,
+    *,
+    token_ttl: timedelta,
+    epoch: int | None = None,
 ) -> PendingRow[Run]:
     """Set the terminal state once, remove the run from the queue and append its event.
 
-    The pending row is the run. There is no row if the run has a terminal state, or is not held at
-    `epoch`. The session is locked.
+    Revoke its tokens, of which none is valid for longer than `token_ttl`. The pending row is the
+    run. There is no row if the run has a terminal state, or is not held at `epoch`. The session is
+    locked.
     """
     values = {
         "tenant_id": tenant_id,
@@ -213,10 +220,13 @@ async def end_run(
         "error_reason": outcome.error_reason,
         "error_message": without_nul(outcome.error_message),
         "usage": None if outcome.usage is None else Jsonb(outcome.usage),
+        "token_ttl": token_ttl,
     }
     ended = PendingRow(await connection.execute(_SQL["end_run"], values), run_of)
     await events.notify_watchers(connection, tenant_id, run.session_id)
     await run_queue.notify_runners_of_place(connection, tenant_id)
+    if run.epoch:
+        await revoked_tokens.notify_of_revocation(connection)
     return ended
 
 

@@ -153,7 +153,8 @@ returning *
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
--- queue, and the session gets an event. Index: runs_pkey, sessions_pkey, run_queue_pkey.
+-- queue, the session gets an event, and the tokens of the run are revoked if it was ever claimed.
+-- Index: runs_pkey, sessions_pkey, run_queue_pkey, revoked_tokens_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
@@ -174,6 +175,10 @@ with ended as (
     select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason
     from ended e cross join next n
     returning cursor
+), revoked as (
+    insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)
+    select tenant_id, run_id, true, now() + %(token_ttl)s::interval from ended where epoch > 0
+    on conflict do nothing
 )
 select * from ended
 

@@ -96,6 +96,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "error_reason": "",
         "error_message": "",
         "usage": None,
+        "token_ttl": "6 m",
     },
     "notify_runners_of_place": {},
     "delete_runs": {},

@@ -41,8 +41,10 @@ TABLES: dict[str, TenantTables] = {
     "hook": HOOK_TABLES,
     "model-router": ROUTER_TABLES,
 }
-RECORDS = {"session": "tenant_deletions"}
-"""The table in which a service records that a tenant is purged, or was; `purged_tenants` in others."""
+RECORDS = {"session": {"tenant_deletions", "revoked_tokens"}}
+"""The tables whose rows outlive a tenant: the record that it is purged, or was, which is
+`purged_tenants` in other services, and its revocations.
+"""
 
 FILLED = {
     "attachment-blob": (
@@ -296,7 +298,7 @@ async def test_a_service_lists_every_table_with_rows_of_tenants(service: str, re
     assert {name for (name,) in rows} == {
         *listed.rows,
         listed.settings,
-        RECORDS.get(service, "purged_tenants"),
+        *RECORDS.get(service, {"purged_tenants"}),
     }
 
 

@@ -64,6 +64,18 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """CANCELLED. The caller cancelled the call."""
     REASON_MESSAGE_TOO_LARGE: _Reason.ValueType  # 16
     """RESOURCE_EXHAUSTED. The message is larger than the transport allows."""
+    REASON_ROLE_MISSING: _Reason.ValueType  # 17
+    """PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the role
+    (`role_needed`) and those of the token (`roles_held`).
+    """
+    REASON_TOKEN_REVOKED: _Reason.ValueType  # 18
+    """UNAUTHENTICATED. The token was revoked, or its run has ended. A new token of the run is refused
+    as well.
+    """
+    REASON_TOKEN_LIFETIME_EXCEEDED: _Reason.ValueType  # 19
+    """UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
+    (`max_seconds`). Get a token with a shorter life.
+    """
     REASON_UNKNOWN_AGENT: _Reason.ValueType  # 30
     """FAILED_PRECONDITION. The tenant has no agent with this id."""
     REASON_AGENT_NOT_SPAWNABLE: _Reason.ValueType  # 31
@@ -103,6 +115,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_INBOX_FULL: _Reason.ValueType  # 46
     """RESOURCE_EXHAUSTED. The session's inbox has reached its limit of messages or bytes. The limits
     are in the facts.
+    """
+    REASON_REVOCATION_COUNT_EXCEEDED: _Reason.ValueType  # 47
+    """FAILED_PRECONDITION. The tenant has reached the limit of revoked tokens that have not expired.
+    The limit is in the facts.
     """
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
@@ -249,6 +265,18 @@ REASON_CANCELLED: Reason.ValueType  # 15
 """CANCELLED. The caller cancelled the call."""
 REASON_MESSAGE_TOO_LARGE: Reason.ValueType  # 16
 """RESOURCE_EXHAUSTED. The message is larger than the transport allows."""
+REASON_ROLE_MISSING: Reason.ValueType  # 17
+"""PERMISSION_DENIED. The client's token lacks the role that the RPC needs. The facts have the role
+(`role_needed`) and those of the token (`roles_held`).
+"""
+REASON_TOKEN_REVOKED: Reason.ValueType  # 18
+"""UNAUTHENTICATED. The token was revoked, or its run has ended. A new token of the run is refused
+as well.
+"""
+REASON_TOKEN_LIFETIME_EXCEEDED: Reason.ValueType  # 19
+"""UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
+(`max_seconds`). Get a token with a shorter life.
+"""
 REASON_UNKNOWN_AGENT: Reason.ValueType  # 30
 """FAILED_PRECONDITION. The tenant has no agent with this id."""
 REASON_AGENT_NOT_SPAWNABLE: Reason.ValueType  # 31
@@ -288,6 +316,10 @@ existing agent can be replaced.
 REASON_INBOX_FULL: Reason.ValueType  # 46
 """RESOURCE_EXHAUSTED. The session's inbox has reached its limit of messages or bytes. The limits
 are in the facts.
+"""
+REASON_REVOCATION_COUNT_EXCEEDED: Reason.ValueType  # 47
+"""FAILED_PRECONDITION. The tenant has reached the limit of revoked tokens that have not expired.
+The limit is in the facts.
 """
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""

@@ -33,11 +33,11 @@ class _CallerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Caller.ValueTy
     """Never used. A service with an RPC that lists it does not start."""
     CALLER_CLIENT: _Caller.ValueType  # 1
     """A client of a tenant: a gateway, a harness, a person with the command line. The token names the
-    tenant.
+    tenant, and it can limit its holder to a role.
     """
     CALLER_ADMIN: _Caller.ValueType  # 2
-    """An operator. The token has the scope `admin`. Only for RPCs that name the tenant on which they
-    act.
+    """An operator of the mesh. The token names no tenant, or is the token of a client that has the
+    role `admin`. Only for RPCs that name the tenant on which they act.
     """
     CALLER_RUN: _Caller.ValueType  # 3
     """A claimed run. The token names tenant, session, run and epoch. The call may access that session
@@ -57,11 +57,11 @@ CALLER_UNSPECIFIED: Caller.ValueType  # 0
 """Never used. A service with an RPC that lists it does not start."""
 CALLER_CLIENT: Caller.ValueType  # 1
 """A client of a tenant: a gateway, a harness, a person with the command line. The token names the
-tenant.
+tenant, and it can limit its holder to a role.
 """
 CALLER_ADMIN: Caller.ValueType  # 2
-"""An operator. The token has the scope `admin`. Only for RPCs that name the tenant on which they
-act.
+"""An operator of the mesh. The token names no tenant, or is the token of a client that has the
+role `admin`. Only for RPCs that name the tenant on which they act.
 """
 CALLER_RUN: Caller.ValueType  # 3
 """A claimed run. The token names tenant, session, run and epoch. The call may access that session
@@ -75,6 +75,52 @@ limit them to runs of certain tenants and agents.
 """
 Global___Caller: _TypeAlias = Caller  # noqa: Y015
 
+class _Role:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROLE_UNSPECIFIED: _Role.ValueType  # 0
+    """No role. A service with an RPC for clients or operators of the mesh that lists it does not
+    start.
+    """
+    ROLE_READER: _Role.ValueType  # 1
+    """Reads everything in its tenant: sessions, transcripts, files, agents, plugins, models."""
+    ROLE_USER: _Role.ValueType  # 2
+    """Works in its tenant: spawns, sends messages, uploads files, calls models."""
+    ROLE_OPERATOR: _Role.ValueType  # 3
+    """Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins,
+    imports transcripts, revokes tokens.
+    """
+    ROLE_ADMIN: _Role.ValueType  # 4
+    """Runs the mesh: creates, changes and deletes tenants. A token without a tenant has this role
+    alone and reads no content of a tenant.
+    """
+
+class Role(_Role, metaclass=_RoleEnumTypeWrapper):
+    """What the holder of a client token may do. Each role includes the ones before it. A token without
+    the claim `roles` has the role OPERATOR.
+    """
+
+ROLE_UNSPECIFIED: Role.ValueType  # 0
+"""No role. A service with an RPC for clients or operators of the mesh that lists it does not
+start.
+"""
+ROLE_READER: Role.ValueType  # 1
+"""Reads everything in its tenant: sessions, transcripts, files, agents, plugins, models."""
+ROLE_USER: Role.ValueType  # 2
+"""Works in its tenant: spawns, sends messages, uploads files, calls models."""
+ROLE_OPERATOR: Role.ValueType  # 3
+"""Runs its tenant: kills, archives and deletes sessions, writes agents, registers plugins,
+imports transcripts, revokes tokens.
+"""
+ROLE_ADMIN: Role.ValueType  # 4
+"""Runs the mesh: creates, changes and deletes tenants. A token without a tenant has this role
+alone and reads no content of a tenant.
+"""
+Global___Role: _TypeAlias = Role  # noqa: Y015
+
 @_typing.final
 class CallPolicy(_message.Message):
     """Who may call an RPC."""
@@ -84,9 +130,25 @@ class CallPolicy(_message.Message):
     CALLERS_FIELD_NUMBER: _builtins.int
     SERVICES_FIELD_NUMBER: _builtins.int
     ENDS_WITH_TOKEN_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    CHECKS_RUN_FIELD_NUMBER: _builtins.int
+    WITHOUT_TENANT_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
     """For a stream that stays open to report new events: it ends with TOKEN_EXPIRED when its token
-    expires. Any other call can outlast its token by the time of its own work.
+    expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token by the
+    time of its own work.
+    """
+    role: Global___Role.ValueType
+    """If `callers` has CALLER_CLIENT: the role that the client needs. If it has CALLER_ADMIN alone of
+    these two: ROLE_ADMIN. An operator of the mesh needs no further role.
+    """
+    checks_run: _builtins.bool
+    """If `callers` has CALLER_RUN: the RPC itself finds out in its transaction whether the calling
+    run has ended, and says how. It accepts tokens that other RPCs refuse as TOKEN_REVOKED.
+    """
+    without_tenant: _builtins.bool
+    """If `callers` has CALLER_SERVICE: the token of the service names no tenant. The RPC is about all
+    of them.
     """
     @_builtins.property
     def callers(self) -> _containers.RepeatedScalarFieldContainer[Global___Caller.ValueType]:
@@ -102,10 +164,13 @@ class CallPolicy(_message.Message):
         callers: _abc.Iterable[Global___Caller.ValueType] | None = ...,
         services: _abc.Iterable[_builtins.str] | None = ...,
         ends_with_token: _builtins.bool = ...,
+        role: Global___Role.ValueType = ...,
+        checks_run: _builtins.bool = ...,
+        without_tenant: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callers", b"callers", "ends_with_token", b"ends_with_token", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "services", b"services", "without_tenant", b"without_tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,168 @@
+"""Read the claims of a verified token."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import AGENT_ID, TENANT_ID
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, ClientRole
+from spawnmesh_runtime.revoked_tokens import revocation_key
+
+MAX_LIMITS = 32
+"""The largest number of tenants, and of agents, that the token of a runner names."""
+
+_CLOCK_SKEW_SECONDS = 30
+_TOKEN_ID = re.compile(r"[!-~]{1,256}")
+
+
+def invalid_token(what: str) -> MeshError:
+    """Return the refusal of a token. `what` repeats no part of it."""
+    return MeshError(Reason.TOKEN_INVALID, f"the token is not accepted: {what}")
+
+
+def expired_token() -> MeshError:
+    """Return the refusal of an expired token."""
+    return MeshError(Reason.TOKEN_EXPIRED, "the token has expired; get a new one")
+
+
+def check_times(claims: Mapping[str, Any], now: float, max_lifetime_seconds: float) -> float:
+    """Return the expiry.
+
+    Raises MeshError if the token is not valid now, or is valid for too long.
+    """
+    expiry, issued = _time(claims, "exp"), _time(claims, "iat")
+    if expiry <= now:
+        raise expired_token()
+    begin = max(issued, _time(claims, "nbf")) if "nbf" in claims else issued
+    if begin > now + _CLOCK_SKEW_SECONDS:
+        raise invalid_token("it is not valid yet")
+    if expiry - issued > max_lifetime_seconds:
+        raise MeshError(
+            Reason.TOKEN_LIFETIME_EXCEEDED,
+            f"the token is valid for longer than {max_lifetime_seconds:.0f} s; get one with a shorter life",
+            facts={"max_seconds": int(max_lifetime_seconds)},
+        )
+    return expiry
+
+
+def token_id_of(claims: Mapping[str, Any], token: str) -> str:
+    """Return the id under which the token can be revoked: its `jti`, or else its hash."""
+    jti = claims.get("jti")
+    if isinstance(jti, str) and _TOKEN_ID.fullmatch(jti):
+        return jti
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def text_claim(claims: Mapping[str, Any], name: str) -> str:
+    """Return a claim that is text and not empty. Raises MeshError TOKEN_INVALID."""
+    return checked_text(claims.get(name), name)
+
+
+def checked_text(value: object, name: str) -> str:
+    """Return the value of a claim that is text and not empty. Raises MeshError TOKEN_INVALID."""
+    if not isinstance(value, str) or not value:
+        raise invalid_token(f"the claim {name} is missing or is not text")
+    return value
+
+
+def checked_tenant(value: object, name: str = "tenant") -> str:
+    """Return the value of a claim that is a tenant id. Raises MeshError TOKEN_INVALID."""
+    tenant_id = checked_text(value, name)
+    if TENANT_ID.fullmatch(tenant_id) is None:
+        raise invalid_token(
+            f"the claim {name} is not a tenant id: 2 to 39 lower-case letters, digits and hyphens"
+        )
+    return tenant_id
+
+
+def highest_role(names: object, name: str = "roles") -> ClientRole:
+    """Return the highest role among the names; other names are ignored. Raises MeshError
+    TOKEN_INVALID if they are not names.
+    """
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise invalid_token(f"the claim {name} is not a list of names")
+    return max((ROLES[one] for one in names if one in ROLES), default=ClientRole.NONE)
+
+
+def caller_of(claims: Mapping[str, Any], token: str) -> Caller:
+    """Return the caller that a token of the mesh names. Raises MeshError TOKEN_INVALID."""
+    if claims["kind"] not in list(CallerKind):
+        raise invalid_token("the claim kind names no kind of caller")
+    kind = CallerKind(claims["kind"])
+    subject = text_claim(claims, "sub")
+    match kind:
+        case CallerKind.CLIENT:
+            tenant_id = checked_tenant(claims.get("tenant"))
+            return Caller(
+                kind,
+                subject,
+                tenant_id,
+                permissions=_permissions(claims),
+                role=highest_role(claims["roles"]) if "roles" in claims else ClientRole.OPERATOR,
+                revocation_key=revocation_key(tenant_id, token_id_of(claims, token)),
+            )
+        case CallerKind.SERVICE:
+            tenant_id = checked_tenant(claims["tenant"]) if "tenant" in claims else ""
+            return Caller(kind, subject, tenant_id, service=subject)
+        case CallerKind.RUN:
+            return _run_of(claims, subject)
+        case CallerKind.RUNNER:
+            return Caller(
+                kind,
+                subject,
+                tenants=_limits(claims, "tenants", TENANT_ID),
+                agents=_limits(claims, "agents", AGENT_ID),
+                revocation_key=revocation_key("", token_id_of(claims, token)),
+            )
+        case CallerKind.ADMIN:
+            key = revocation_key("", token_id_of(claims, token))
+            return Caller(kind, subject, role=ClientRole.ADMIN, revocation_key=key)
+
+
+def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
+    epoch = claims.get("epoch")
+    if isinstance(epoch, bool) or not isinstance(epoch, int):
+        raise invalid_token("the claim epoch is missing or is not an integer")
+    tenant_id, run_id = checked_tenant(claims.get("tenant")), text_claim(claims, "run")
+    return Caller(
+        CallerKind.RUN,
+        subject,
+        tenant_id,
+        text_claim(claims, "session"),
+        run_id,
+        epoch=epoch,
+        revocation_key=revocation_key(tenant_id, run_id),
+    )
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid_token(f"the claim {name} is not a time")
+    return float(value)
+
+
+def _limits(claims: Mapping[str, Any], name: str, form: re.Pattern[str]) -> frozenset[str]:
+    """Return the names that limit a runner; none if the token has no such claim.
+
+    An empty list is refused: it would be no limit.
+    """
+    if name not in claims:
+        return frozenset()
+    value = claims[name]
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_LIMITS:
+        raise invalid_token(f"the claim {name} is not a list of 1 to {MAX_LIMITS} ids")
+    if not all(isinstance(one, str) and form.fullmatch(one) for one in value):
+        raise invalid_token(f"the claim {name} has an entry that is not an id")
+    return frozenset(value)
+
+
+def _permissions(claims: Mapping[str, Any]) -> frozenset[str]:
+    value = claims.get("permissions", [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise invalid_token("the claim permissions is not a list of names")
+    return frozenset(value)

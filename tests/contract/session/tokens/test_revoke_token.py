@@ -1,0 +1,142 @@
+"""RevokeToken: a revoked token opens nothing, here and after a restart, until it expires."""
+
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.caller import ClientRole
+from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_session.app import make_sweeper
+
+from tests.support.serving import client_tokens
+from tests.support.session.calls import another
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.revoking import HOUR, id_of, is_refused, listing, revoke
+from tests.support.session.worker import components_of
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def tokens(keys: Path) -> TokenMinter:
+    return client_tokens(keys)
+
+
+async def test_RevokeToken__is_refused_from_then_on_and_by_replicas_that_start_later(
+    mesh: Mesh, open_mesh: OpenMesh, tokens: TokenMinter
+) -> None:
+    stolen, own = (tokens.client_token(mesh.tenant, name, HOUR) for name in ("thief", "operator"))
+    assert await listing(mesh, stolen) is None
+    await revoke(mesh, own, token_id=id_of(stolen))
+    await eventually(is_refused(mesh, stolen))
+    assert await listing(mesh, own) is None
+    async with open_mesh() as later:
+        assert await listing(later, stolen) is Reason.TOKEN_REVOKED
+
+
+async def test_RevokeToken__reaches_tokens_of_the_callers_tenant_alone(
+    mesh: Mesh, tokens: TokenMinter
+) -> None:
+    foreign = another(mesh)
+    await foreign.create_tenant()
+    token, attacker = (
+        tokens.client_token(tenant, "somebody", HOUR) for tenant in (mesh.tenant, foreign.tenant)
+    )
+    await revoke(foreign, attacker, token_id=id_of(token))
+    own = tokens.client_token(foreign.tenant, "another", HOUR)
+    await revoke(foreign, attacker, token_id=id_of(own))  # It is read after the one before.
+    await eventually(is_refused(foreign, own))
+    assert await listing(mesh, token) is None
+    with pytest.raises(MeshError) as refused:
+        await revoke(foreign, attacker, token_id=id_of(token), tenant_id=mesh.tenant)
+    assert refused.value.reason is Reason.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("role", [ClientRole.READER, ClientRole.USER])
+async def test_RevokeToken__needs_an_operator(mesh: Mesh, tokens: TokenMinter, role: ClientRole) -> None:
+    with pytest.raises(MeshError) as refused:
+        await revoke(mesh, tokens.client_token(mesh.tenant, "user", HOUR, role=role), token_id="tok_1")
+    assert refused.value.reason is Reason.ROLE_MISSING
+
+
+async def test_RevokeToken__an_operator_of_the_mesh_revokes_tokens_of_any_tenant_and_of_none(
+    mesh: Mesh, tokens: TokenMinter
+) -> None:
+    admin, other_admin = tokens.admin_token("one", HOUR), tokens.admin_token("two", HOUR)
+    client = tokens.client_token(mesh.tenant, "thief", HOUR)
+    await revoke(mesh, admin, token_id=id_of(client), tenant_id=mesh.tenant)
+    await eventually(is_refused(mesh, client))
+    await revoke(mesh, admin, token_id=id_of(other_admin))
+    await eventually(is_refused(mesh, other_admin))
+
+
+async def test_RevokeToken__an_admin_with_a_tenant_revokes_its_own_tokens_and_those_it_names(
+    mesh: Mesh, tokens: TokenMinter
+) -> None:
+    foreign = another(mesh)
+    await foreign.create_tenant()
+    admin = tokens.client_token(mesh.tenant, "admin", HOUR, role=ClientRole.ADMIN)
+    own, other = (tokens.client_token(tenant, "thief", HOUR) for tenant in (mesh.tenant, foreign.tenant))
+    await revoke(mesh, admin, token_id=id_of(own))
+    await revoke(mesh, admin, token_id=id_of(other), tenant_id=foreign.tenant)
+    await eventually(is_refused(mesh, own))
+    await eventually(is_refused(foreign, other))
+
+
+async def test_RevokeToken__is_kept_until_the_token_expires_and_no_longer_than_any_token_lives(
+    mesh: Mesh, tokens: TokenMinter
+) -> None:
+    own = tokens.client_token(mesh.tenant, "operator", HOUR)
+    longest = utc_now() + timedelta(seconds=mesh.settings.max_token_lifetime_seconds)
+    stamp = Timestamp()
+    stamp.FromDatetime(utc_now() + timedelta(hours=1))
+    soon = await revoke(mesh, own, token_id="tok_1", expire_time=stamp)
+    assert soon.expire_time == stamp
+    forever = await revoke(mesh, own, token_id="tok_1")
+    assert abs(forever.expire_time.ToDatetime(UTC) - longest) < timedelta(minutes=1)
+    again = await revoke(mesh, own, token_id="tok_1", expire_time=stamp)
+    assert again.expire_time == forever.expire_time
+
+
+async def test_RevokeToken__a_tenant_has_a_limit(
+    mesh: Mesh, tokens: TokenMinter, session_database: Database
+) -> None:
+    async with session_database.transaction(mesh.tenant) as connection:
+        await connection.execute(
+            "insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)"
+            " select %s, 'tok_' || n, false, now() + interval '1 hour' from generate_series(1, 10000) n",
+            (mesh.tenant,),
+        )
+    own = tokens.client_token(mesh.tenant, "operator", HOUR)
+    with pytest.raises(MeshError) as refused:
+        await revoke(mesh, own, token_id="tok_more")
+    assert (refused.value.reason, refused.value.facts) == (
+        Reason.REVOCATION_COUNT_EXCEEDED,
+        {"limit": "10000"},
+    )
+    await revoke(mesh, own, token_id="tok_1")
+
+
+async def test_expired_revocations_are_deleted(mesh: Mesh, session_database: Database) -> None:
+    ids = {"spent": "-1 second", "valid": "1 hour"}
+    async with session_database.transaction(mesh.tenant) as connection:
+        for token_id, left in ids.items():
+            await connection.execute(
+                "insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)"
+                " values (%s, %s, false, now() + %s::interval)",
+                (mesh.tenant, token_id, left),
+            )
+    async with components_of(mesh.settings) as components:
+        await make_sweeper(components, mesh.settings).forget_revocations()
+    async with session_database.transaction(mesh.tenant) as connection:
+        rows = await (await connection.execute("select token_id from revoked_tokens")).fetchall()
+    assert [row["token_id"] for row in rows] == ["valid"]
+
+
+def test_each_token_has_an_id_of_its_own(tokens: TokenMinter) -> None:
+    made = {id_of(tokens.client_token("acme", "x", HOUR)) for _ in range(10)}
+    assert len(made) == 10
