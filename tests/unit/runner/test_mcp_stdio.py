@@ -3,12 +3,15 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
+from spawnmesh_runner.clients.sandbox.command_line import Confinement, unsandboxed
 
+from tests.support.runner.sandboxes import LIMITS
 from tests.support.runner.mcp_fixtures import is_alive
 from tests.support.waiting import eventually
 
@@ -17,15 +20,21 @@ import asyncio, sys
 from pathlib import Path
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
+from tests.unit.runner.test_mcp_stdio import bare
 
 async def main():
     here = Path(sys.argv[1])
     script = f"trap '' TERM HUP; echo $$ > {here}/pid; while :; do sleep 1; done"
-    async with open_stdio("sh", ("-c", script), {}, here, here / "home", StderrTail(), lambda: None):
+    async with open_stdio("sh", ("-c", script), {}, here, here / "home", StderrTail(), lambda: None, start_with=bare):
         await asyncio.sleep(600)
 
 asyncio.run(main())
 """
+
+
+def bare(arguments: Sequence[str]) -> list[str]:
+    """Start the command without a sandbox."""
+    return unsandboxed(arguments, Confinement(Path(), paths=(), network=False, limits=LIMITS))
 
 
 async def pid_in(file: Path) -> int:
@@ -49,12 +58,12 @@ async def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
 async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "no-such-command", (), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "no-such-command", (), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             raise AssertionError("it was started")
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             raise AssertionError("it was found where it was not looked for")
 
@@ -67,7 +76,7 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     silent = asyncio.Event()
     args = ("-c", f"import planted; print({str(tmp_path)!r})")
-    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", StderrTail(), silent.set):
+    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", StderrTail(), silent.set, start_with=bare):
         await asyncio.wait_for(silent.wait(), 20)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
@@ -75,7 +84,7 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "tool").chmod(0o755)
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "tool", (), {"PATH": "."}, workspace, tmp_path / "home", StderrTail(), silent.set
+            "tool", (), {"PATH": "."}, workspace, tmp_path / "home", StderrTail(), silent.set, start_with=bare
         ):
             raise AssertionError("it was started")
 
@@ -85,7 +94,7 @@ async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: P
 
     async def fail() -> None:
         async with open_stdio(
-            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             await pid_in(tmp_path / "pid")
             raise ValueError("of the block")
@@ -104,7 +113,7 @@ async def test_more_cancellations_wait_for_the_commands_end(tmp_path: Path) -> N
 
     async def hold() -> None:
         async with open_stdio(
-            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             try:
                 await asyncio.sleep(600)

@@ -8,9 +8,8 @@ import json
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 log = structlog.get_logger()
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LAUNCH = str(Path(__file__).with_name("launch.py"))
 _EXIT_SECONDS = 1.0  # The wait after its input is closed, and again after SIGTERM.
 _REAP_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -50,13 +48,15 @@ async def open_stdio(
     home: Path,
     stderr: StderrTail,
     on_silence: Callable[[], object],
+    start_with: Callable[[Sequence[str]], list[str]],
 ) -> AsyncIterator[Streams]:
     """Run the command in `workspace` and open streams to its standard input and output.
 
     The process sees `env`, a usual `PATH` and `home` for its own files, and nothing of this
-    process. `stderr` keeps the end of its standard error. When the block ends, the process and its
-    group have ended. If this process is killed, so is the command. `on_silence` is called when its
-    output ends. Raises OSError if it cannot be started.
+    process. `start_with` makes the command line that starts it, in a sandbox or without one.
+    `stderr` keeps the end of its standard error. When the block ends, the process and its group
+    have ended, and in a sandbox every process that it started. If this process is killed, so is the
+    command. `on_silence` is called when its output ends. Raises OSError if it cannot be started.
     """
     own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
     # The agent writes to the command's directory: Python must not import modules from there.
@@ -67,7 +67,7 @@ async def open_stdio(
     await finish_in_thread(lambda: home.mkdir(mode=0o700, parents=True, exist_ok=True))
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    argv = (sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), program, *args)
+    argv = start_with((program, *args))
     started: list[Process] = []
 
     async def start() -> None:
