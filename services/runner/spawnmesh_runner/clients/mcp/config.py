@@ -77,7 +77,7 @@ class McpServer(_StrictModel):
     """What a command may read beside the system's programs: absolute paths."""
     network: bool = False
     """Let a command use the runner's network. Without, it has a loopback of its own and no other."""
-    max_memory_bytes: Annotated[int, Field(ge=16 * MIB, le=1024 * 1024 * MIB)] = 1024 * MIB
+    max_memory_bytes: Annotated[int, Field(ge=16 * MIB, le=1024 * 1024 * MIB)] = 512 * MIB
     max_processes: Annotated[int, Field(ge=4, le=100_000)] = 128
     max_open_files: Annotated[int, Field(ge=16, le=1_000_000)] = 1024
     max_file_bytes: Annotated[int, Field(ge=0, le=1024 * 1024 * MIB)] = 1024 * MIB

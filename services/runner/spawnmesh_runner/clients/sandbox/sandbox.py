@@ -110,6 +110,5 @@ async def _try(command_line: CommandLine, workspace_root: Path) -> str:
             return f"it does not end within {_TRIAL_SECONDS:g} seconds"
     if process.returncode == 0:
         return ""
-    lines = said.decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return last[:_MAX_REASON_CHARACTERS] or f"it ended with code {process.returncode}"
+    reason = " | ".join(said.decode(errors="replace").split("\n")).strip(" |")
+    return reason[-_MAX_REASON_CHARACTERS:] or f"it ended with code {process.returncode}"
