@@ -5,19 +5,19 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.mcp_page import NOTES, PAGE, PROGRAM
-from tests.support.runner.mcp_fixtures import is_alive
+from tests.support.mesh.mcp_page import PAGE, PROGRAM, SLOW_SERVER
 
 TENANT = "weatherly"
 PROMPT = f"You are the {CALLER}. Do as you are told."
@@ -85,21 +85,33 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
     assert run.error_message == "no runner offers this tenant the MCP servers that its agent names: wether"
 
 
-async def sleeping(served: Stack) -> int:
-    """Return the process id of the slow server once it works on a call."""
-    notes = served.data_dir.parent / NOTES
+def slow_servers(served: Stack) -> list[str]:
+    """Return the processes of the slow server, in a sandbox or around it."""
+    program = str(served.data_dir.parent / "programs" / SLOW_SERVER).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and program in (entry / "cmdline").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+async def until_sleeping(mesh: Mesh, session_id: str, served: Stack) -> None:
+    """Wait until the slow server works on the call of the session's run."""
     async with asyncio.timeout(30):
-        while not (notes.exists() and "sleeping" in notes.read_text()):
+        while not any(
+            part.HasField("tool_call")
+            for entry in [entry async for entry in mesh.transcript(session_id)]
+            for part in entry.body.message.content
+        ):
             await asyncio.sleep(0.05)
-    pid = int(notes.read_text().split()[-1])
-    notes.unlink()
-    assert is_alive(pid)
-    return pid
+        while not slow_servers(served):
+            await asyncio.sleep(0.05)
 
 
-async def until_gone(pid: int) -> None:
+async def until_gone(served: Stack) -> None:
     async with asyncio.timeout(30):
-        while is_alive(pid):
+        while slow_servers(served):
             await asyncio.sleep(0.05)
 
 
@@ -110,12 +122,12 @@ async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack
         )
         await mesh.put_agent(profile)
         session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
-        pid = await sleeping(served)
+        await until_sleeping(mesh, session.session_id, served)
         await mesh.kill(session.session_id)
-        await until_gone(pid)
+        await until_gone(served)
         session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
-        pid = await sleeping(served)
+        await until_sleeping(mesh, session.session_id, served)
         os.kill(served.pids["runner"], signal.SIGTERM)
-        await until_gone(pid)
+        await until_gone(served)
         await mesh.kill(session.session_id)
     await served.restart("runner")

@@ -59,7 +59,7 @@ async def test_a_server_made_with_the_SDK_works_and_shares_the_files_of_the_run(
     assert forecast == "1 fine day(s) in Oslo"
     assert seen == "north"
     assert cwd == str(tmp_path / "work" / f"{mesh.session_id}-1")
-    assert "north and south" in shown
+    assert json.loads(shown)["bytes"] == len("north and south")
 
 
 async def test_a_server_has_a_network_if_its_operator_says_so(

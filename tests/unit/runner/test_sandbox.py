@@ -150,7 +150,7 @@ async def dying_runner(tmp_path: Path) -> AsyncIterator[subprocess.Popen[str]]:
 async def test_a_sandbox_ends_with_a_runner_that_is_killed(dying_runner: subprocess.Popen[str]) -> None:
     assert dying_runner.stdout is not None
     namespace = dying_runner.stdout.readline().strip()
-    assert len(processes_in(namespace)) == 2
+    await eventually(lambda: len(processes_in(namespace)) == 2)
     dying_runner.kill()
     dying_runner.wait()
     await eventually(lambda: not processes_in(namespace))
