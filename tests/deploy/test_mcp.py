@@ -89,7 +89,11 @@ def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
     for command in ("a", "b"):
         values = tmp_path / command
         values.mkdir()
-        of_pods = of_kind("Deployment", "minimal", with_mcp(values, {"servers": {"x": {"command": command, "tenants": ["*"]}}}))
+        of_pods = of_kind(
+            "Deployment",
+            "minimal",
+            with_mcp(values, {"servers": {"x": {"command": command, "tenants": ["*"]}}}),
+        )
         sums.append(of_pods["runner"]["spec"]["template"]["metadata"]["annotations"]["checksum/runner-mcp"])
     assert sums[0] != sums[1]
 

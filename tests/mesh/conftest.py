@@ -14,8 +14,8 @@ from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.mesh.mcp_page import configure
-from tests.support.runner.sandboxes import sandbox_problem
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.runner.sandboxes import sandbox_problem
 
 SIZE = {"context_window": 128_000, "max_output": 4096}
 

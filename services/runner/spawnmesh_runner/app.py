@@ -65,10 +65,11 @@ async def open_service(
         sweeping.cancel()
 
 
-async def _sandbox(
-    process: Process, settings: RunnerSettings, mcp: McpConfig, find: FindSandbox
-) -> Sandbox:
-    """Return the sandbox of servers that are commands, and report it. Without any none is looked for."""
+async def _sandbox(process: Process, settings: RunnerSettings, mcp: McpConfig, find: FindSandbox) -> Sandbox:
+    """Return the sandbox of servers that are commands, and report it.
+
+    Without such servers none is looked for.
+    """
     if not commands_among(mcp.servers):
         return NO_SANDBOX
     sandbox = await find(settings.workspace_root, settings.unsandboxed_stdio_servers)

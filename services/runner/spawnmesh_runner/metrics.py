@@ -36,5 +36,5 @@ def measure_sandbox(meter: Meter, sandbox: Sandbox) -> None:
     meter.create_observable_gauge(
         "spawnmesh.runner.mcp.sandbox",
         [lambda _: [Observation(1, {"backend": sandbox.backend})]],
-        description="How MCP servers that are commands are started: bubblewrap, namespaces, none, unavailable.",
+        description="The backend that starts MCP servers: bubblewrap, namespaces, none or unavailable.",
     )

@@ -9,12 +9,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_runner.app import SANDBOX_CHECK
 from spawnmesh_runner.clients.sandbox.sandbox import NO_SANDBOX, Sandbox
 
 from tests.support.model_router.answers import calling
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
-from tests.support.runner.mcp_fixtures import RESULT, SDK_SERVER, config, http_server, stdio, text, tool_results
+from tests.support.runner.mcp_fixtures import (
+    RESULT,
+    SDK_SERVER,
+    config,
+    http_server,
+    stdio,
+    text,
+    tool_results,
+)
 from tests.support.runner.sandboxes import processes_in, require_sandbox
 from tests.support.waiting import eventually
 
@@ -129,9 +141,8 @@ async def test_FailRun__a_server_that_cannot_be_confined_is_refused(
 ) -> None:
     notes = tmp_path / "notes"
     mesh.queue_run(mcp_servers=("far", "weather"))
-    file = config(
-        tmp_path, weather=stdio(env={"NOTES": str(notes)}), far={"url": "http://127.0.0.1:9/mcp"}
-    )
+    (port,) = free_ports(1)
+    file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}), far={"url": "http://127.0.0.1:9/mcp"})
     async with running_runner(
         mesh,
         keys,
@@ -139,8 +150,13 @@ async def test_FailRun__a_server_that_cannot_be_confined_is_refused(
         find=find_none,
         mcp_config_file=file,
         unsandboxed_stdio_servers=False,
+        health_listen=f"127.0.0.1:{port}",
     ):
         await eventually(lambda: mesh.failed)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            request = health_pb2.HealthCheckRequest(service=SANDBOX_CHECK)
+            health = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=30)
+    assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert mesh.failed is not None
     assert mesh.failed.reason == "MCP_SANDBOX_UNAVAILABLE"
     assert "no sandbox for them: weather; " in mesh.failed.message

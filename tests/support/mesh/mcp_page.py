@@ -27,9 +27,7 @@ def configure(home: Path) -> Path:
     assert str(programs / "weather.py") in config_text
     config = json.loads(config_text.replace("/venv", sys.prefix))
     config["servers"]["weather"]["paths"].append(sys.base_prefix)
-    config["servers"]["slow"] = stdio(
-        program=programs / SLOW_SERVER, tenants=["*"], call_timeout_seconds=600
-    )
+    config["servers"]["slow"] = stdio(program=programs / SLOW_SERVER, tenants=["*"], call_timeout_seconds=600)
     written = home / "mcp.json"
     written.write_text(json.dumps(config))
     return written

@@ -28,7 +28,7 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 def executed(code: str) -> str:
     scope: dict[str, Any] = {}
     try:
-        exec(code, scope)  # noqa: S102 - the purpose of this program
+        exec(code, scope)
     except BaseException as error:  # noqa: BLE001 - the server stays for the next attack
         return f"{type(error).__name__}: {error}"
     return str(scope["answer"])

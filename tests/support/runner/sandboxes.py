@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from spawnmesh_runner.clients.sandbox.command_line import MIB, Confinement, Limits, namespaces
 
-LIMITS = Limits(
-    memory_bytes=512 * MIB, processes=32, open_files=128, file_bytes=4 * MIB, cpu_seconds=60
-)
+LIMITS = Limits(memory_bytes=512 * MIB, processes=32, open_files=128, file_bytes=4 * MIB, cpu_seconds=60)
 
 
 @functools.cache
@@ -19,7 +17,7 @@ def sandbox_problem() -> str:
     """Return why this machine can make no sandbox, or nothing."""
     with tempfile.TemporaryDirectory() as folder:
         confinement = Confinement(workspace=Path(folder), paths=(), network=False, limits=LIMITS)
-        done = subprocess.run(  # noqa: S603 - a program of the system
+        done = subprocess.run(
             namespaces(["/usr/bin/true"], confinement), capture_output=True, text=True, check=False
         )
     return "" if done.returncode == 0 else f"no sandbox can be made here: {done.stderr.strip()[-200:]}"

@@ -170,7 +170,7 @@ def test_a_server_that_may_read_what_is_kept_from_it_is_refused(tmp_path: Path, 
     assert load_mcp_config(file, keep_from=[tmp_path / "kept"]).servers
     server["paths"] = [str(tmp_path / path)]
     file.write_text(json.dumps({"servers": {"weather": server}}))
-    with pytest.raises(SystemExit, match="servers.weather: paths has the runner's workspaces"):
+    with pytest.raises(SystemExit, match=r"servers\.weather: paths has the runner's workspaces"):
         load_mcp_config(file, keep_from=[tmp_path / "kept"])
 
 

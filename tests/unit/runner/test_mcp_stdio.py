@@ -11,8 +11,8 @@ from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
 from spawnmesh_runner.clients.sandbox.command_line import Confinement, unsandboxed
 
-from tests.support.runner.sandboxes import LIMITS
 from tests.support.runner.mcp_fixtures import is_alive
+from tests.support.runner.sandboxes import LIMITS
 from tests.support.waiting import eventually
 
 _HOLD = """
@@ -58,12 +58,26 @@ async def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
 async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "no-such-command", (), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
+            "no-such-command",
+            (),
+            {},
+            tmp_path,
+            tmp_path / "home",
+            StderrTail(),
+            lambda: None,
+            start_with=bare,
         ):
             raise AssertionError("it was started")
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
+            "sh",
+            (),
+            {"PATH": "/nowhere"},
+            tmp_path,
+            tmp_path / "home",
+            StderrTail(),
+            lambda: None,
+            start_with=bare,
         ):
             raise AssertionError("it was found where it was not looked for")
 
@@ -76,7 +90,9 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     silent = asyncio.Event()
     args = ("-c", f"import planted; print({str(tmp_path)!r})")
-    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", StderrTail(), silent.set, start_with=bare):
+    async with open_stdio(
+        sys.executable, args, {}, workspace, workspace / "home", StderrTail(), silent.set, start_with=bare
+    ):
         await asyncio.wait_for(silent.wait(), 20)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
@@ -84,9 +100,28 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "tool").chmod(0o755)
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "tool", (), {"PATH": "."}, workspace, tmp_path / "home", StderrTail(), silent.set, start_with=bare
+            "tool",
+            (),
+            {"PATH": "."},
+            workspace,
+            workspace / "home",
+            StderrTail(),
+            silent.set,
+            start_with=bare,
         ):
             raise AssertionError("it was started")
+
+
+async def test_home_is_not_made_through_a_symlink_of_a_server(tmp_path: Path) -> None:
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.mkdir()
+    (workspace / ".mcp").symlink_to(outside)
+    home = workspace / ".mcp" / "weather"
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        async with open_stdio("sh", (), {}, workspace, home, StderrTail(), lambda: None, start_with=bare):
+            raise AssertionError("it was started")
+    assert list(outside.iterdir()) == []
 
 
 async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class Backend:
     uid: int
     folder: Path
 
-    def started(self, script: str, **streams: int) -> subprocess.Popen[str]:
+    def started(self, script: str) -> subprocess.Popen[str]:
         """Start a shell with the script in the sandbox."""
         confinement = Confinement(self.folder / "workspace", paths=(), network=False, limits=LIMITS)
         line = self.command_line([SHELL, "-c", script], confinement)
@@ -57,9 +57,14 @@ class Backend:
             who = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--no-new-privs"
             # The interpreter of the tests may lie where another user cannot come.
             line = ["setpriv", *who, "--bounding-set=-all", PYTHON, *line[1:]]
-        given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-        return subprocess.Popen(  # noqa: S603 - the purpose of the test
-            line, env={"PATH": "/usr/bin:/bin"}, start_new_session=True, text=True, **given
+        return subprocess.Popen(
+            line,
+            env={"PATH": "/usr/bin:/bin"},
+            start_new_session=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
 
@@ -127,7 +132,7 @@ async def test_no_process_survives_the_one_that_the_runner_started(backend: Back
 
 
 @pytest.fixture
-async def dying_runner(tmp_path: Path) -> AsyncIterator[subprocess.Popen[str]]:
+def dying_runner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a process that starts a program in a sandbox and then sleeps."""
     require_sandbox()
     hold = (
@@ -138,7 +143,7 @@ async def dying_runner(tmp_path: Path) -> AsyncIterator[subprocess.Popen[str]]:
         "subprocess.Popen(namespaces(['/bin/sh', '-c', 'readlink /proc/self/ns/pid; exec sleep 600'], place));"
         "time.sleep(600)"
     )
-    process = subprocess.Popen(  # noqa: S603 - an interpreter with a constant program
+    process = subprocess.Popen(
         [sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     with process:
@@ -177,7 +182,7 @@ def test_a_runner_that_may_make_no_namespaces_finds_none_and_says_why(tmp_path: 
     )
     script = f'echo 0 > /proc/sys/user/max_user_namespaces; exec {sys.executable} -c "$0" "$1"'
     line = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-c", script, find, str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)  # noqa: S603 - constant words
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
     *logged, backend = done.stdout.splitlines()
     assert backend == "unavailable"
     assert "no sandbox can be made" in "".join(logged)

@@ -28,8 +28,15 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_NAME = re.compile(r"auth|cookie|token|key|secret|passw|credential", re.IGNORECASE)
 _MAX_SECONDS = 3600
 _SANDBOX_FIELDS = frozenset(
-    ("paths", "network")
-    + ("max_memory_bytes", "max_processes", "max_open_files", "max_file_bytes", "max_cpu_seconds")
+    [
+        "paths",
+        "network",
+        "max_memory_bytes",
+        "max_processes",
+        "max_open_files",
+        "max_file_bytes",
+        "max_cpu_seconds",
+    ]
 )
 # A program gets its own ones of these.
 _OWN_PATHS = frozenset(map(Path, ("/", "/tmp")))  # noqa: S108 - compared only
@@ -76,7 +83,7 @@ class McpServer(_StrictModel):
     paths: Paths = ()
     """What a command may read beside the system's programs: absolute paths."""
     network: bool = False
-    """Let a command use the runner's network. Without, it has a loopback of its own and no other."""
+    """Let a command use the runner's network. Otherwise it has a loopback of its own alone."""
     max_memory_bytes: Annotated[int, Field(ge=16 * MIB, le=1024 * 1024 * MIB)] = 512 * MIB
     max_processes: Annotated[int, Field(ge=4, le=100_000)] = 128
     max_open_files: Annotated[int, Field(ge=16, le=1_000_000)] = 1024

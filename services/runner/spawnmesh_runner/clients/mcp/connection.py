@@ -54,7 +54,9 @@ class McpConnection:
     be called from any task.
     """
 
-    def __init__(self, name: str, server: McpServer, workspace: Path, command_line: CommandLine | None) -> None:
+    def __init__(
+        self, name: str, server: McpServer, workspace: Path, command_line: CommandLine | None
+    ) -> None:
         self._name = name
         self._server = server
         self._workspace = workspace

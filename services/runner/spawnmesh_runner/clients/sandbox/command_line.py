@@ -35,7 +35,7 @@ _ETC_OF_NETWORK = ("gai.conf", "hosts", "resolv.conf", "services")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a program. Memory, file size and CPU time are those of each of its processes."""
+    """The limits of a program: of all its processes together their number, of each the others."""
 
     memory_bytes: int
     processes: int
@@ -99,7 +99,7 @@ def bubblewrap(arguments: Sequence[str], confinement: Confinement) -> list[str]:
     for path in system:
         line += ["--ro-bind", path, path]
     line += ["--proc", "/proc", "--dev", "/dev"]
-    line += ["--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
+    line += ["--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - its own
     for path in _own_paths(arguments[0], confinement):
         line += ["--ro-bind", path, path]
     line += ["--bind", workspace, workspace, "--remount-ro", "/", "--chdir", workspace, "--", "prlimit"]

@@ -22,6 +22,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 SANDBOX_ID = 65_533
@@ -111,7 +112,10 @@ def _write(path: str, text: str) -> None:
 
 
 def _map_ids(pid: int, inside: int, uid: int, gid: int) -> None:
-    """Give the user namespace of the process one user and one group, of this process's namespace."""
+    """Give the user namespace of the process one user and one group of this process's one.
+
+    `inside` is their id in there; below 0 it is the same as out here.
+    """
     if os.geteuid() != 0:
         _write(f"/proc/{pid}/setgroups", "deny")
     _write(f"/proc/{pid}/uid_map", f"{uid if inside < 0 else inside} {uid} 1")
@@ -294,7 +298,8 @@ def _exit_code(status: int) -> int:
 def main(parent_pid: int, spec: dict[str, Any]) -> int:
     """Execute the program, and return its exit code when it and all its processes are gone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It is for the program.
-    _write("/proc/self/oom_score_adj", "1000")  # Out of memory, the kernel ends a tool, not the runner.
+    with suppress(OSError):  # Out of memory, the kernel ends the program, not the runner.
+        _write("/proc/self/oom_score_adj", "1000")
     uid, gid, workspace = os.geteuid(), os.getegid(), None
     if uid == 0:
         uid = gid = SANDBOX_ID

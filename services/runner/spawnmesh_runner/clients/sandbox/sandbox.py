@@ -27,9 +27,7 @@ log = structlog.get_logger()
 
 UNSANDBOXED, UNAVAILABLE = "none", "unavailable"
 _TRIAL_SECONDS = 20.0
-_TRIAL_LIMITS = Limits(
-    memory_bytes=256 * MIB, processes=16, open_files=64, file_bytes=MIB, cpu_seconds=10
-)
+_TRIAL_LIMITS = Limits(memory_bytes=256 * MIB, processes=16, open_files=64, file_bytes=MIB, cpu_seconds=10)
 _MAX_REASON_CHARACTERS = 300
 
 

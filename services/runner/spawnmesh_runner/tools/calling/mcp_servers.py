@@ -53,8 +53,9 @@ async def open_mcp_servers(
 ) -> AsyncIterator[McpTools]:
     """Connect to the servers concurrently, each within its timeout, and yield their tools.
 
-    Call `load_mcp_sdk` first. `command_line` starts those that are commands. A server that cannot be used does not fail the run. Each connection
-    has a task that enters and leaves it. When the block ends, all servers have ended.
+    Call `load_mcp_sdk` first. `command_line` starts the servers that are commands. A server that
+    cannot be used does not fail the run. Each connection has a task that enters and leaves it. When
+    the block ends, all servers have ended.
     """
     if not servers:
         yield McpTools()
