@@ -34,7 +34,8 @@ grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\\t' | tr '\\n'
 ls /proc | grep -cE '^[0-9]+$'
 cat /proc/net/dev | grep -c ':'
 echo kept > mine && cat mine
-touch /usr/planted /etc/planted /planted 2>/dev/null && echo planted
+for place in /usr /etc / /dev; do touch $place/planted 2>/dev/null && echo planted; done
+df -k /tmp /dev/shm | tail -n +2 | tr -s ' ' | cut -d' ' -f2 | tr '\\n' ' '; echo
 cat SECRET 2>/dev/null || echo hidden
 ulimit -n; ulimit -u 2>/dev/null || ulimit -p
 env | cut -d= -f1 | grep -vE '^(PWD|OLDPWD|SHLVL|LC_CTYPE|_)$' | sort | tr '\\n' ' '
@@ -94,10 +95,11 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def test_a_program_sees_its_workspace_and_the_system_alone(backend: Backend) -> None:
     process = backend.started(SHOW.replace("SECRET", str(backend.folder / "secret")))
     said, problem = process.communicate()
-    user, rights, processes, networks, kept, hidden, files, count, names = said.splitlines()
+    user, rights, processes, networks, kept, sizes, hidden, files, count, names = said.splitlines()
     assert int(user) == (backend.uid or 65_533), problem
     assert rights == "CapEff:0000000000000000 CapBnd:0000000000000000 NoNewPrivs:1 "
     assert int(processes) < 8
+    assert sizes.split() == ["65536", "65536"], "64 MiB each"
     assert (networks, kept, hidden) == ("1", "kept", "hidden")
     assert (int(files), int(count)) == (LIMITS.open_files, LIMITS.processes)
     assert names.split() == ["PATH"]

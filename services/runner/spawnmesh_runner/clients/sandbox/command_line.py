@@ -99,7 +99,9 @@ def bubblewrap(arguments: Sequence[str], confinement: Confinement) -> list[str]:
     for path in system:
         line += ["--ro-bind", path, path]
     line += ["--proc", "/proc", "--dev", "/dev"]
-    line += ["--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - of the sandbox
+        line += ["--size", str(_TMP_BYTES), "--perms", "1777", "--tmpfs", path]
+    line += ["--remount-ro", "/dev"]
     for path in _own_paths(arguments[0], confinement):
         line += ["--ro-bind", path, path]
     line += ["--bind", workspace, workspace, "--remount-ro", "/", "--chdir", workspace, "--", "prlimit"]

@@ -43,6 +43,12 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NEW_ROOT = "/tmp"  # noqa: S108 - a mount point of the new namespace; the directory is not written to
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+}
 _CANNOT_EXECUTE = 127
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -210,7 +216,7 @@ def _build_root(spec: dict[str, Any], workspace: int | None, uid: int, gid: int)
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - of the sandbox
         _tmpfs(_make_place(path, is_directory=True), "1777", spec["tmp_bytes"])
     os.makedirs(f"{_NEW_ROOT}/proc")
-    for path, target in spec["links"].items():
+    for path, target in {**_DEVICE_LINKS, **spec["links"]}.items():
         os.symlink(target, _NEW_ROOT + path)
     for path, is_directory, tree in trees:
         _attach(tree, _make_place(path, is_directory=is_directory))
