@@ -27,8 +27,10 @@ NAMESPACE = "import os; answer = os.readlink('/proc/self/ns/pid')"
 USER = "import os; answer = [os.getuid(), os.geteuid(), os.getgid(), os.getgroups()]"
 CAPABILITIES = """
 wanted = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs")
-lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
-answer = [int(lines[name], 16) for name in wanted]
+answer = []
+for pid in ("self", "1"):
+    lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+    answer += [int(lines[name], 16) for name in wanted]
 """
 ENVIRONMENTS = """
 import glob
@@ -252,7 +254,7 @@ async def attack(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         ("memory limit", "MemoryError"),
         ("cpu limit", "(120, 120)"),
         ("memory", "[]"),
-        ("capabilities", "[0, 0, 0, 0, 0, 1]"),
+        ("capabilities", "[0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]"),
         ("escaped child", "started"),
         ("own file", "kept"),
     ],

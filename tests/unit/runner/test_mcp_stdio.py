@@ -3,16 +3,14 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
-from spawnmesh_runner.clients.sandbox.command_line import Confinement, unsandboxed
 
 from tests.support.runner.mcp_fixtures import is_alive
-from tests.support.runner.sandboxes import LIMITS
+from tests.support.runner.sandboxes import bare
 from tests.support.waiting import eventually
 
 _HOLD = """
@@ -20,7 +18,7 @@ import asyncio, sys
 from pathlib import Path
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
-from tests.unit.runner.test_mcp_stdio import bare
+from tests.support.runner.sandboxes import bare
 
 async def main():
     here = Path(sys.argv[1])
@@ -30,11 +28,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def bare(arguments: Sequence[str]) -> list[str]:
-    """Start the command without a sandbox."""
-    return unsandboxed(arguments, Confinement(Path(), paths=(), network=False, limits=LIMITS))
 
 
 async def pid_in(file: Path) -> int:

@@ -16,7 +16,7 @@ import pytest
 from spawnmesh_runner.clients.sandbox.command_line import (
     CommandLine,
     Confinement,
-    Limits,
+    ProcessLimits,
     bubblewrap,
     namespaces,
 )
@@ -140,7 +140,7 @@ def dying_runner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     hold = (
         "import json, subprocess, sys, time; from pathlib import Path;"
         "from spawnmesh_runner.clients.sandbox.command_line import *;"
-        f"limits = Limits({512 * 1024 * 1024}, 32, 128, 1024, 60);"
+        f"limits = ProcessLimits({512 * 1024 * 1024}, 32, 128, 1024, 60);"
         f"place = Confinement(Path({str(tmp_path)!r}), (), False, limits);"
         "subprocess.Popen(namespaces(['/bin/sh', '-c', 'readlink /proc/self/ns/pid; exec sleep 600'], place));"
         "time.sleep(600)"
@@ -192,6 +192,6 @@ def test_a_runner_that_may_make_no_namespaces_finds_none_and_says_why(tmp_path: 
 
 
 def test_limits_are_not_above_the_runners_own(tmp_path: Path) -> None:
-    huge = Limits(2**50, 2**30, 2**30, 2**50, 2**30)
+    huge = ProcessLimits(2**50, 2**30, 2**30, 2**50, 2**30)
     line = namespaces([SHELL], Confinement(tmp_path, paths=(), network=False, limits=huge))
     assert json.loads(line[-1])["limits"]["nofile"] < 2**30

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from spawnmesh_runner.clients.mcp.credentials import is_reference
-from spawnmesh_runner.clients.sandbox.command_line import MIB, Confinement, Limits
+from spawnmesh_runner.clients.sandbox.command_line import MIB, Confinement, ProcessLimits
 from spawnmesh_runner.domain.failure import McpServerNotOffered
 
 ALL_TENANTS = "*"
@@ -81,7 +81,7 @@ class McpServer(_StrictModel):
     call_timeout_seconds: Seconds = 60.0
     max_result_bytes: Annotated[int, Field(ge=1024, le=1024 * 1024)] = 64 * 1024
     paths: Paths = ()
-    """What a command may read beside the system's programs: absolute paths."""
+    """Absolute paths that a command may read beside the system's programs."""
     network: bool = False
     """Let a command use the runner's network. Otherwise it has a loopback of its own alone."""
     max_memory_bytes: Annotated[int, Field(ge=16 * MIB, le=1024 * 1024 * MIB)] = 512 * MIB
@@ -214,7 +214,7 @@ def confinement_of(server: McpServer, workspace: Path) -> Confinement:
         workspace=workspace,
         paths=server.paths,
         network=server.network,
-        limits=Limits(
+        limits=ProcessLimits(
             memory_bytes=server.max_memory_bytes,
             processes=server.max_processes,
             open_files=server.max_open_files,

@@ -34,7 +34,7 @@ _ETC_OF_NETWORK = ("gai.conf", "hosts", "resolv.conf", "services")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """The limits of a program: of all its processes together their number, of each the others."""
 
     memory_bytes: int
@@ -46,14 +46,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a program in a sandbox may use."""
+    """The files, network and resources of a program in a sandbox."""
 
     workspace: Path
     """Its working directory, and the one place for files that outlive it."""
     paths: tuple[str, ...]
-    """What it may read beside the system's programs and libraries."""
+    """Files and directories that it may read beside the system's programs and libraries."""
     network: bool
-    limits: Limits
+    limits: ProcessLimits
 
 
 CommandLine = Callable[[Sequence[str], Confinement], list[str]]
@@ -125,7 +125,7 @@ def _own_paths(program: str, confinement: Confinement) -> list[str]:
     return sorted(confinement.paths if is_visible else (*confinement.paths, program))
 
 
-def _resource_limits(limits: Limits) -> dict[str, int]:
+def _resource_limits(limits: ProcessLimits) -> dict[str, int]:
     """Return the limits by their names in `prlimit` and `RLIMIT_…`, none above the runner's own."""
     wanted = {
         "data": limits.memory_bytes,

@@ -16,7 +16,7 @@ from spawnmesh_runner.clients.sandbox.command_line import (
     MIB,
     CommandLine,
     Confinement,
-    Limits,
+    ProcessLimits,
     bubblewrap,
     namespaces,
     unsandboxed,
@@ -27,13 +27,15 @@ log = structlog.get_logger()
 
 UNSANDBOXED, UNAVAILABLE = "none", "unavailable"
 _TRIAL_SECONDS = 20.0
-_TRIAL_LIMITS = Limits(memory_bytes=256 * MIB, processes=16, open_files=64, file_bytes=MIB, cpu_seconds=10)
+_TRIAL_LIMITS = ProcessLimits(
+    memory_bytes=256 * MIB, processes=16, open_files=64, file_bytes=MIB, cpu_seconds=10
+)
 _MAX_REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How programs are started.
+    """The way to start programs.
 
     Without a command line none may be started: there is no sandbox, and the operator did not allow
     to do without.
