@@ -38,6 +38,9 @@ def test_servers_that_are_taken_are_what_the_runner_reads() -> None:
     taken = SCHEMA["$defs"]["mcpServer"]
     assert taken["additionalProperties"] is False, "a key that is pasted into it would stand in a ConfigMap"
     assert set(taken["properties"]) == set(McpServer.model_fields)
+    assert taken["required"] == [
+        name for name, field in McpServer.model_fields.items() if field.is_required()
+    ]
 
 
 def test_servers_and_their_secrets_are_where_the_runner_looks(tmp_path: Path) -> None:
@@ -63,8 +66,8 @@ def test_runners_without_servers_have_no_trace_of_them_and_reach_nobody(tmp_path
 @pytest.mark.parametrize(
     ("mcp", "reaches"),
     [
-        ({"servers": {"a": {"command": "a"}}}, False),
-        ({"servers": {"a": {"command": "a"}, "b": {"url": "https://b.example.com"}}}, True),
+        ({"servers": {"a": {"command": "a", "tenants": ["*"]}}}, False),
+        ({"servers": {"b": {"url": "https://b.example.com", "tenants": ["*"]}}}, True),
         ({"existingSecret": "mine"}, True),
     ],
 )
@@ -86,16 +89,42 @@ def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
     for command in ("a", "b"):
         values = tmp_path / command
         values.mkdir()
-        of_pods = of_kind("Deployment", "minimal", with_mcp(values, {"servers": {"x": {"command": command}}}))
+        of_pods = of_kind(
+            "Deployment",
+            "minimal",
+            with_mcp(values, {"servers": {"x": {"command": command, "tenants": ["*"]}}}),
+        )
         sums.append(of_pods["runner"]["spec"]["template"]["metadata"]["annotations"]["checksum/runner-mcp"])
     assert sums[0] != sums[1]
+
+
+def test_pod_of_the_runner_is_opened_for_sandboxes_by_name_alone(tmp_path: Path) -> None:
+    usual, told, _ = runner("minimal")
+    assert "hostUsers" not in usual
+    assert "UNSANDBOXED_STDIO_SERVERS" not in told
+    opened, told, _ = runner("minimal", with_mcp(tmp_path, {"userNamespaces": True}))
+    assert opened["hostUsers"] is False
+    security = opened["containers"][0]["securityContext"]
+    assert security.items() >= usual["containers"][0]["securityContext"].items(), "nothing else is given up"
+    assert security["procMount"] == "Unmasked"
+    assert security["seccompProfile"] == security["appArmorProfile"] == {"type": "Unconfined"}
+    assert "UNSANDBOXED_STDIO_SERVERS" not in told
+
+
+def test_runner_does_without_a_sandbox_by_name_alone(tmp_path: Path) -> None:
+    pod, told, _ = runner("minimal", with_mcp(tmp_path, {"unsandboxedStdioServers": True}))
+    assert told["UNSANDBOXED_STDIO_SERVERS"] == "true"
+    assert "hostUsers" not in pod
 
 
 @pytest.mark.parametrize(
     ("mcp", "said"),
     [
-        ({"servers": {"a": {"command": "a", "url": "https://a"}}}, "oneOf"),
-        ({"servers": {"a": {}}}, "oneOf"),
+        ({"servers": {"a": {"command": "a", "url": "https://a", "tenants": ["*"]}}}, "oneOf"),
+        ({"servers": {"a": {"tenants": ["*"]}}}, "oneOf"),
+        ({"servers": {"a": {"command": "a"}}}, "tenants"),
+        ({"servers": {"a": {"command": "a", "tenants": ["*", "acme"]}}}, "tenants"),
+        ({"userNamespaces": True, "unsandboxedStdioServers": True}, "which of the two"),
         ({"servers": {"a": {"url": "https://a", "bearer_token": "sesame"}}}, "bearer_token"),
         ({"servers": {"a": {"url": "https://a", "headers": {"Authorization": "sesame"}}}}, "Authorization"),
         ({"servers": {"a": {"command": "a", "env": {"API_KEY": "sesame"}}}}, "API_KEY"),
@@ -103,9 +132,12 @@ def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
         ({"servers": {"a__b": {"command": "a"}}}, "a__b"),
         ({"servers": {"a": {"command": "a", "secret": "sesame"}}}, "secret"),
         ({"unheard": {}}, "unheard"),
-        ({"servers": {"a": {"command": "a"}}, "existingSecret": "mine"}, "which of the two"),
         (
-            {"servers": {"a": {"url": "http://a.example.com:8080/mcp"}}},
+            {"servers": {"a": {"command": "a", "tenants": ["*"]}}, "existingSecret": "mine"},
+            "which of the two",
+        ),
+        (
+            {"servers": {"a": {"url": "http://a.example.com:8080/mcp", "tenants": ["*"]}}},
             "runner.mcp.servers.a.url is on port 8080",
         ),
     ],

@@ -1,5 +1,6 @@
 """One mesh for all tests of this directory. It starts with the first test that uses it."""
 
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.mesh.mcp_page import configure
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.runner.sandboxes import sandbox_problem
 
 SIZE = {"context_window": 128_000, "max_output": 4096}
 
@@ -44,6 +46,7 @@ async def stack(provider: LoopbackProvider) -> AsyncIterator[Stack]:
             **scripted_environment(),
             "LOOPBACK_KEY": "any",
             "RUNNER_MCP_CONFIG_FILE": str(configure(home)),
+            "RUNNER_UNSANDBOXED_STDIO_SERVERS": json.dumps(bool(sandbox_problem())),
         }
         async with open_stack(
             home / "data",

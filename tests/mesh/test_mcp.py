@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,7 @@ from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.mcp_page import NOTES, PAGE, PROGRAM
-from tests.support.runner.mcp_fixtures import is_alive
+from tests.support.mesh.mcp_page import PAGE, PROGRAM, SLOW_SERVER
 
 TENANT = "weatherly"
 PROMPT = f"You are the {CALLER}. Do as you are told."
@@ -85,21 +85,27 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
     assert run.error_message == "no runner offers this tenant the MCP servers that its agent names: wether"
 
 
-async def sleeping(served: Stack) -> int:
-    """Return the process id of the slow server once it works on a call."""
-    notes = served.data_dir.parent / NOTES
+def slow_servers(served: Stack) -> list[str]:
+    """Return the processes of the slow server, in a sandbox or around it."""
+    program = str(served.data_dir.parent / "programs" / SLOW_SERVER).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and program in (entry / "cmdline").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+async def until_started(served: Stack) -> None:
+    """Wait until the slow server runs. It works on the call of its run from then on."""
     async with asyncio.timeout(30):
-        while not (notes.exists() and "sleeping" in notes.read_text()):
+        while not slow_servers(served):
             await asyncio.sleep(0.05)
-    pid = int(notes.read_text().split()[-1])
-    notes.unlink()
-    assert is_alive(pid)
-    return pid
 
 
-async def until_gone(pid: int) -> None:
+async def until_gone(served: Stack) -> None:
     async with asyncio.timeout(30):
-        while is_alive(pid):
+        while slow_servers(served):
             await asyncio.sleep(0.05)
 
 
@@ -110,12 +116,12 @@ async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack
         )
         await mesh.put_agent(profile)
         session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
-        pid = await sleeping(served)
+        await until_started(served)
         await mesh.kill(session.session_id)
-        await until_gone(pid)
+        await until_gone(served)
         session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
-        pid = await sleeping(served)
+        await until_started(served)
         os.kill(served.pids["runner"], signal.SIGTERM)
-        await until_gone(pid)
+        await until_gone(served)
         await mesh.kill(session.session_id)
     await served.restart("runner")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
 from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
 
 
@@ -27,4 +28,13 @@ def measure_disk(meter: Meter, disk: WorkspaceDisk) -> None:
         [lambda _: [Observation(disk.min_free_bytes)]],
         unit="By",
         description="With less free space the runner claims no runs.",
+    )
+
+
+def measure_sandbox(meter: Meter, sandbox: Sandbox) -> None:
+    """Report which backend starts MCP servers, as 1 with the backend's name."""
+    meter.create_observable_gauge(
+        "spawnmesh.runner.mcp.sandbox",
+        [lambda _: [Observation(1, {"backend": sandbox.backend})]],
+        description="The backend that starts MCP servers: bubblewrap, namespaces, none or unavailable.",
     )

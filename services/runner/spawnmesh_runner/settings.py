@@ -43,3 +43,8 @@ class RunnerSettings(ProcessSettings):
     """Timeout of a single model call, over all its candidates."""
     mcp_config_file: Path | None = None
     """JSON file with the MCP servers that agents may name. Without a file there are none."""
+    unsandboxed_stdio_servers: bool = False
+    """Start MCP servers that are commands without a sandbox.
+
+    Then they can read the runner's key, its memory and the workspaces of all runs.
+    """

@@ -5,22 +5,29 @@ import re
 import sys
 from pathlib import Path
 
+from tests.support.runner.mcp_fixtures import SERVER as SLOW_PROGRAM
 from tests.support.runner.mcp_fixtures import stdio
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "mcp.md").read_text()
 SERVER, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 CONFIG = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
-NOTES = "notes"
-"""The file into which the slow server, beside the one on the page, writes its progress."""
+SLOW_SERVER = "slow_server.py"
+"""The program of the slow server, beside the one on the page. Its processes have the name in their
+command line.
+"""
 
 
 def configure(home: Path) -> Path:
     """Write the server on the page, and a configuration with it and a slow server; return its path."""
-    (home / "weather.py").write_text(SERVER)
-    config_text = CONFIG.replace("/venv/bin/python", sys.executable).replace("/srv/mcp", str(home))
-    assert str(home / "weather.py") in config_text
-    config = json.loads(config_text)
-    config["servers"]["slow"] = stdio(env={"NOTES": str(home / NOTES)}, call_timeout_seconds=600)
+    programs = home / "programs"
+    programs.mkdir()
+    (programs / "weather.py").write_text(SERVER)
+    (programs / SLOW_SERVER).write_text(SLOW_PROGRAM.read_text())
+    config_text = CONFIG.replace("/venv/bin/python", sys.executable).replace("/srv/mcp", str(programs))
+    assert str(programs / "weather.py") in config_text
+    config = json.loads(config_text.replace("/venv", sys.prefix))
+    config["servers"]["weather"]["paths"].append(sys.base_prefix)
+    config["servers"]["slow"] = stdio(program=programs / SLOW_SERVER, tenants=["*"], call_timeout_seconds=600)
     written = home / "mcp.json"
     written.write_text(json.dumps(config))
     return written

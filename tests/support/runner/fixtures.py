@@ -33,6 +33,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.app import open_service
+from spawnmesh_runner.clients.sandbox.sandbox import FindSandbox, find_sandbox
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.caller import current_caller
 from spawnmesh_runtime.process import Process, start_process
@@ -319,9 +320,19 @@ class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
 
 @asynccontextmanager
 async def running_runner(
-    mesh: ScriptedMesh, keys: Path, workspace_root: Path, *, tracer: Tracer | None = None, **options: Any
+    mesh: ScriptedMesh,
+    keys: Path,
+    workspace_root: Path,
+    *,
+    tracer: Tracer | None = None,
+    find: FindSandbox = find_sandbox,
+    **options: Any,
 ) -> AsyncIterator[None]:
-    """Start a runner with the scripted peers; stop it with the block."""
+    """Start a runner with the scripted peers; stop it with the block.
+
+    MCP servers run without a sandbox, unless the options say otherwise, so that they can write
+    where tests read.
+    """
 
     @asynccontextmanager
     async def open_peers(process: Process, settings: ProcessSettings) -> AsyncIterator[MeshServer]:
@@ -340,6 +351,7 @@ async def running_runner(
                 **shared_settings("runner", keys),
                 "transcript_target": target,
                 "claim_wait_seconds": 0.2,
+                "unsandboxed_stdio_servers": True,
                 **options,
             },
         )
@@ -347,5 +359,5 @@ async def running_runner(
             if tracer is not None:
                 use_tracer(tracer)
                 process = replace(process, tracer=tracer)
-            async with open_service(process, settings):
+            async with open_service(process, settings, find=find):
                 yield

@@ -26,13 +26,15 @@ RESULT = message_pb2.ROLE_TOOL_RESULT
 
 def stdio(*words: str, program: Path = SERVER, **options: Any) -> dict[str, Any]:
     """Return the configuration of a server that is a process."""
-    return {"command": sys.executable, "args": [str(program), *words], **options}
+    paths = [sys.prefix, sys.base_prefix, str(program.parent)]
+    return {"command": sys.executable, "args": [str(program), *words], "paths": paths, **options}
 
 
 def config(tmp_path: Path, **servers: dict[str, Any]) -> Path:
-    """Write a configuration file."""
+    """Write a configuration file. A server that names no tenants is for all."""
     file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"servers": servers}))
+    granted = {name: {"tenants": ["*"], **server} for name, server in servers.items()}
+    file.write_text(json.dumps({"servers": granted}))
     return file
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spawnmesh_runner.clients.mcp.config import McpConfig, load_mcp_config, offered_servers
+from spawnmesh_runner.clients.mcp.config import (
+    McpConfig,
+    confinement_of,
+    load_mcp_config,
+    offered_servers,
+)
 from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secrets, resolve_secrets
 from spawnmesh_runner.domain.failure import McpServerNotOffered
 
@@ -31,11 +36,15 @@ def test_commands_and_addresses_are_read(tmp_path: Path) -> None:
                     "command": "mcp-files",
                     "args": ["--root", "."],
                     "env": {"LEVEL": "1", "API_KEY": "env:KEY"},
+                    "tenants": ["acme", "globex"],
+                    "paths": ["/srv/mcp"],
+                    "max_processes": 8,
                 },
                 "git-hub_2": {
                     "url": "https://example.com/mcp",
                     "bearer_token": "file:/run/t",
                     "headers": {"X-Team": "a"},
+                    "tenants": ["*"],
                 },
             }
         },
@@ -43,10 +52,12 @@ def test_commands_and_addresses_are_read(tmp_path: Path) -> None:
     files, hub = config.servers["files"], config.servers["git-hub_2"]
     assert (files.args, files.tenants, files.tools, files.trust_annotations) == (
         ("--root", "."),
-        None,
+        ("acme", "globex"),
         None,
         False,
     )
+    assert (files.paths, files.network, files.max_processes) == (("/srv/mcp",), False, 8)
+    assert confinement_of(files, tmp_path).limits.processes == 8
     assert (files.call_timeout_seconds, files.max_result_bytes) == (60.0, 65536)
     assert hub.bearer_token == "file:/run/t"
 
@@ -55,6 +66,15 @@ def test_commands_and_addresses_are_read(tmp_path: Path) -> None:
     ("server", "problem"),
     [
         ({}, "set either command or url"),
+        ({"command": "a", "tenants": None}, "tenants"),
+        ({"command": "a", "tenants": ["*", "acme"]}, "stands alone"),
+        ({"command": "a", "paths": ["srv"]}, "paths"),
+        ({"command": "a", "paths": ["/"]}, "neither / nor /tmp"),
+        ({"command": "a", "paths": ["/srv/../"]}, "plain paths"),
+        ({"command": "a", "paths": ["/proc/1"]}, "nor in /dev, /proc or /sys"),
+        ({"command": "a", "max_processes": 0}, "max_processes"),
+        ({"url": "http://a", "network": True}, "go with command"),
+        ({"url": "http://a", "paths": ["/srv"]}, "go with command"),
         ({"command": "a", "url": "http://a"}, "set either command or url"),
         ({"command": ""}, "command"),
         ({"command": "bin/server"}, "must be a name or an absolute path"),
@@ -95,7 +115,7 @@ def test_an_invalid_configuration_ends_the_process_with_one_line_without_values(
     tmp_path: Path, server: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        loaded(tmp_path, {"servers": {"weather": server}})
+        loaded(tmp_path, {"servers": {"weather": {"tenants": ["acme"], **server}}})
     assert problem in str(ended.value)
     assert str(ended.value).startswith("runner: mcp_config_file is wrong: servers.weather")
     assert "\n" not in str(ended.value)
@@ -105,7 +125,7 @@ def test_an_invalid_configuration_ends_the_process_with_one_line_without_values(
 @pytest.mark.parametrize("name", ["", "A", "a__b", "a_", "-a", "a.b", "a" * 33, "a\n"])
 def test_an_invalid_server_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SystemExit, match="a server's name"):
-        loaded(tmp_path, {"servers": {name: {"command": "a"}}})
+        loaded(tmp_path, {"servers": {name: {"command": "a", "tenants": ["*"]}}})
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"servers": []}', '{"mcpServers": {}}'])
@@ -118,14 +138,40 @@ def test_malformed_json_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_servers_are_offered_by_name_and_tenant(tmp_path: Path) -> None:
     config = loaded(
-        tmp_path, {"servers": {"a": {"command": "a"}, "b": {"command": "b", "tenants": ["acme"]}}}
+        tmp_path,
+        {
+            "servers": {
+                "a": {"command": "a", "tenants": ["*"]},
+                "b": {"command": "b", "tenants": ["acme"]},
+            }
+        },
     )
     assert list(offered_servers(config, ["b", "a"], "acme")) == ["b", "a"]
     assert list(offered_servers(config, ["a"], "globex")) == ["a"]
     assert offered_servers(config, [], "globex") == {}
-    for tenant in ("globex", ""):
+    for tenant in ("globex", "", "*"):
         with pytest.raises(McpServerNotOffered, match=r": b, c$"):
             offered_servers(config, ["a", "b", "c"], tenant)
+
+
+def test_a_server_that_names_no_tenants_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"servers\.weather\.tenants"):
+        loaded(tmp_path, {"servers": {"weather": {"command": "a"}}})
+
+
+@pytest.mark.parametrize("path", ["kept", "kept/key.pem", "", "link"])
+def test_a_server_that_may_read_what_is_kept_from_it_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "program").mkdir()
+    file = tmp_path / "mcp.json"
+    server = {"command": "a", "tenants": ["*"], "paths": [str(tmp_path / "program")]}
+    file.write_text(json.dumps({"servers": {"weather": server}}))
+    assert load_mcp_config(file, keep_from=[tmp_path / "kept"]).servers
+    server["paths"] = [str(tmp_path / path)]
+    file.write_text(json.dumps({"servers": {"weather": server}}))
+    with pytest.raises(SystemExit, match=r"servers\.weather: paths has the runner's workspaces"):
+        load_mcp_config(file, keep_from=[tmp_path / "kept"])
 
 
 def test_references_are_resolved_and_other_texts_are_kept(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
 
 from tests.support.runner.mcp_fixtures import is_alive
+from tests.support.runner.sandboxes import bare
 from tests.support.waiting import eventually
 
 _HOLD = """
@@ -17,11 +18,12 @@ import asyncio, sys
 from pathlib import Path
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
+from tests.support.runner.sandboxes import bare
 
 async def main():
     here = Path(sys.argv[1])
     script = f"trap '' TERM HUP; echo $$ > {here}/pid; while :; do sleep 1; done"
-    async with open_stdio("sh", ("-c", script), {}, here, here / "home", StderrTail(), lambda: None):
+    async with open_stdio("sh", ("-c", script), {}, here, here / "home", StderrTail(), lambda: None, start_with=bare):
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -49,12 +51,26 @@ async def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
 async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "no-such-command", (), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "no-such-command",
+            (),
+            {},
+            tmp_path,
+            tmp_path / "home",
+            StderrTail(),
+            lambda: None,
+            start_with=bare,
         ):
             raise AssertionError("it was started")
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh",
+            (),
+            {"PATH": "/nowhere"},
+            tmp_path,
+            tmp_path / "home",
+            StderrTail(),
+            lambda: None,
+            start_with=bare,
         ):
             raise AssertionError("it was found where it was not looked for")
 
@@ -67,7 +83,9 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     silent = asyncio.Event()
     args = ("-c", f"import planted; print({str(tmp_path)!r})")
-    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", StderrTail(), silent.set):
+    async with open_stdio(
+        sys.executable, args, {}, workspace, workspace / "home", StderrTail(), silent.set, start_with=bare
+    ):
         await asyncio.wait_for(silent.wait(), 20)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
@@ -75,9 +93,28 @@ async def test_no_program_of_the_workspace_is_executed(
     (workspace / "tool").chmod(0o755)
     with pytest.raises(FileNotFoundError):
         async with open_stdio(
-            "tool", (), {"PATH": "."}, workspace, tmp_path / "home", StderrTail(), silent.set
+            "tool",
+            (),
+            {"PATH": "."},
+            workspace,
+            workspace / "home",
+            StderrTail(),
+            silent.set,
+            start_with=bare,
         ):
             raise AssertionError("it was started")
+
+
+async def test_home_is_not_made_through_a_symlink_of_a_server(tmp_path: Path) -> None:
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.mkdir()
+    (workspace / ".mcp").symlink_to(outside)
+    home = workspace / ".mcp" / "weather"
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        async with open_stdio("sh", (), {}, workspace, home, StderrTail(), lambda: None, start_with=bare):
+            raise AssertionError("it was started")
+    assert list(outside.iterdir()) == []
 
 
 async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: Path) -> None:
@@ -85,7 +122,7 @@ async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: P
 
     async def fail() -> None:
         async with open_stdio(
-            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             await pid_in(tmp_path / "pid")
             raise ValueError("of the block")
@@ -104,7 +141,7 @@ async def test_more_cancellations_wait_for_the_commands_end(tmp_path: Path) -> N
 
     async def hold() -> None:
         async with open_stdio(
-            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None
+            "sh", ("-c", script), {}, tmp_path, tmp_path / "home", StderrTail(), lambda: None, start_with=bare
         ):
             try:
                 await asyncio.sleep(600)

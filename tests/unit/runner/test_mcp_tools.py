@@ -18,7 +18,7 @@ async def call(_tool: str, _arguments: dict[str, Any]) -> str:
 
 def offer(listed: list[dict[str, Any]], **options: Any) -> tuple[list[RemoteTool], list[Any]]:
     """Return the tools and the log events."""
-    server = McpServer(command="a", **options)
+    server = McpServer(command="a", tenants=("*",), **options)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("info")
     )  # Earlier tests may have configured it.

@@ -93,6 +93,7 @@ capabilities: {drop: [ALL]}
 {{- if and (eq $facts.service "hook") $root.Values.hook.webhookCaSecret }}{{ $_ := set $own "WEBHOOK_CA_FILE" "/run/secrets/webhook-ca/ca.crt" }}{{ end -}}
 {{- if eq $facts.service "runner" }}{{ $_ := set $own "WORKSPACE_ROOT" "/var/lib/spawnmesh/workspaces" }}{{ end -}}
 {{- if and (eq $facts.service "runner") (include "spawnmesh.hasMcp" $root) }}{{ $_ := set $own "MCP_CONFIG_FILE" "/etc/spawnmesh/mcp.json" }}{{ end -}}
+{{- if and (eq $facts.service "runner") $root.Values.runner.mcp.unsandboxedStdioServers }}{{ $_ := set $own "UNSANDBOXED_STDIO_SERVERS" "true" }}{{ end -}}
 {{- range $name, $setting := $value.settings }}{{ $_ := set $own $name $setting }}{{ end -}}
 {{- range $name, $setting := $own }}
 - name: {{ $prefix }}_{{ $name }}

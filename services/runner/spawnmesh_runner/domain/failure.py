@@ -14,6 +14,7 @@ TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
 OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
 NO_PROGRESS = "NO_PROGRESS"
 MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
+MCP_SANDBOX_UNAVAILABLE = "MCP_SANDBOX_UNAVAILABLE"
 RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
 _MAX_MESSAGE_CHARACTERS = 1000
 
@@ -55,6 +56,17 @@ class McpServerNotOffered(Exception):
         super().__init__(f"no runner offers this tenant the MCP servers that its agent names: {listed}")
 
 
+class McpSandboxUnavailable(Exception):
+    """The agent names MCP servers that are commands, and this runner cannot confine them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(
+            f"these MCP servers of the agent are refused, because the runner has no sandbox for them:"
+            f" {', '.join(names)}; the runner's log says why, and its operator can make one possible,"
+            f" give the servers an address, or set RUNNER_UNSANDBOXED_STDIO_SERVERS"
+        )
+
+
 def describe_failure(error: Exception) -> Failure:
     """Describe the error to readers of the run.
 
@@ -72,6 +84,8 @@ def describe_failure(error: Exception) -> Failure:
         return Failure(NO_PROGRESS, str(error)[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, McpServerNotOffered):
         return Failure(MCP_SERVER_NOT_OFFERED, str(error))
+    if isinstance(error, McpSandboxUnavailable):
+        return Failure(MCP_SANDBOX_UNAVAILABLE, str(error))
     return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")
 
 

@@ -13,15 +13,17 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import ReplaceableToken, use_token
 from spawnmesh_runtime.telemetry import continue_trace, mark_failed, traced
 
-from spawnmesh_runner.clients.mcp.config import McpConfig, offered_servers
+from spawnmesh_runner.clients.mcp.config import McpConfig, commands_among, offered_servers
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
 from spawnmesh_runner.clients.workspace import private_workspace
 from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
 from spawnmesh_runner.domain.failure import (
     RUNNER_ERROR,
     Delay,
     Failure,
+    McpSandboxUnavailable,
     describe_failure,
     find_delay,
     is_disk_full,
@@ -48,7 +50,12 @@ _HAND_BACK_SECONDS = 300.0
 
 
 async def execute_run(
-    claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSettings, mcp: McpConfig, disk: WorkspaceDisk
+    claimed: pb.ClaimedRun,
+    peers: Peers,
+    settings: RunnerSettings,
+    mcp: McpConfig,
+    sandbox: Sandbox,
+    disk: WorkspaceDisk,
 ) -> None:
     """Work on the run until its answer is accepted or it fails.
 
@@ -88,7 +95,7 @@ async def execute_run(
         ) as span:
             usage_total, start_seconds = UsageTotal(), monotonic_seconds()
             try:
-                await _work(claimed, held, peers, settings, mcp, disk, usage_total, start_seconds)
+                await _work(claimed, held, peers, settings, mcp, sandbox, disk, usage_total, start_seconds)
             except LeaseLost as lost:
                 log.warning("run lost", why=str(lost))
                 mark_failed(span, Reason.RUN_LEASE_LOST.value)
@@ -120,6 +127,7 @@ async def _work(
     peers: Peers,
     settings: RunnerSettings,
     mcp: McpConfig,
+    sandbox: Sandbox,
     disk: WorkspaceDisk,
     usage_total: UsageTotal,
     start_seconds: float,
@@ -127,6 +135,8 @@ async def _work(
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
         servers = offered_servers(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
+        if sandbox.command_line is None and (names := commands_among(servers)):
+            raise McpSandboxUnavailable(names)
         async with private_workspace(disk.root, name) as workspace:
             assignment = Assignment(
                 claimed=claimed,
@@ -140,7 +150,7 @@ async def _work(
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
             # The servers find the files in the workspace.
-            async with open_mcp_servers(servers, workspace) as offered:
+            async with open_mcp_servers(servers, workspace, sandbox.command_line) as offered:
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 

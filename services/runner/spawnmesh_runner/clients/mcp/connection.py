@@ -19,12 +19,13 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from spawnmesh_runner.clients.mcp.config import McpServer
+from spawnmesh_runner.clients.mcp.config import McpServer, confinement_of
 from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secrets, resolve_secrets
 from spawnmesh_runner.clients.mcp.http import open_http
 from spawnmesh_runner.clients.mcp.result import result_text, truncate_with_note
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
 from spawnmesh_runner.clients.mcp.stdio import open_stdio
+from spawnmesh_runner.clients.sandbox.command_line import CommandLine
 from spawnmesh_runner.domain.tools import ToolRefused
 
 log = structlog.get_logger()
@@ -53,10 +54,13 @@ class McpConnection:
     be called from any task.
     """
 
-    def __init__(self, name: str, server: McpServer, workspace: Path) -> None:
+    def __init__(
+        self, name: str, server: McpServer, workspace: Path, command_line: CommandLine | None
+    ) -> None:
         self._name = name
         self._server = server
         self._workspace = workspace
+        self._command_line = command_line
         self._secrets: list[str] = []
         self._stderr = StderrTail()
         self._client: Client | None = None
@@ -233,10 +237,22 @@ class McpConnection:
                 call_seconds=server.call_timeout_seconds,
             )
         assert server.command is not None
+        assert self._command_line is not None, "such a server is refused before"
+        confinement = confinement_of(server, self._workspace)
+        command_line = self._command_line
         env, self._secrets = resolve_secrets(server.env)
         home = self._workspace / ".mcp" / self._name
         self._stderr = StderrTail()
-        return open_stdio(server.command, server.args, env, self._workspace, home, self._stderr, self._lose)
+        return open_stdio(
+            server.command,
+            server.args,
+            env,
+            self._workspace,
+            home,
+            self._stderr,
+            self._lose,
+            start_with=lambda arguments: command_line(arguments, confinement),
+        )
 
     def _describe_problem(self, error: BaseException) -> str:
         kinds = {type(leaf) for leaf in _leaves(error)}

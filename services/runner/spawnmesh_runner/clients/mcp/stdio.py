@@ -8,10 +8,10 @@ import json
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -30,7 +30,6 @@ from spawnmesh_runner.clients.threads import finish_in_thread
 log = structlog.get_logger()
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LAUNCH = str(Path(__file__).with_name("launch.py"))
 _EXIT_SECONDS = 1.0  # The wait after its input is closed, and again after SIGTERM.
 _REAP_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -50,13 +49,16 @@ async def open_stdio(
     home: Path,
     stderr: StderrTail,
     on_silence: Callable[[], object],
+    start_with: Callable[[Sequence[str]], list[str]],
 ) -> AsyncIterator[Streams]:
     """Run the command in `workspace` and open streams to its standard input and output.
 
-    The process sees `env`, a usual `PATH` and `home` for its own files, and nothing of this
-    process. `stderr` keeps the end of its standard error. When the block ends, the process and its
-    group have ended. If this process is killed, so is the command. `on_silence` is called when its
-    output ends. Raises OSError if it cannot be started.
+    The process sees `env`, a usual `PATH` and `home`, in the workspace, for its own files, and
+    nothing of this process. `start_with` makes the command line that starts it, in a sandbox or
+    without one. `stderr` keeps the end of its standard error. When the block ends, the process and
+    its group have ended, and in a sandbox every process that it started. If this process is killed,
+    so is the command. `on_silence` is called when its output ends. Raises OSError if it cannot be
+    started.
     """
     own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
     # The agent writes to the command's directory: Python must not import modules from there.
@@ -64,10 +66,10 @@ async def open_stdio(
     program = shutil.which(command, path=seen["PATH"])
     if program is None or not os.path.isabs(program):
         raise FileNotFoundError("no such command")
-    await finish_in_thread(lambda: home.mkdir(mode=0o700, parents=True, exist_ok=True))
+    await finish_in_thread(partial(_make_home, workspace, home))
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    argv = (sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), program, *args)
+    argv = start_with((program, *args))
     started: list[Process] = []
 
     async def start() -> None:
@@ -101,6 +103,23 @@ async def open_stdio(
             stream.close()
         for process in started:
             await shield_until_done(_terminate(process, stderr))
+
+
+def _make_home(workspace: Path, home: Path) -> None:
+    """Create the directory `home` in the workspace. Symlinks on the way, which a server may have
+    made, are refused.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(workspace, flags)
+    try:
+        for name in home.relative_to(workspace).parts:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=fd)
+            below = os.open(name, flags, dir_fd=fd)
+            os.close(fd)
+            fd = below
+    finally:
+        os.close(fd)
 
 
 async def _read(process: Process, incoming: Incoming, on_silence: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 
@@ -20,9 +21,14 @@ def main(parent_pid: int, program: str, arguments: list[str]) -> None:
     Other systems have no such signal.
     """
     if sys.platform == "linux":
+        # Out of memory, the kernel ends the program, not the runner.
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent_pid:  # The parent died before, so no signal will come.
             sys.exit(1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the program should not.
+        signal.signal(number, signal.SIG_DFL)
     os.execv(program, [program, *arguments])  # noqa: S606 - the purpose of this file
 
 

@@ -1,0 +1,197 @@
+"""The backends of the sandbox, as the runner's user and as another one, on this machine's kernel."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from spawnmesh_runner.clients.sandbox.command_line import (
+    CommandLine,
+    Confinement,
+    ProcessLimits,
+    bubblewrap,
+    namespaces,
+)
+from spawnmesh_runner.clients.sandbox.sandbox import find_sandbox
+
+from tests.support.runner.sandboxes import LIMITS, processes_in, require_sandbox, sandbox_problem
+from tests.support.waiting import eventually
+
+NOBODY = 65_534
+PYTHON = "/usr/bin/python3"
+SHELL = "/bin/sh"
+SHOW = """
+id -u
+grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\\t' | tr '\\n' ' '; echo
+ls /proc | grep -cE '^[0-9]+$'
+cat /proc/net/dev | grep -c ':'
+echo kept > mine && cat mine
+for place in /usr /etc / /dev; do touch $place/planted 2>/dev/null && echo planted; done
+df -k /tmp /dev/shm | tail -n +2 | tr -s ' ' | cut -d' ' -f2 | tr '\\n' ' '; echo
+cat SECRET 2>/dev/null || echo hidden
+ulimit -n; ulimit -u 2>/dev/null || ulimit -p
+env | cut -d= -f1 | grep -vE '^(PWD|OLDPWD|SHLVL|LC_CTYPE|_)$' | sort | tr '\\n' ' '
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A backend and the user that starts it."""
+
+    command_line: CommandLine
+    uid: int
+    folder: Path
+
+    def started(self, script: str) -> subprocess.Popen[str]:
+        """Start a shell with the script in the sandbox."""
+        confinement = Confinement(self.folder / "workspace", paths=(), network=False, limits=LIMITS)
+        line = self.command_line([SHELL, "-c", script], confinement)
+        if self.uid != os.geteuid():
+            who = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--no-new-privs"
+            # The interpreter of the tests may lie where another user cannot come.
+            line = ["setpriv", *who, "--bounding-set=-all", PYTHON, *line[1:]]
+        return subprocess.Popen(
+            line,
+            env={"PATH": "/usr/bin:/bin"},
+            start_new_session=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+
+@pytest.fixture(params=["namespaces", "namespaces of another user", "bubblewrap"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Give each backend that this machine has. Root stands for a runner of either kind of user."""
+    require_sandbox()
+    uid, command_line = os.geteuid(), namespaces
+    if request.param != "namespaces":
+        if uid == 0 and not (shutil.which("setpriv") and os.access(PYTHON, os.X_OK)):
+            pytest.skip("only root can be another user, by setpriv and an interpreter for all")
+        uid = NOBODY if uid == 0 else uid
+    if request.param == "bubblewrap":
+        if not shutil.which("bwrap"):
+            pytest.skip("this machine has no bwrap")
+        command_line = bubblewrap
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        workspace = Path(folder) / "workspace"
+        workspace.mkdir(mode=0o700)
+        (Path(folder) / "secret").write_text("the secret")
+        if uid != os.geteuid():
+            os.chown(workspace, uid, uid)
+        yield Backend(command_line, uid, Path(folder))
+
+
+def test_a_program_sees_its_workspace_and_the_system_alone(backend: Backend) -> None:
+    process = backend.started(SHOW.replace("SECRET", str(backend.folder / "secret")))
+    said, problem = process.communicate()
+    user, rights, processes, networks, kept, sizes, hidden, files, count, names = said.splitlines()
+    assert int(user) == (backend.uid or 65_533), problem
+    assert rights == "CapEff:0000000000000000 CapBnd:0000000000000000 NoNewPrivs:1 "
+    assert int(processes) < 8
+    assert sizes.split() == ["65536", "65536"], "64 MiB each"
+    assert (networks, kept, hidden) == ("1", "kept", "hidden")
+    assert (int(files), int(count)) == (LIMITS.open_files, LIMITS.processes)
+    assert names.split() == ["PATH"]
+    assert (backend.folder / "workspace" / "mine").stat().st_uid == backend.uid
+    assert process.returncode == 0
+
+
+def test_the_exit_code_and_the_errors_are_those_of_the_program(backend: Backend) -> None:
+    process = backend.started("echo 'no license' >&2; exit 7")
+    assert process.communicate() == ("", "no license\n")
+    assert process.returncode == 7
+    process = backend.started("kill -SEGV $$")
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGSEGV
+
+
+async def test_a_sandbox_ends_with_its_program_although_a_child_lives_on(backend: Backend) -> None:
+    process = backend.started("(trap '' TERM; exec sleep 600) & readlink /proc/self/ns/pid")
+    said, _ = process.communicate()
+    await eventually(lambda: not processes_in(said.strip()))
+
+
+async def test_no_process_survives_the_one_that_the_runner_started(backend: Backend) -> None:
+    script = "(trap '' TERM HUP; setsid sleep 600) & readlink /proc/self/ns/pid; exec sleep 600"
+    process = backend.started(script)
+    assert process.stdout is not None
+    namespace = process.stdout.readline().strip()
+    assert len(processes_in(namespace)) >= 2
+    process.kill()
+    process.communicate()
+    await eventually(lambda: not processes_in(namespace))
+
+
+@pytest.fixture
+def dying_runner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that starts a program in a sandbox and then sleeps."""
+    require_sandbox()
+    hold = (
+        "import json, subprocess, sys, time; from pathlib import Path;"
+        "from spawnmesh_runner.clients.sandbox.command_line import *;"
+        f"limits = ProcessLimits({512 * 1024 * 1024}, 32, 128, 1024, 60);"
+        f"place = Confinement(Path({str(tmp_path)!r}), (), False, limits);"
+        "subprocess.Popen(namespaces(['/bin/sh', '-c', 'readlink /proc/self/ns/pid; exec sleep 600'], place));"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with process:
+        yield process
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+async def test_a_sandbox_ends_with_a_runner_that_is_killed(dying_runner: subprocess.Popen[str]) -> None:
+    assert dying_runner.stdout is not None
+    namespace = dying_runner.stdout.readline().strip()
+    await eventually(lambda: len(processes_in(namespace)) == 2)
+    dying_runner.kill()
+    dying_runner.wait()
+    await eventually(lambda: not processes_in(namespace))
+
+
+async def test_a_runner_finds_a_sandbox_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    require_sandbox()
+    sandbox = await find_sandbox(tmp_path, False)
+    assert sandbox.backend in ("namespaces", "bubblewrap")
+    assert sandbox.command_line is not None
+    assert os.listdir(tmp_path) == []
+
+
+async def test_an_operator_may_do_without_a_sandbox(tmp_path: Path) -> None:
+    assert (await find_sandbox(tmp_path, True)).backend == "none"
+
+
+def test_a_runner_that_may_make_no_namespaces_finds_none_and_says_why(tmp_path: Path) -> None:
+    if sandbox_problem():
+        pytest.skip("user namespaces have to be there before they can be forbidden")
+    find = (
+        "import asyncio, pathlib, sys; from spawnmesh_runner.clients.sandbox.sandbox import find_sandbox;"
+        "print(asyncio.run(find_sandbox(pathlib.Path(sys.argv[1]), False)).backend)"
+    )
+    script = f'echo 0 > /proc/sys/user/max_user_namespaces; exec {sys.executable} -c "$0" "$1"'
+    line = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-c", script, find, str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    *logged, backend = done.stdout.splitlines()
+    assert backend == "unavailable"
+    assert "no sandbox can be made" in "".join(logged)
+    assert "No space left on device" in "".join(logged), "the kernel's word for the limit"
+
+
+def test_limits_are_not_above_the_runners_own(tmp_path: Path) -> None:
+    huge = ProcessLimits(2**50, 2**30, 2**30, 2**50, 2**30)
+    line = namespaces([SHELL], Confinement(tmp_path, paths=(), network=False, limits=huge))
+    assert json.loads(line[-1])["limits"]["nofile"] < 2**30
