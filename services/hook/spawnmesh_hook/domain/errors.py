@@ -6,7 +6,7 @@ from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fac
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.plugins import Grant, HookKind
+from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginLimits
 
 
 class EndpointNotAllowed(MeshError):
@@ -88,6 +88,28 @@ class DispatchInProgress(MeshError):
             Reason.CONFLICT,
             "another call is dispatching this draft to the plugins; repeat with the same dispatch_key",
             retry_after_seconds=1.0,
+        )
+
+
+def check_plugin_count(plugin: Plugin, limits: PluginLimits, plugin_count: int, gate_count: int) -> None:
+    """Raise PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED if the tenant may not have the plugin.
+
+    The counts are those of the tenant's other plugins.
+    """
+    if plugin_count >= limits.max_plugin_count:
+        raise MeshError(
+            Reason.PLUGIN_COUNT_EXCEEDED,
+            f"the tenant has {plugin_count} other plugins, and {limits.max_plugin_count} are allowed; remove"
+            " one, or ask the operator to raise plugins.max_plugin_count",
+            facts={"limit": limits.max_plugin_count, "plugins": plugin_count},
+        )
+    if plugin.is_gate and gate_count >= limits.max_gate_count:
+        raise MeshError(
+            Reason.GATE_COUNT_EXCEEDED,
+            f"the tenant has {gate_count} other plugins that something waits for, and"
+            f" {limits.max_gate_count} are allowed; remove one, register this one for observers' hooks only,"
+            " or ask the operator to raise plugins.max_gate_count",
+            facts={"limit": limits.max_gate_count, "gates": gate_count},
         )
 
 
