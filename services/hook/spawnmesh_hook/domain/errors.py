@@ -6,7 +6,7 @@ from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fac
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginLimits
+from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginCounts, PluginLimits
 
 
 class EndpointNotAllowed(MeshError):
@@ -91,25 +91,25 @@ class DispatchInProgress(MeshError):
         )
 
 
-def check_plugin_count(plugin: Plugin, limits: PluginLimits, plugin_count: int, gate_count: int) -> None:
+def check_plugin_count(plugin: Plugin, limits: PluginLimits, counts: PluginCounts) -> None:
     """Raise PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED if the tenant may not have the plugin.
 
-    The counts are those of the tenant's other plugins.
+    A plugin that the tenant has can be replaced, and a gate by a gate.
     """
-    if plugin_count >= limits.max_plugin_count:
+    if not counts.is_known and counts.plugin_count >= limits.max_plugin_count:
         raise MeshError(
             Reason.PLUGIN_COUNT_EXCEEDED,
-            f"the tenant has {plugin_count} other plugins, and {limits.max_plugin_count} are allowed; remove"
+            f"the tenant has {counts.plugin_count} plugins, and {limits.max_plugin_count} are allowed; remove"
             " one, or ask the operator to raise plugins.max_plugin_count",
-            facts={"limit": limits.max_plugin_count, "plugins": plugin_count},
+            facts={"limit": limits.max_plugin_count, "plugins": counts.plugin_count},
         )
-    if plugin.is_gate and gate_count >= limits.max_gate_count:
+    if plugin.is_gate and not counts.is_known_gate and counts.gate_count >= limits.max_gate_count:
         raise MeshError(
             Reason.GATE_COUNT_EXCEEDED,
-            f"the tenant has {gate_count} other plugins that something waits for, and"
+            f"the tenant has {counts.gate_count} plugins that something waits for, and"
             f" {limits.max_gate_count} are allowed; remove one, register this one for observers' hooks only,"
             " or ask the operator to raise plugins.max_gate_count",
-            facts={"limit": limits.max_gate_count, "gates": gate_count},
+            facts={"limit": limits.max_gate_count, "gates": counts.gate_count},
         )
 
 

@@ -101,6 +101,16 @@ class PluginLimits:
     max_gate_count: int = 16
 
 
+@dataclass(frozen=True, slots=True)
+class PluginCounts:
+    """The numbers of a tenant's plugins, and whether one plugin is among them."""
+
+    plugin_count: int
+    gate_count: int
+    is_known: bool
+    is_known_gate: bool
+
+
 RegistrationKey = tuple[str, str, int]
 """Tenant, name and generation of a plugin."""
 

@@ -64,10 +64,10 @@ async def register_plugin(
 
 
 async def _check_count(connection: Connection, tenant_id: str, plugin: Plugin) -> None:
-    others = await plugins.lock_others(connection, tenant_id, plugin.name)
-    if others is None:
+    found = await plugins.lock_counts(connection, tenant_id, plugin.name)
+    if found is None:
         raise UnknownTenant("this tenant does not exist")
-    check_plugin_count(plugin, others.limits, others.plugin_count, others.gate_count)
+    check_plugin_count(plugin, *found)
 
 
 async def _check_endpoint(

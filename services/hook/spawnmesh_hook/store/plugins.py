@@ -1,13 +1,20 @@
 """Plugins that tenants registered."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.plugins import AWAITED, FailurePolicy, Grant, HookKind, Plugin, PluginLimits
+from spawnmesh_hook.domain.plugins import (
+    AWAITED,
+    FailurePolicy,
+    Grant,
+    HookKind,
+    Plugin,
+    PluginCounts,
+    PluginLimits,
+)
 
 PLUGINS_CHANGED_CHANNEL = "hook_plugins"
 
@@ -40,30 +47,19 @@ async def upsert_plugin(connection: Connection, tenant_id: str, plugin: Plugin) 
     return _plugin(row)
 
 
-@dataclass(frozen=True, slots=True)
-class OtherPlugins:
-    """The limits of a tenant, and what it has beside one plugin."""
-
-    limits: PluginLimits
-    plugin_count: int
-    gate_count: int
-
-
-async def lock_others(connection: Connection, tenant_id: str, name: str) -> OtherPlugins | None:
-    """Count the tenant's plugins that have another name. Return None if the tenant is unknown.
+async def lock_counts(
+    connection: Connection, tenant_id: str, name: str
+) -> tuple[PluginLimits, PluginCounts] | None:
+    """Return the tenant's limits, and its plugins in number. Return None if the tenant is unknown.
 
     Until the transaction ends, no other one adds or replaces a plugin of the tenant.
     """
     parameters = {"tenant_id": tenant_id, "name": name, "awaited": [hook.value for hook in AWAITED]}
     limits = await (await connection.execute(_SQL["lock_limits"], parameters)).fetchone()
-    counts = await (await connection.execute(_SQL["count_other_plugins"], parameters)).fetchone()
+    counts = await (await connection.execute(_SQL["count_plugins"], parameters)).fetchone()
     if limits is None or counts is None:
         return None
-    return OtherPlugins(
-        PluginLimits(limits["max_plugin_count"], limits["max_gate_count"]),
-        counts["plugin_count"],
-        counts["gate_count"],
-    )
+    return PluginLimits(**limits), PluginCounts(**counts)
 
 
 async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plugin], bool]:

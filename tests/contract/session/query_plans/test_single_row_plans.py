@@ -121,9 +121,11 @@ BY_ID: dict[str, dict[str, Any]] = {
         "kept_for": "1 day",
     },
     "delay_pending_event": {"kept_for": "1 day", "at_least": "5 s", "at_most": "5 min", "used": 1},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
     "list_requested": {"spawner": "", "include_archived": True},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "is_in_family": {},
+    "list_root": {"include_archived": True, "before_id": ""},
 }
 
 
