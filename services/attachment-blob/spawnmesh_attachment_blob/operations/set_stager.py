@@ -219,7 +219,11 @@ class SetStager:
                     raise not_found("upload", ", ".join(set_to_stage.upload_ids))
 
     async def _put_and_commit(
-        self, tenant_id: str, data_by_key: dict[str, bytes], connection: Connection, transaction: AsyncExitStack
+        self,
+        tenant_id: str,
+        data_by_key: dict[str, bytes],
+        connection: Connection,
+        transaction: AsyncExitStack,
     ) -> None:
         """Put the objects, then count their bytes and commit.
 

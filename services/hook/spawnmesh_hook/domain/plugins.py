@@ -95,7 +95,7 @@ NEEDED_GRANTS = {
 
 @dataclass(frozen=True, slots=True)
 class PluginLimits:
-    """The largest numbers of plugins of a tenant, and of plugins among them that something waits for."""
+    """The largest numbers of a tenant's plugins, and of those that something waits for."""
 
     max_plugin_count: int = 32
     max_gate_count: int = 16

@@ -14,7 +14,7 @@ from spawnmesh_hook.store import plugins, tenants
 
 @dataclass(frozen=True)
 class HookTenants(TenantData):
-    """Plugins, what became of their calls, how many there may be, and whether they get masked content."""
+    """Plugins with their number, the results of their calls, and whether content is masked."""
 
     directory: PluginDirectory
     tables = tenants.TENANT_TABLES

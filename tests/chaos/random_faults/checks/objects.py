@@ -24,7 +24,9 @@ def check(facts: Facts) -> list[str]:
             sum(upload["size_bytes"] for upload in uploads if upload["state"] != "COMPLETE"),
         )
         if used != (row["stored_bytes"], row["uploading_bytes"]):
-            found.append(f"{tenant} uses {used}, and its row says {row['stored_bytes'], row['uploading_bytes']}")
+            found.append(
+                f"{tenant} uses {used}, and its row says {row['stored_bytes'], row['uploading_bytes']}"
+            )
     live = {
         (row["tenant_id"], row["session_id"]) for row in facts.rows("sessions") if row["state"] == "ACTIVE"
     }
