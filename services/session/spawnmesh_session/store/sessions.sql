@@ -12,14 +12,16 @@ where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete
 -- name: list_newest
 -- Takes no lock. Looks at %(scan_limit)s sessions at most, whatever it finds. If it finds fewer than
 -- %(page_size)s although there are more, the last row is the oldest at which it looked, with
--- `is_end`. Ids of sessions sort before 'u' in every collation. Index: sessions_pkey backwards.
+-- `is_end`. Ids of sessions sort before 'u' in every collation. A limit is a subquery, so that the
+-- planner expects to need a tenth of the rows, and does not read and sort all rows of a tenant that
+-- it believes to be small. Index: sessions_pkey backwards.
 with page as (
     select s.session_id
     from (
         select session_id, ancestor_ids, archive_time, delete_time from sessions
         where tenant_id = %(tenant_id)s and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
         order by session_id desc
-        limit %(scan_limit)s
+        limit (select %(scan_limit)s::bigint)
     ) s
     where s.delete_time is null and (s.archive_time is null or %(include_archived)s)
       and (%(family_root)s = '' or s.session_id = %(family_root)s or %(family_root)s = any (s.ancestor_ids))
@@ -33,7 +35,7 @@ from (
     select session_id from sessions
     where tenant_id = %(tenant_id)s and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
     order by session_id desc
-    limit 1 offset %(scan_limit)s - 1
+    limit 1 offset (select %(scan_limit)s::bigint - 1)
 ) e
 where (select count(*) from page) < %(page_size)s
 order by is_end, session_id desc
@@ -47,7 +49,7 @@ with page as (
         where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
           and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
         order by session_id desc
-        limit %(scan_limit)s
+        limit (select %(scan_limit)s::bigint)
     ) s
     where s.delete_time is null and (s.archive_time is null or %(include_archived)s)
     order by s.session_id desc
@@ -61,7 +63,7 @@ from (
     where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
       and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
     order by session_id desc
-    limit 1 offset %(scan_limit)s - 1
+    limit 1 offset (select %(scan_limit)s::bigint - 1)
 ) e
 where (select count(*) from page) < %(page_size)s
 order by is_end, session_id desc

@@ -55,7 +55,7 @@ class AttachmentLimits(_message.Message):
     - What counts: the bytes of all sets that are not released, also of ended sessions that keep
       them, of payloads of transcripts, of finished uploads until they expire, and the announced
       sizes of open uploads. Identical bytes are stored and counted once.
-    - What does not count: bytes whose last reference is gone, though S3 may have them for a moment.
+    - What does not count: bytes whose last reference is gone, also while S3 still has them.
     - What is refused: new sets and uploads, with ATTACHMENTS_STORED_BYTES_EXCEEDED. Payloads of
       transcripts are never refused, since they are stored elsewhere otherwise.
     A limit that is lowered removes nothing. GetTenantStatus returns the bytes in use. No URL for

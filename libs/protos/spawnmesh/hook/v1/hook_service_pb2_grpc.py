@@ -120,8 +120,8 @@ class HookServiceServicer:
         ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
         nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
         the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant that
-        has as many as its settings allow, also if several are registered at once.
+        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+        that has as many as its settings allow, also if several are registered at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,8 +42,8 @@ class HookServiceStub:
     ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
     nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
     the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant that
-    has as many as its settings allow, also if several are registered at once.
+    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+    that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
     """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
@@ -140,8 +140,8 @@ class HookServiceAsyncStub(HookServiceStub):
     ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
     nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
     the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant that
-    has as many as its settings allow, also if several are registered at once.
+    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+    that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
     """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
@@ -241,8 +241,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
         nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
         the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant that
-        has as many as its settings allow, also if several are registered at once.
+        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+        that has as many as its settings allow, also if several are registered at once.
         """
 
     @_abc_1.abstractmethod
