@@ -18,7 +18,7 @@ from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, object_key
 from spawnmesh_attachment_blob.domain.staging import NoRoom, StagedRows, StageRefusal, WrittenSet, outcome_of
-from spawnmesh_attachment_blob.store.usage import usage_of
+from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 _SQL = load_statements(__name__)
 
@@ -145,8 +145,12 @@ def _staged(rows: list[DictRow]) -> StagedRows:
         row["create_time"],
         frozenset(row["added"]),
         frozenset(row["shared"]),
-        None if row["has_room"] else usage_of(row),
+        None if row["has_room"] else _usage(row),
     )
+
+
+def _usage(row: DictRow) -> StorageUsage:
+    return StorageUsage(row["stored_bytes"], row["uploading_bytes"], row["max_stored_bytes"])
 
 
 def _hashes(rows: Iterable[DictRow]) -> frozenset[str]:

@@ -3,9 +3,10 @@
 -- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
 -- set and its files if the limits are the given ones, the set id is new, and the bytes fit into the
 -- tenant's quota (`has_room`): `create_time` is null otherwise. Bytes that the tenant has stored do
--- not count; they are only looked for if all of them would not fit. Then inserts the blobs that have no row (`added`), in the order of their hashes. Then
--- locks those that were STORED before (`shared`), in that order, shared with other transactions
--- that stage the same bytes. Waits for transactions that stage or release the set, and for those
+-- not count; they are only looked for if all of them would not fit. Then inserts the blobs that
+-- have no row (`added`), in the order of their hashes. Then locks those that were STORED before
+-- (`shared`), in that order, shared with other transactions that stage the same bytes. Waits for
+-- transactions that stage or release the set, and for those
 -- that store or delete the same bytes; later ones wait until this transaction ends. What was
 -- committed while it waited is neither `added` nor `shared`.
 -- Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.

@@ -3,18 +3,12 @@
 Each function runs within the caller's transaction, as its last statement.
 """
 
-from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection, commit_with
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 _SQL = load_statements(__name__)
-
-
-def usage_of(row: DictRow) -> StorageUsage:
-    """Return the usage in a row with the columns of the tenant."""
-    return StorageUsage(row["stored_bytes"], row["uploading_bytes"], row["max_stored_bytes"])
 
 
 async def commit_with_usage(
@@ -34,4 +28,4 @@ async def reserve_upload(connection: Connection, tenant_id: str, size_bytes: int
 async def get_usage(connection: Connection, tenant_id: str) -> StorageUsage | None:
     """Return the bytes that the tenant uses; None if it is not prepared."""
     row = await (await connection.execute(_SQL["get_usage"], {"tenant_id": tenant_id})).fetchone()
-    return None if row is None else usage_of(row)
+    return None if row is None else StorageUsage(**row)

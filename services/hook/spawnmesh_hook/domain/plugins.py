@@ -138,7 +138,7 @@ class Plugin:
 
     @property
     def is_gate(self) -> bool:
-        """Whether a spawn, a run or a compaction waits for the plugin."""
+        """Return whether a spawn, a run or a compaction waits for the plugin."""
         return bool(AWAITED.intersection(self.hooks))
 
     @property

@@ -10,8 +10,8 @@ left join lateral (
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: list_newest
--- Takes no lock. Looks at %(scan_limit)s sessions at most, whatever it finds. If it finds fewer than
--- %(page_size)s although there are more, the last row is the oldest at which it looked, with
+-- Takes no lock. Looks at %(scan_limit)s sessions at most, whatever it finds. If it finds fewer
+-- than %(page_size)s although there are more, the last row is the oldest at which it looked, with
 -- `is_end`. Ids of sessions sort before 'u' in every collation. A limit is a subquery, so that the
 -- planner expects to need a tenth of the rows, and does not read and sort all rows of a tenant that
 -- it believes to be small. Index: sessions_pkey backwards.
