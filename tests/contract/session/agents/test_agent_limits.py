@@ -14,10 +14,14 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_runtime.impersonation import use_token
 
+from tests.support.attachment_blob.fakes import waits_for_a_lock
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.harness import Mesh
+from tests.support.session.tables import superuser
+from tests.support.waiting import eventually
 
 
 async def update(mesh: Mesh, settings: TenantSettings, *paths: str) -> None:
@@ -33,9 +37,13 @@ def agent(name: str, *servers: str) -> AgentProfile:
     return AgentProfile(agent_id=name, mcp_servers=servers)
 
 
-async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh) -> None:
+async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres: Postgres) -> None:
     await update(mesh, TenantSettings(max_agent_count=3), "settings.max_agent_count")
-    putting = [mesh.put_agent(agent(f"a-{number}")) for number in range(6)]
+    async with superuser(postgres) as link, link.transaction():
+        # Reads succeed while new agents wait.
+        await link.execute("lock table session.agents in share row exclusive mode")
+        putting = [asyncio.ensure_future(mesh.put_agent(agent(f"a-{number}"))) for number in range(6)]
+        await eventually(lambda: waits_for_a_lock(postgres, 6))
     outcomes = await asyncio.gather(*putting, return_exceptions=True)
     failed = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [(error.reason, error.status, error.facts) for error in failed] == [

@@ -171,13 +171,11 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforeSpawn(self, request, context):
-        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended:
-        many gates take as long as the slowest, which is its time-out at most, within the deadline of
-        the caller. Their answers count in order of priority: the first deny decides, unless a plugin
-        with failure policy CLOSED fails before it in that order, which is UNAVAILABLE PLUGIN_FAILED.
-        An allow is stored before it is returned, if there is a plugin for BEFORE_SPAWN. A repeat for
-        the same session calls the plugins again, and is allowed whatever they say if the session was
-        allowed before.
+        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+        the longest time-out of a gate, within the caller's deadline. The answers count in order of
+        priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
+        for the same session calls the plugins again, and an allowed session stays allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

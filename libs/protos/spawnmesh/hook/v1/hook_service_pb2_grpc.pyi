@@ -69,13 +69,11 @@ class HookServiceStub:
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
-    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended:
-    many gates take as long as the slowest, which is its time-out at most, within the deadline of
-    the caller. Their answers count in order of priority: the first deny decides, unless a plugin
-    with failure policy CLOSED fails before it in that order, which is UNAVAILABLE PLUGIN_FAILED.
-    An allow is stored before it is returned, if there is a plugin for BEFORE_SPAWN. A repeat for
-    the same session calls the plugins again, and is allowed whatever they say if the session was
-    allowed before.
+    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+    the longest time-out of a gate, within the caller's deadline. The answers count in order of
+    priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
+    for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -167,13 +165,11 @@ class HookServiceAsyncStub(HookServiceStub):
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
-    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended:
-    many gates take as long as the slowest, which is its time-out at most, within the deadline of
-    the caller. Their answers count in order of priority: the first deny decides, unless a plugin
-    with failure policy CLOSED fails before it in that order, which is UNAVAILABLE PLUGIN_FAILED.
-    An allow is stored before it is returned, if there is a plugin for BEFORE_SPAWN. A repeat for
-    the same session calls the plugins again, and is allowed whatever they say if the session was
-    allowed before.
+    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+    the longest time-out of a gate, within the caller's deadline. The answers count in order of
+    priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
+    for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -304,13 +300,11 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.DispatchBeforeSpawnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
-        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended:
-        many gates take as long as the slowest, which is its time-out at most, within the deadline of
-        the caller. Their answers count in order of priority: the first deny decides, unless a plugin
-        with failure policy CLOSED fails before it in that order, which is UNAVAILABLE PLUGIN_FAILED.
-        An allow is stored before it is returned, if there is a plugin for BEFORE_SPAWN. A repeat for
-        the same session calls the plugins again, and is allowed whatever they say if the session was
-        allowed before.
+        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+        the longest time-out of a gate, within the caller's deadline. The answers count in order of
+        priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
+        for the same session calls the plugins again, and an allowed session stays allowed.
         """
 
     @_abc_1.abstractmethod
