@@ -112,6 +112,16 @@ async def _commit(connection: Connection) -> None:
     await connection.commit()
 
 
+async def commit_with(connection: Connection, statement: str, parameters: Mapping[str, Any]) -> None:
+    """Run the last statement of the transaction and commit, in one round trip.
+
+    The locks of the statement are held for a moment only. The block of the transaction may end
+    without doing anything more.
+    """
+    connection.in_block = False
+    await execute_batch(connection, (statement, "commit"), parameters)
+
+
 class Database:
     """A pool of connections with the service's own role, to which row-level security applies."""
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
+from spawnmesh.tenancy.v1.tenant_status_pb2 import StorageUsage
 
 from spawnmesh_postgres import tenant_purges
 from spawnmesh_postgres.database import Connection, Database
@@ -61,6 +62,10 @@ class TenantData:
         """Store what the service uses, unless the stored version is the same or newer."""
         raise NotImplementedError
 
+    async def get_storage(self, connection: Connection, tenant_id: str) -> StorageUsage | None:
+        """Return the storage that the tenant uses, if this service has a quota for it."""
+        return None
+
     async def remember(self, tenant_id: str, settings: ParticipantSettings | None) -> None:
         """Let this process act on the stored settings. They are None if newer ones are stored."""
 
@@ -99,6 +104,7 @@ class Participation:
     purge_begin_time: datetime | None
     purge_end_time: datetime | None
     stored: dict[str, int]
+    storage: StorageUsage | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,7 @@ class TenantParticipant:
             purge = await tenant_purges.get_purge(connection, tenant_id)
             current = await self._data.tables.get_settings_version(connection, tenant_id)
             rows = await self._data.tables.count_rows(connection, tenant_id)
+            storage = await self._data.get_storage(connection, tenant_id)
         objects = self._data.objects
         count = None if objects is None else await objects.count(tenant_id, MAX_COUNT + 1)
         return Participation(
@@ -202,4 +209,5 @@ class TenantParticipant:
             purge_begin_time=None if purge is None else purge.begin_time,
             purge_end_time=None if purge is None else purge.end_time,
             stored=rows if count is None else {OBJECTS: count, **rows},
+            storage=storage if purge is None else None,
         )

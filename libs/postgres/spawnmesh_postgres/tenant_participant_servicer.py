@@ -72,6 +72,8 @@ def _render_status(participation: Participation) -> status_pb.TenantStatus:
         settings_version=participation.settings_version,
         stored_items=render_stored(participation.stored),
     )
+    if participation.storage is not None:
+        status.storage.CopyFrom(participation.storage)
     if participation.purge_begin_time is not None:
         status.purge_begin_time.FromDatetime(participation.purge_begin_time)
     if participation.purge_end_time is not None:

@@ -30,6 +30,8 @@ _TABLES = {
     "sets": "select * from attachment_blob.sets",
     "set_files": "select * from attachment_blob.set_files",
     "blobs": "select * from attachment_blob.blobs",
+    "uploads": "select * from attachment_blob.uploads",
+    "attachment_tenants": "select * from attachment_blob.attachment_tenants",
     "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }

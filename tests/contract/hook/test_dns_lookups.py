@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.clients import dns_resolver
 from spawnmesh_hook.clients.dns_resolver import MAX_LOOKUPS_OF_TENANT
@@ -52,7 +53,7 @@ async def test_lookups_of_one_tenant_do_not_block_other_tenants(mesh: HookMesh, 
     plugin, replica = await mesh.plugin(ALLOW, host="good.test"), await mesh.replica(resolve=names.resolve)
     tenant, hostile = mesh.tenant(replica), mesh.tenant(replica)
     await tenant.register("gate", plugin.endpoint, SPAWN)
-    await hostile.prepare(1)
+    await hostile.prepare(1, plugins=PluginLimits(max_plugin_count=40, max_gate_count=40))
     registering = [
         asyncio.create_task(hostile.register(f"p{place}", f"grpc://n{place}.slow.test:80", SPAWN))
         for place in range(40)

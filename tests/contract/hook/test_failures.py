@@ -13,6 +13,7 @@ from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handlers
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
+from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_runtime.peers import Peer
@@ -288,6 +289,7 @@ async def test_a_dispatch_ends_within_the_callers_deadline(
 ) -> None:
     """All hooks run concurrently. A second of the deadline is reserved, enough for a slow disk."""
     _, endpoint = await raw(hang)
+    await tenant.prepare(1, plugins=PluginLimits(max_gate_count=3 * len(DEFAULT_ANSWERS)))
     for hook in DEFAULT_ANSWERS:
         for name in ("a", "b", "c"):
             plugin = f"{name}-{HookKind.Name(hook).lower().replace('_', '-')}"

@@ -282,11 +282,17 @@ async def blobs(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) ->
 
 
 @pytest.fixture
-async def tenant(blobs: BlobService) -> Tenant:
-    """A prepared tenant."""
+async def tenant(blobs: BlobService) -> AsyncIterator[Tenant]:
+    """A prepared tenant. After the test its storage is what its rows have."""
     tenant = blobs.tenant()
     await tenant.prepare()
-    return tenant
+    yield tenant
+    for row in await tenant.rows("attachment_tenants"):
+        stored = sum(blob["size_bytes"] for blob in await tenant.rows("blobs") if blob["state"] == "STORED")
+        uploading = sum(
+            upload["size_bytes"] for upload in await tenant.rows("uploads") if upload["state"] != "COMPLETE"
+        )
+        assert (row["stored_bytes"], row["uploading_bytes"]) == (stored, uploading)
 
 
 async def stage_within(connection: Connection, tenant_id: str, *files: StoredFile) -> frozenset[str]:

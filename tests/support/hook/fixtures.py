@@ -21,6 +21,7 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     add_HookHandlerServiceServicer_to_server,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, HookServiceStub
+from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
@@ -181,11 +182,13 @@ class Tenant:
         other._session_numbers = self._session_numbers
         return other
 
-    async def prepare(self, version: int, *, mask_secrets: bool = False) -> int:
+    async def prepare(
+        self, version: int, *, mask_secrets: bool = False, plugins: PluginLimits | None = None
+    ) -> int:
         """Prepare the tenant as the session service does. Return the version that holds."""
         wanted = TranscriptSettings(mask_secrets=mask_secrets)
         with impersonate(self.tenant_id):
-            version = await tenancy.prepare(self._session, version, transcripts=wanted)
+            version = await tenancy.prepare(self._session, version, transcripts=wanted, plugins=plugins)
         self.is_ready = True
         return version
 

@@ -59,15 +59,14 @@ class Plugin(HookHandlerServiceServicer):
 
 @asynccontextmanager
 async def plugged(
-    mesh: Mesh, peers: dict[str, str], plugin: Plugin, *, sees_content: bool = False
+    mesh: Mesh, peers: dict[str, str], plugin: Plugin, *, sees_content: bool = False, count: int = 1
 ) -> AsyncIterator[None]:
-    """Register the plugin for the tenant's gates; it fails after the block."""
+    """Register the plugin for the tenant's gates, so many times; it fails after the block."""
     server = grpc.aio.server()
     add_HookHandlerServiceServicer_to_server(plugin, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     described = hook_pb.Plugin(
-        name="gate",
         endpoint=f"grpc://127.0.0.1:{port}",
         hooks=[HOOK_KIND_BEFORE_SPAWN, HOOK_KIND_BEFORE_AGENT_FINALIZE],
         grants=[
@@ -75,11 +74,13 @@ async def plugged(
             *([hook_pb.GRANT_CONVERSATION_ACCESS] if sees_content else []),
         ],
     )
-    async with caller_at(peers["hook"], "hook") as peer:
-        stub: Any = HookServiceStub(peer.channel)
-        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=described))
     try:
+        async with caller_at(peers["hook"], "hook") as peer:
+            stub: Any = HookServiceStub(peer.channel)
+            with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+                for number in range(count):
+                    described.name = f"gate-{number}" if number else "gate"
+                    await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=described))
         yield
     finally:
         await server.stop(None)

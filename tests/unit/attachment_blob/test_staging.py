@@ -7,12 +7,15 @@ from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.sets import SetToStage
 from spawnmesh_attachment_blob.domain.staging import (
+    NoRoom,
     StagedRows,
     StageRefusal,
     WrittenSet,
     outcome_of,
 )
+from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
+FULL = StorageUsage(stored_bytes=9, uploading_bytes=1, max_stored_bytes=10)
 LIMITS = AttachmentLimits()
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -33,12 +36,17 @@ def rows(unstored: str = "", stored: str = "") -> StagedRows:
         (StagedRows(None, None), StageRefusal.UNKNOWN_TENANT),
         (StagedRows(AttachmentLimits(max_files=1), None), StageRefusal.POLICY_CHANGED),
         (StagedRows(LIMITS, None), StageRefusal.EXISTS),
+        (StagedRows(AttachmentLimits(max_files=1), None, exceeded=FULL), StageRefusal.POLICY_CHANGED),
     ],
 )
 def test_a_set_that_was_not_written_has_no_missing_blobs(written: StagedRows, outcome: StageRefusal) -> None:
     assert not written.missing(requested())
     assert not written.can_restore(requested())
     assert outcome_of(written, requested(), LIMITS) is outcome
+
+
+def test_a_set_that_was_not_written_since_there_was_no_room() -> None:
+    assert outcome_of(StagedRows(LIMITS, None, exceeded=FULL), requested(), LIMITS) == NoRoom(FULL)
 
 
 @pytest.mark.parametrize(("unstored", "stored"), [("ab", ""), ("a", "b"), ("", "ab")])

@@ -5,7 +5,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_session.domain.agents import (
     DEFAULT_AGENT,
-    MAX_AGENT_COUNT,
+    AgentLimits,
+    agent_limits_of,
     check_agent_count,
     is_agent_id,
     require_agent,
@@ -23,11 +24,16 @@ def test_malformed_agent_id(text: str) -> None:
 
 
 def test_tenant_may_have_a_limited_number_of_agents() -> None:
-    check_agent_count(MAX_AGENT_COUNT - 1)
+    limits = agent_limits_of({})
+    check_agent_count(999, limits)
     with pytest.raises(MeshError) as caught:
-        check_agent_count(MAX_AGENT_COUNT)
+        check_agent_count(1000, limits)
     assert caught.value.reason is Reason.AGENT_COUNT_EXCEEDED
     assert caught.value.facts == {"limit": "1000", "agents": "1000"}
+
+
+def test_limits_of_a_tenants_settings() -> None:
+    assert agent_limits_of({"max_agent_count": 2, "max_mcp_server_count": 0}) == AgentLimits(2, 8)
 
 
 def test_absent_agent_is_unknown() -> None:

@@ -170,6 +170,12 @@ def _status_cells(status: TenantStatus) -> tuple[str, str, str, str]:
     stored = ", ".join(
         f"{items.count}{'+' if items.has_more else ''} {items.kind}" for items in status.stored_items
     )
+    if status.HasField("storage"):
+        storage = status.storage
+        stored += (
+            f"{', ' if stored else ''}{storage.stored_bytes + storage.uploading_bytes} of"
+            f" {storage.max_stored_bytes} bytes"
+        )
     return (
         ParticipationState.Name(status.state).removeprefix("PARTICIPATION_STATE_"),
         f"v{status.settings_version}" if status.settings_version else "",

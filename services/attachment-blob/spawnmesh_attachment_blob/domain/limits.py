@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
+DEFAULT_MAX_STORED_BYTES = 100 * 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class AttachmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentPolicy:
-    """Policy of one tenant.
+    """Policy of one tenant. `max_stored_bytes` is its storage quota.
 
     A `retention_seconds` of 0 keeps sets until they are released. A `download_url_seconds` of 0
     disables download URLs.
@@ -26,3 +27,4 @@ class AttachmentPolicy:
     limits: AttachmentLimits
     retention_seconds: int = 0
     download_url_seconds: int = 0
+    max_stored_bytes: int = DEFAULT_MAX_STORED_BYTES

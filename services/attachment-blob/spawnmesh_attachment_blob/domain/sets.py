@@ -54,7 +54,7 @@ class SetToStage:
     """A set that passed validation.
 
     `data_by_hash` has no entry for files that were uploaded before. `key_suffix` is unique to this
-    call.
+    call. The tenant's storage quota holds if `is_limited`.
     """
 
     set_id: str
@@ -63,6 +63,7 @@ class SetToStage:
     data_by_hash: Mapping[str, bytes]
     key_suffix: str
     upload_ids: tuple[str, ...] = ()
+    is_limited: bool = True
 
     def data_by_key(self, hashes: Iterable[str]) -> dict[str, bytes]:
         """Return the objects to put for these hashes, by object key."""

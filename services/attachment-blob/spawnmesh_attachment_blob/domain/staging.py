@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
 from spawnmesh_attachment_blob.domain.sets import SetToStage
+from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 
 class StageRefusal(StrEnum):
@@ -19,6 +20,16 @@ class StageRefusal(StrEnum):
     """The set id was used before."""
     UPLOAD_GONE = "UPLOAD_GONE"
     """Bytes that were uploaded before are not stored any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The set was not written: it exists already, or its bytes do not fit into the quota.
+
+    The transaction is not to be committed.
+    """
+
+    usage: StorageUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,8 @@ class StagedRows:
     """Hashes of the blobs that this transaction made STORED."""
     stored: frozenset[str] = frozenset()
     """Hashes of blobs that are STORED, and that no other transaction deletes before the commit."""
+    exceeded: StorageUsage | None = None
+    """The tenant's usage if the bytes do not fit into its quota."""
 
     def with_stored(self, hashes: frozenset[str]) -> "StagedRows":
         """Return the rows with the lock of these blobs, which were STORED."""
@@ -67,14 +80,14 @@ class StagedRows:
 
 def outcome_of(
     rows: StagedRows, requested: SetToStage, limits: AttachmentLimits
-) -> WrittenSet | StageRefusal:
+) -> WrittenSet | StageRefusal | NoRoom:
     """Return the outcome for a set that was validated with these limits."""
     if rows.limits is None:
         return StageRefusal.UNKNOWN_TENANT
     if rows.limits != limits:
         return StageRefusal.POLICY_CHANGED
     if rows.create_time is None:
-        return StageRefusal.EXISTS
+        return StageRefusal.EXISTS if rows.exceeded is None else NoRoom(rows.exceeded)
     if rows.missing(requested):
         return StageRefusal.UPLOAD_GONE
     return WrittenSet(rows.create_time, rows.unstored)

@@ -20,6 +20,12 @@ create table attachment_tenants (
     retention_seconds bigint not null default 0,
     -- Lifetime of a download URL; 0 disables download URLs.
     download_url_seconds bigint not null default 0,
+    -- The quota for the two counters together.
+    max_stored_bytes bigint not null,
+    -- The bytes of blobs that are STORED.
+    stored_bytes bigint not null default 0,
+    -- The announced sizes of uploads that are not COMPLETE.
+    uploading_bytes bigint not null default 0,
     -- When a worker last claimed the tenant's garbage collection.
     collect_time timestamptz
 );

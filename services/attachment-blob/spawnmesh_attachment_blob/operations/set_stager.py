@@ -21,7 +21,7 @@ import psycopg
 import structlog
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_core.errors import MeshError, not_found
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 
 from spawnmesh_attachment_blob.clients.objects import NotAllPut, ObjectStore
@@ -39,13 +39,14 @@ from spawnmesh_attachment_blob.domain.sets import (
     stored_files,
     wrong_state,
 )
-from spawnmesh_attachment_blob.domain.staging import StageRefusal, WrittenSet
+from spawnmesh_attachment_blob.domain.staging import NoRoom, StageRefusal, WrittenSet
+from spawnmesh_attachment_blob.domain.storage import storage_exceeded
 from spawnmesh_attachment_blob.domain.uploads import UploadKey, files_of_uploads
 from spawnmesh_attachment_blob.operations.inline_items import validate_items
 from spawnmesh_attachment_blob.operations.limits_cache import LimitsCache
 from spawnmesh_attachment_blob.operations.releaser import Releaser
 from spawnmesh_attachment_blob.operations.s3_limiter import S3TransactionLimiter
-from spawnmesh_attachment_blob.store import sets, tenants
+from spawnmesh_attachment_blob.store import sets, tenants, usage
 from spawnmesh_attachment_blob.store.tenants import TenantRow
 
 _UNLIMITED = 2**62
@@ -120,7 +121,7 @@ class SetStager:
             file = StoredFile(BLOB_NAME, len(request.data), sha256, request.mime_type)
             data = {sha256: request.data}
             set_to_stage = SetToStage(
-                request.blob_id, request.session_id, (file,), data, secrets.token_hex(8)
+                request.blob_id, request.session_id, (file,), data, secrets.token_hex(8), is_limited=False
             )
 
             async def read_limits() -> tuple[AttachmentLimits, SetToStage]:
@@ -191,7 +192,7 @@ class SetStager:
                     if outcome.unstored:
                         data_by_key = set_to_stage.data_by_key(outcome.unstored)
                         await shield_until_done(
-                            self._put_and_commit(tenant_id, data_by_key, transaction.pop_all())
+                            self._put_and_commit(tenant_id, data_by_key, connection, transaction.pop_all())
                         )
                     return AttachmentSet(
                         set_to_stage.set_id,
@@ -205,6 +206,11 @@ class SetStager:
                     # A purge, or the removal of an old tombstone, may have deleted it at this
                     # moment.
                     return None if found is None else require_same_set(found, set_to_stage)
+                case NoRoom(in_use):
+                    found = await sets.get_set(connection, tenant_id, set_to_stage.set_id)
+                    if found is None:
+                        raise storage_exceeded(in_use, sum(map(len, set_to_stage.data_by_hash.values())))
+                    return require_same_set(found, set_to_stage)
                 case StageRefusal.POLICY_CHANGED:
                     return None
                 case StageRefusal.UNKNOWN_TENANT:
@@ -213,15 +219,21 @@ class SetStager:
                     raise not_found("upload", ", ".join(set_to_stage.upload_ids))
 
     async def _put_and_commit(
-        self, tenant_id: str, data_by_key: dict[str, bytes], transaction: AsyncExitStack
+        self,
+        tenant_id: str,
+        data_by_key: dict[str, bytes],
+        connection: Connection,
+        transaction: AsyncExitStack,
     ) -> None:
-        """Put the objects, then commit.
+        """Put the objects, then count their bytes and commit.
 
         If one of them fails, the rows are gone, unless only the response to the commit was lost.
         """
         try:
             async with transaction:
                 await self._objects.put_all(tenant_id, data_by_key)
+                stored_bytes = sum(map(len, data_by_key.values()))
+                await usage.commit_with_usage(connection, tenant_id, stored_bytes=stored_bytes)
         except Exception as error:
             never_sent = error.never_sent_keys if isinstance(error, NotAllPut) else frozenset[str]()
             await self._delete_orphans(tenant_id, data_by_key.keys() - never_sent)

@@ -28,7 +28,7 @@ from spawnmesh_attachment_blob.domain.uploads import (
     taken_over,
 )
 from spawnmesh_attachment_blob.operations.upload_remover import UploadRemover
-from spawnmesh_attachment_blob.store import blobs, uploads
+from spawnmesh_attachment_blob.store import blobs, uploads, usage
 
 log = structlog.get_logger()
 
@@ -211,6 +211,9 @@ class UploadWriter:
                 return False
             if not await uploads.complete_upload(connection, self._tenant_id, upload, storage.ttl_seconds):
                 raise taken_over(upload.spec.upload_id)
+            await usage.commit_with_usage(
+                connection, self._tenant_id, uploading_bytes=-upload.spec.size_bytes
+            )
         if self._multipart_id:
             await storage.multiparts.abort(self._tenant_id, upload.object_key, self._multipart_id)
         return True
@@ -256,6 +259,14 @@ class UploadWriter:
             object_key = await blobs.store_uploaded_blob(connection, self._tenant_id, upload)
             if not await uploads.complete_upload(connection, self._tenant_id, upload, storage.ttl_seconds):
                 raise taken_over(upload.spec.upload_id)
+            size_bytes = upload.spec.size_bytes
+            is_new = object_key == upload.object_key
+            await usage.commit_with_usage(
+                connection,
+                self._tenant_id,
+                stored_bytes=size_bytes if is_new else 0,
+                uploading_bytes=-size_bytes,
+            )
         if object_key != upload.object_key:  # Another call stored the same bytes in the meantime.
             await storage.objects.delete_all(self._tenant_id, [upload.object_key])
 

@@ -12,7 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits, Encoding, InlineItem
-from spawnmesh_attachment_blob.domain.limits import AttachmentPolicy
+from spawnmesh_attachment_blob.domain.limits import DEFAULT_MAX_STORED_BYTES, AttachmentPolicy
 from spawnmesh_attachment_blob.domain.mime import mime_type_problem
 from spawnmesh_attachment_blob.domain.ranges import ByteRange
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, BlobRequest, SetRequest
@@ -86,6 +86,7 @@ def parse_policy(limits: pb.AttachmentLimits) -> AttachmentPolicy:
         ),
         retention_seconds=limits.retention.seconds,
         download_url_seconds=limits.download_url_lifetime.seconds,
+        max_stored_bytes=limits.max_stored_bytes or DEFAULT_MAX_STORED_BYTES,
     )
 
 

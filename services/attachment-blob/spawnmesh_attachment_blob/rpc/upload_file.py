@@ -9,6 +9,7 @@ bytes if one stream sent all of them, else by reading the object.
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import NoReturn
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
@@ -20,6 +21,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_attachment_blob.domain import AttachmentRefused
 from spawnmesh_attachment_blob.domain.errors import items_refused, unknown_tenant
 from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh_attachment_blob.domain.storage import storage_exceeded
 from spawnmesh_attachment_blob.domain.uploads import (
     Chunk,
     Finish,
@@ -40,7 +42,7 @@ from spawnmesh_attachment_blob.operations.upload_limiter import IsTurnOver, turn
 from spawnmesh_attachment_blob.operations.upload_writer import UploadWriter, open_upload_writer
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
 from spawnmesh_attachment_blob.rpc.messages import parse_upload, render_upload
-from spawnmesh_attachment_blob.store import blobs, tenants, uploads
+from spawnmesh_attachment_blob.store import blobs, tenants, uploads, usage
 
 
 async def upload_file(
@@ -116,8 +118,7 @@ async def _open_upload(tenant_id: str, session_id: str, spec: UploadSpec, deps: 
     ttl_seconds = deps.upload_storage.ttl_seconds
     async with deps.database.transaction(tenant_id) as connection:
         found = await uploads.get_upload(connection, tenant_id, key)
-        if found is None:
-            await _begin_upload(connection, tenant_id, key, spec, deps)
+        is_new = found is None and await _begin_upload(connection, tenant_id, key, spec, deps)
         await uploads.lock_upload(connection, tenant_id, key)
         upload = require_upload(await uploads.get_upload(connection, tenant_id, key), key)
         require_same_spec(upload, spec)
@@ -125,15 +126,24 @@ async def _open_upload(tenant_id: str, session_id: str, spec: UploadSpec, deps: 
             await uploads.extend_upload(connection, tenant_id, upload, ttl_seconds)
         elif await blobs.lock_stored_blob(connection, tenant_id, spec, session_id):
             await uploads.complete_upload(connection, tenant_id, upload, ttl_seconds)
+            completed = require_upload(await uploads.get_upload(connection, tenant_id, key), key)
+            if not is_new:
+                await usage.commit_with_usage(connection, tenant_id, uploading_bytes=-spec.size_bytes)
+            return completed
         else:
+            if is_new and not await usage.reserve_upload(connection, tenant_id, spec.size_bytes):
+                await _refuse(connection, tenant_id, spec)
             return upload
         return require_upload(await uploads.get_upload(connection, tenant_id, key), key)
 
 
 async def _begin_upload(
     connection: Connection, tenant_id: str, key: UploadKey, spec: UploadSpec, deps: Dependencies
-) -> None:
-    """Insert the upload. Raises if the tenant's limits or quota forbid it."""
+) -> bool:
+    """Insert the upload, unless another call has, and return whether it was inserted.
+
+    Raises if the tenant's limits or its quota of uploads forbid it.
+    """
     await join_writers(connection, tenant_id)
     tenant = await tenants.get_tenant(connection, tenant_id)
     if tenant is None:
@@ -145,7 +155,7 @@ async def _begin_upload(
     is_stored = await blobs.lock_stored_blob(connection, tenant_id, spec, key.session_id)
     usage = await uploads.count_uploads(connection, tenant_id, key)
     require_quota(spec, usage, deps.upload_quota, is_stored=is_stored, now=utc_now())
-    await uploads.insert_upload(
+    return await uploads.insert_upload(
         connection,
         tenant_id,
         spec,
@@ -153,3 +163,9 @@ async def _begin_upload(
         object_key(spec.sha256, secrets.token_hex(8)),
         deps.upload_storage.ttl_seconds,
     )
+
+
+async def _refuse(connection: Connection, tenant_id: str, spec: UploadSpec) -> NoReturn:
+    """Raise the refusal of an upload whose bytes do not fit into the tenant's storage quota."""
+    in_use = await usage.get_usage(connection, tenant_id)
+    raise unknown_tenant() if in_use is None else storage_exceeded(in_use, spec.size_bytes)

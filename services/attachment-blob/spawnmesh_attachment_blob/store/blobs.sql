@@ -17,8 +17,10 @@ for update of b;
 
 -- name: mark_unreferenced_blobs
 -- The blobs are locked by lock_blobs. A separate statement, so that it sees references that were
--- committed while that waited. References of the set do not count. Index: set_files_pkey,
--- blobs_pkey; see blob_references.
+-- committed while that waited. References of the set do not count. Bytes that were STORED leave the
+-- tenant's usage: the blobs have their state from before here. Locks the tenant last.
+-- Index: set_files_pkey, blobs_pkey, attachment_tenants_pkey; see blob_references.
+with marked as (
 update blobs b
 set state = 'DELETING', state_time = now()
 where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[] || array(
@@ -30,7 +32,20 @@ where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[] || array
         where r.tenant_id = %(tenant_id)s and r.sha256 = b.sha256 and r.set_id is distinct from %(set_id)s
         limit 1
     ) is null
-returning b.object_key;
+returning b.sha256, b.object_key
+),
+freed as (
+    select coalesce(sum(b.size_bytes), 0) as size_bytes
+    from blobs b
+    where b.tenant_id = %(tenant_id)s and b.sha256 = any(array(select m.sha256 from marked m))
+        and b.state = 'STORED'
+),
+counted as (
+    update attachment_tenants t
+    set stored_bytes = t.stored_bytes - (select f.size_bytes from freed f)
+    where t.tenant_id = %(tenant_id)s and (select f.size_bytes from freed f) > 0
+)
+select m.object_key from marked m;
 
 -- name: lock_marked_blobs
 -- Locks those of the blobs, and of the set's blobs, that are DELETING, in the order of their
@@ -130,18 +145,32 @@ set state = 'STORED', state_time = excluded.state_time,
 returning b.object_key;
 
 -- name: mark_lost
--- Locks the blob. Updates nothing if the blob was stored under another key in the meantime.
--- Index: blobs_pkey.
-update blobs
-set state = 'LOST', state_time = now()
-where tenant_id = %(tenant_id)s and sha256 = %(sha256)s and object_key = %(object_key)s and state = 'STORED';
+-- Locks the blob, then the tenant. Updates nothing if the blob was stored under another key in the
+-- meantime. Index: blobs_pkey, attachment_tenants_pkey.
+with lost as (
+    update blobs
+    set state = 'LOST', state_time = now()
+    where tenant_id = %(tenant_id)s and sha256 = %(sha256)s and object_key = %(object_key)s
+        and state = 'STORED'
+    returning size_bytes
+)
+update attachment_tenants
+set stored_bytes = stored_bytes - (select l.size_bytes from lost l)
+where tenant_id = %(tenant_id)s and exists (select true from lost);
 
 -- name: mark_found
--- Locks the blob. A blob without references is left to its removal. Index: blobs_pkey; see
--- blob_references.
-update blobs
-set state = 'STORED', state_time = now()
-where tenant_id = %(tenant_id)s and sha256 = %(sha256)s and object_key = %(object_key)s and state = 'LOST'
-    and exists (
-        select from blob_references r where r.tenant_id = %(tenant_id)s and r.sha256 = %(sha256)s
-    );
+-- Locks the blob, then the tenant. A blob without references is left to its removal.
+-- Index: blobs_pkey, attachment_tenants_pkey; see blob_references.
+with found as (
+    update blobs
+    set state = 'STORED', state_time = now()
+    where tenant_id = %(tenant_id)s and sha256 = %(sha256)s and object_key = %(object_key)s
+        and state = 'LOST'
+        and exists (
+            select from blob_references r where r.tenant_id = %(tenant_id)s and r.sha256 = %(sha256)s
+        )
+    returning size_bytes
+)
+update attachment_tenants
+set stored_bytes = stored_bytes + (select f.size_bytes from found f)
+where tenant_id = %(tenant_id)s and exists (select true from found);

@@ -5,6 +5,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import orjson
 from psycopg.rows import DictRow
@@ -16,11 +17,12 @@ from spawnmesh_postgres.tenant_purges import JOIN_WRITERS, join_writers
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, object_key
-from spawnmesh_attachment_blob.domain.staging import StagedRows, StageRefusal, WrittenSet, outcome_of
+from spawnmesh_attachment_blob.domain.staging import NoRoom, StagedRows, StageRefusal, WrittenSet, outcome_of
+from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 _SQL = load_statements(__name__)
 
-_Arguments = dict[str, str | int | bool | list[str]]
+_Arguments = dict[str, str | int | bool | list[str] | None]
 
 
 def _set(row: DictRow) -> AttachmentSet:
@@ -31,7 +33,7 @@ def _set(row: DictRow) -> AttachmentSet:
 @asynccontextmanager
 async def stage_set(
     database: Database, tenant_id: str, limits: AttachmentLimits, requested: SetToStage
-) -> AsyncIterator[tuple[Connection, WrittenSet | StageRefusal]]:
+) -> AsyncIterator[tuple[Connection, WrittenSet | StageRefusal | NoRoom]]:
     """Open a transaction that writes the set as if its objects existed, if these limits still hold.
 
     It takes one round trip. It takes one more if a blob is not STORED, or was stored by a
@@ -42,7 +44,7 @@ async def stage_set(
     the objects; until it ends, they wait for it. Others may stage bytes that were stored before.
     Other transactions do not see its rows.
 
-    Commit a WrittenSet when its objects are put. Roll back
+    Commit a WrittenSet when its objects are put, with their bytes in the tenant's usage. Roll back
     UPLOAD_GONE by leaving the block with an error. After every other refusal there is nothing to
     roll back.
 
@@ -102,7 +104,7 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         for position, file in enumerate(requested.files, 1)
     ]
     hashes = [file.sha256 for file in requested.files]
-    blobs = {
+    blobs: dict[str, dict[str, Any]] = {
         file.sha256: {
             "sha256": file.sha256,
             "size_bytes": file.size_bytes,
@@ -121,6 +123,7 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         "session_id": requested.session_id,
         # A JSON array costs the caller less than a list for each column.
         "files": orjson.dumps(files).decode(),
+        "new_bytes": sum(blob["size_bytes"] for blob in blobs.values()) if requested.is_limited else None,
         "blobs": orjson.dumps(list(blobs.values())).decode(),
         "hashes": hashes,
         "hashes_to_share": hashes,
@@ -137,7 +140,17 @@ def _staged(rows: list[DictRow]) -> StagedRows:
         max_file_bytes=row["max_file_bytes"],
         max_total_bytes=row["max_total_bytes"],
     )
-    return StagedRows(limits, row["create_time"], frozenset(row["added"]), frozenset(row["shared"]))
+    return StagedRows(
+        limits,
+        row["create_time"],
+        frozenset(row["added"]),
+        frozenset(row["shared"]),
+        None if row["has_room"] else _usage(row),
+    )
+
+
+def _usage(row: DictRow) -> StorageUsage:
+    return StorageUsage(row["stored_bytes"], row["uploading_bytes"], row["max_stored_bytes"])
 
 
 def _hashes(rows: Iterable[DictRow]) -> frozenset[str]:

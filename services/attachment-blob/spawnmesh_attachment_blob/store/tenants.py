@@ -48,7 +48,9 @@ def _tenant(row: DictRow) -> TenantRow:
     state = row["set_state"]
     return TenantRow(
         row["settings_version"],
-        AttachmentPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
+        AttachmentPolicy(
+            limits, row["retention_seconds"], row["download_url_seconds"], row["max_stored_bytes"]
+        ),
         None if state is None else SetState(state),
         {
             upload_id: NamedUpload(UploadState(upload_state), StoredFile(*file))
@@ -73,6 +75,7 @@ async def put_tenant(
             "max_total_bytes": limits.max_total_bytes,
             "retention_seconds": policy.retention_seconds,
             "download_url_seconds": policy.download_url_seconds,
+            "max_stored_bytes": policy.max_stored_bytes,
         },
     )
 

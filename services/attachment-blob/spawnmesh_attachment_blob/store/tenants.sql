@@ -3,15 +3,15 @@
 -- Index: attachment_tenants_pkey.
 insert into attachment_tenants as t
     (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes,
-     retention_seconds, download_url_seconds)
+     retention_seconds, download_url_seconds, max_stored_bytes)
 values
     (%(tenant_id)s, %(settings_version)s, %(enabled)s, %(max_file_count)s, %(max_file_bytes)s,
-     %(max_total_bytes)s, %(retention_seconds)s, %(download_url_seconds)s)
+     %(max_total_bytes)s, %(retention_seconds)s, %(download_url_seconds)s, %(max_stored_bytes)s)
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version, enabled = excluded.enabled,
     max_file_count = excluded.max_file_count, max_file_bytes = excluded.max_file_bytes,
     max_total_bytes = excluded.max_total_bytes, retention_seconds = excluded.retention_seconds,
-    download_url_seconds = excluded.download_url_seconds
+    download_url_seconds = excluded.download_url_seconds, max_stored_bytes = excluded.max_stored_bytes
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
@@ -20,7 +20,7 @@ where t.settings_version < excluded.settings_version;
 -- the set names. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, uploads_pkey.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
-    t.retention_seconds, t.download_url_seconds,
+    t.retention_seconds, t.download_url_seconds, t.max_stored_bytes,
     (select s.state from sets s where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s) as set_state,
     (
         select jsonb_agg(jsonb_build_array(

@@ -62,9 +62,9 @@ async def insert_upload(
     session_id: str,
     object_key: str,
     ttl_seconds: int,
-) -> None:
-    """Insert an OPEN upload of this owner, unless it exists."""
-    await connection.execute(
+) -> bool:
+    """Insert an OPEN upload of this owner, unless it exists. Return whether it was inserted."""
+    cursor = await connection.execute(
         _SQL["insert_upload"],
         {
             "tenant_id": tenant_id,
@@ -78,6 +78,7 @@ async def insert_upload(
             "ttl_seconds": ttl_seconds,
         },
     )
+    return await cursor.fetchone() is not None
 
 
 async def count_uploads(connection: Connection, tenant_id: str, key: UploadKey) -> UploadUsage:
@@ -183,7 +184,7 @@ async def abort_expired_upload(connection: Connection, tenant_id: str, row_id: s
 
 
 async def delete_aborted_upload(connection: Connection, tenant_id: str, row_id: str) -> None:
-    """Delete the row of an ABORTING upload."""
+    """Delete the row of an ABORTING upload. Its bytes are not in use any more."""
     await connection.execute(_SQL["delete_aborted_upload"], {"tenant_id": tenant_id, "row_id": row_id})
 
 

@@ -1,11 +1,12 @@
 -- name: insert_upload
--- Inserts nothing if the upload exists. Index: uploads_pkey.
+-- Inserts and returns nothing if the upload exists. Index: uploads_pkey.
 insert into uploads
     (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
 values
     (%(tenant_id)s, %(upload_id)s, %(session_id)s, %(name)s, %(size_bytes)s, %(sha256)s, %(mime_type)s,
      'OPEN', %(object_key)s, now() + make_interval(secs => %(ttl_seconds)s))
-on conflict do nothing;
+on conflict do nothing
+returning row_id;
 
 -- name: lock_upload_quota
 -- Takes the advisory lock of the tenant's new uploads. Waits for transactions that begin an upload
@@ -136,9 +137,16 @@ where tenant_id = %(tenant_id)s and row_id = %(row_id)s and state <> 'COMPLETE'
 returning row_id, object_key, multipart_id;
 
 -- name: delete_aborted_upload
--- Deletes its parts with it. Index: uploads_pkey, upload_parts_pkey.
-delete from uploads
-where tenant_id = %(tenant_id)s and row_id = %(row_id)s and state = 'ABORTING';
+-- Deletes its parts with it, and takes its bytes out of the tenant's usage. Locks the tenant last.
+-- Index: uploads_pkey, upload_parts_pkey, attachment_tenants_pkey.
+with deleted as (
+    delete from uploads
+    where tenant_id = %(tenant_id)s and row_id = %(row_id)s and state = 'ABORTING'
+    returning size_bytes
+)
+update attachment_tenants
+set uploading_bytes = uploading_bytes - (select d.size_bytes from deleted d)
+where tenant_id = %(tenant_id)s and exists (select true from deleted);
 
 -- name: delete_expired_upload
 -- Locks the upload. Index: uploads_pkey.

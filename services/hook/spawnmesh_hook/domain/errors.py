@@ -6,7 +6,7 @@ from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fac
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.plugins import Grant, HookKind
+from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginCounts, PluginLimits
 
 
 class EndpointNotAllowed(MeshError):
@@ -88,6 +88,28 @@ class DispatchInProgress(MeshError):
             Reason.CONFLICT,
             "another call is dispatching this draft to the plugins; repeat with the same dispatch_key",
             retry_after_seconds=1.0,
+        )
+
+
+def check_plugin_count(plugin: Plugin, limits: PluginLimits, counts: PluginCounts) -> None:
+    """Raise PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED if the tenant may not have the plugin.
+
+    A plugin that the tenant has can be replaced, and a gate by a gate.
+    """
+    if not counts.is_known and counts.plugin_count >= limits.max_plugin_count:
+        raise MeshError(
+            Reason.PLUGIN_COUNT_EXCEEDED,
+            f"the tenant has {counts.plugin_count} plugins, and {limits.max_plugin_count} are allowed; remove"
+            " one, or ask the operator to raise plugins.max_plugin_count",
+            facts={"limit": limits.max_plugin_count, "plugins": counts.plugin_count},
+        )
+    if plugin.is_gate and not counts.is_known_gate and counts.gate_count >= limits.max_gate_count:
+        raise MeshError(
+            Reason.GATE_COUNT_EXCEEDED,
+            f"the tenant has {counts.gate_count} plugins that something waits for, and"
+            f" {limits.max_gate_count} are allowed; remove one, register this one for observers' hooks only,"
+            " or ask the operator to raise plugins.max_gate_count",
+            facts={"limit": limits.max_gate_count, "gates": counts.gate_count},
         )
 
 

@@ -47,7 +47,9 @@ AWAITED_BY_RUNS = frozenset(
 A spawn and a compaction fail instead, a model reads that a tool call was not allowed, and an end is
 delivered without a target.
 """
-OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
+AWAITED = GATES | MODIFIERS
+"""Hooks at which something waits for the plugins."""
+OBSERVERS = frozenset(HookKind) - AWAITED
 RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
 """The events that a run publishes."""
 TRANSCRIPT_OBSERVERS = frozenset({HookKind.AFTER_COMPACTION})
@@ -91,6 +93,24 @@ NEEDED_GRANTS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PluginLimits:
+    """The largest numbers of a tenant's plugins, and of those that something waits for."""
+
+    max_plugin_count: int = 32
+    max_gate_count: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCounts:
+    """The numbers of a tenant's plugins, and whether one plugin is among them."""
+
+    plugin_count: int
+    gate_count: int
+    is_known: bool
+    is_known_gate: bool
+
+
 RegistrationKey = tuple[str, str, int]
 """Tenant, name and generation of a plugin."""
 
@@ -115,6 +135,11 @@ class Plugin:
     bundled: bool = False
     generation: int = 0
     max_wait: timedelta | None = None
+
+    @property
+    def is_gate(self) -> bool:
+        """Return whether a spawn, a run or a compaction waits for the plugin."""
+        return bool(AWAITED.intersection(self.hooks))
 
     @property
     def sees_content(self) -> bool:

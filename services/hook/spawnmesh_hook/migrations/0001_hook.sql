@@ -6,7 +6,9 @@
 create table tenants (
     tenant_id text not null primary key,
     settings_version bigint not null,
-    mask_secrets boolean not null
+    mask_secrets boolean not null,
+    max_plugin_count integer not null,
+    max_gate_count integer not null -- The plugins among them that something waits for.
 );
 
 -- Tenants that are purged, or were. No row is added for them until they are created anew. See

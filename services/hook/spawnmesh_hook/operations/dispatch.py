@@ -1,5 +1,6 @@
-"""Calls the plugins of a hook one after the other."""
+"""Calls the plugins of a hook, one after the other or all at the same time."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
@@ -53,3 +54,31 @@ class Dispatcher:
                 yield access, answer
             elif plugin.failure_policy is FailurePolicy.CLOSED:
                 raise await self._waits.failed(tenant_id, plugin, hook, request.run_id, answer)
+
+    async def concurrent_answers(
+        self,
+        tenant_id: str,
+        hook: HookKind,
+        budget: TimeBudget,
+        event: E,
+        build: Callable[[ContentAccess, E], HandlerRequest[Q, A]],
+        plugins: Sequence[Plugin],
+    ) -> list[tuple[ContentAccess, A | CallFailure]]:
+        """Call all plugins at the same time. Return each with its answer, highest priority first.
+
+        It takes as long as the slowest plugin, and returns when the last call has ended.
+        """
+        accesses = await self._directory.content_access(tenant_id, hook, plugins)
+        requests = [await offload(event.ByteSize(), build, access, event) for access in accesses]
+        calls = [
+            self._invoker.invoke(tenant_id, access.plugin, request, budget)
+            for access, request in zip(accesses, requests, strict=True)
+        ]
+        # With exceptions as results, no call goes on after this one has failed.
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        called: list[tuple[ContentAccess, A | CallFailure]] = []
+        for access, answer in zip(accesses, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            called.append((access, answer))
+        return called

@@ -1,15 +1,15 @@
 """DispatchBeforeSpawn: call the plugins for BEFORE_SPAWN."""
 
 from collections.abc import Sequence
-from contextlib import aclosing
 
 from spawnmesh.hook.v1 import decision_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.decisions import Denial
 from spawnmesh_hook.domain.errors import PluginFailed
-from spawnmesh_hook.domain.plugins import HookKind, Plugin
+from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -21,9 +21,9 @@ async def dispatch_before_spawn(
 ) -> pb.DispatchBeforeSpawnResponse:
     """Return the first denial in order of priority, or an allow. Raises PluginFailed.
 
-    No plugin below a denial is called. An allow is stored, if there are plugins: they allowed the
-    spawn also if the caller never gets the answer. A repeat calls the plugins again, and a stored
-    allow stands whatever they say then.
+    All plugins are called at the same time, so that many of them take no longer than the slowest.
+    An allow is stored, if there are plugins: they allowed the spawn also if the caller never gets
+    the answer. A repeat calls the plugins again, and a stored allow stands whatever they say then.
     """
     tenant_id, session_id = caller.tenant_id, request.event.session_id
     plugins = await deps.directory.active(tenant_id, HookKind.BEFORE_SPAWN)
@@ -48,18 +48,16 @@ async def _first_denial(
     budget: TimeBudget,
     plugins: Sequence[Plugin],
 ) -> Denial | None:
-    answers = deps.dispatcher.answers(
-        tenant_id,
-        HookKind.BEFORE_SPAWN,
-        budget,
-        request.event,
-        request_builders.before_spawn,
-        plugins=plugins,
+    called = await deps.dispatcher.concurrent_answers(
+        tenant_id, HookKind.BEFORE_SPAWN, budget, request.event, request_builders.before_spawn, plugins
     )
-    async with aclosing(answers):
-        async for access, answer in answers:
-            if answer.decision.HasField("deny"):
-                return Denial(access.plugin.name, answer.decision.deny.reason)
+    for access, answer in called:
+        plugin = access.plugin
+        if isinstance(answer, CallFailure):
+            if plugin.failure_policy is FailurePolicy.CLOSED:
+                raise PluginFailed(plugin.name, HookKind.BEFORE_SPAWN, answer)
+        elif answer.decision.HasField("deny"):
+            return Denial(plugin.name, answer.decision.deny.reason)
     return None
 
 

@@ -3,6 +3,7 @@
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import invalid
+from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
@@ -13,6 +14,7 @@ from spawnmesh_hook.domain.errors import (
     GrantMissing,
     NameIsBundled,
     UnknownTenant,
+    check_plugin_count,
 )
 from spawnmesh_hook.domain.plugins import (
     DEFAULT_CONCURRENT_CALLS,
@@ -28,7 +30,6 @@ from spawnmesh_hook.domain.plugins import (
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_plugin
 from spawnmesh_hook.store import plugins
-from spawnmesh_hook.store.tenants import TENANT_TABLES
 
 
 async def register_plugin(
@@ -36,14 +37,14 @@ async def register_plugin(
 ) -> pb.RegisterPluginResponse:
     """Store the plugin and return it, with the signing secret if it is a webhook.
 
-    Raises NameIsBundled, UnknownTenant, GrantMissing, EndpointNotAllowed or EndpointNotReached.
+    Raises NameIsBundled, UnknownTenant, GrantMissing, EndpointNotAllowed, EndpointNotReached, and
+    PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED.
     """
     tenant_id, plugin = caller.tenant_id, _parse_plugin(request.plugin)
     if deps.bundled.has_name(plugin.name):
         raise NameIsBundled(plugin.name)
     async with deps.database.transaction(tenant_id) as connection:
-        if await TENANT_TABLES.get_settings_version(connection, tenant_id) is None:
-            raise UnknownTenant("this tenant does not exist")
+        await _check_count(connection, tenant_id, plugin)
     missing = missing_grant(plugin)
     if missing is not None:
         raise GrantMissing(plugin.name, *missing)
@@ -55,10 +56,18 @@ async def register_plugin(
             raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
     await _check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
     async with deps.database.adding(tenant_id) as connection:
+        await _check_count(connection, tenant_id, plugin)  # Others may have been added meanwhile.
         stored = await plugins.upsert_plugin(connection, tenant_id, plugin)
         await plugins.notify_plugins_changed(connection)
     deps.directory.invalidate()
     return pb.RegisterPluginResponse(plugin=render_plugin(stored), webhook_secret=secret)
+
+
+async def _check_count(connection: Connection, tenant_id: str, plugin: Plugin) -> None:
+    found = await plugins.lock_counts(connection, tenant_id, plugin.name)
+    if found is None:
+        raise UnknownTenant("this tenant does not exist")
+    check_plugin_count(plugin, *found)
 
 
 async def _check_endpoint(

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 
+from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits as PluginLimitsProto
 from spawnmesh.tenancy.v1.participant_settings_pb2 import ParticipantSettings
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.tenant_participant import TenantData
 
+from spawnmesh_hook.domain.plugins import PluginLimits
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.store import plugins, tenants
 
 
 @dataclass(frozen=True)
 class HookTenants(TenantData):
-    """Plugins, what became of their calls, and whether plugins receive masked content."""
+    """Plugins with their number, the results of their calls, and whether content is masked."""
 
     directory: PluginDirectory
     tables = tenants.TENANT_TABLES
@@ -21,7 +23,11 @@ class HookTenants(TenantData):
         self, connection: Connection, tenant_id: str, settings_version: int, settings: ParticipantSettings
     ) -> None:
         await tenants.put_settings(
-            connection, tenant_id, settings_version, mask_secrets=settings.transcripts.mask_secrets
+            connection,
+            tenant_id,
+            settings_version,
+            mask_secrets=settings.transcripts.mask_secrets,
+            plugin_limits=_plugin_limits(settings.plugins),
         )
 
     async def announce_purge(self, connection: Connection) -> None:
@@ -29,3 +35,11 @@ class HookTenants(TenantData):
 
     def forget(self, tenant_id: str) -> None:
         self.directory.invalidate()
+
+
+def _plugin_limits(limits: PluginLimitsProto) -> PluginLimits:
+    """Return the limits. 0 means the default."""
+    defaults = PluginLimits()
+    return PluginLimits(
+        limits.max_plugin_count or defaults.max_plugin_count, limits.max_gate_count or defaults.max_gate_count
+    )

@@ -6,7 +6,15 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.plugins import FailurePolicy, Grant, HookKind, Plugin
+from spawnmesh_hook.domain.plugins import (
+    AWAITED,
+    FailurePolicy,
+    Grant,
+    HookKind,
+    Plugin,
+    PluginCounts,
+    PluginLimits,
+)
 
 PLUGINS_CHANGED_CHANNEL = "hook_plugins"
 
@@ -37,6 +45,21 @@ async def upsert_plugin(connection: Connection, tenant_id: str, plugin: Plugin) 
     if row is None:
         raise RuntimeError("the upsert of a plugin returned no row")
     return _plugin(row)
+
+
+async def lock_counts(
+    connection: Connection, tenant_id: str, name: str
+) -> tuple[PluginLimits, PluginCounts] | None:
+    """Return the tenant's limits, and its plugins in number. Return None if the tenant is unknown.
+
+    Until the transaction ends, no other one adds or replaces a plugin of the tenant.
+    """
+    parameters = {"tenant_id": tenant_id, "name": name, "awaited": [hook.value for hook in AWAITED]}
+    limits = await (await connection.execute(_SQL["lock_limits"], parameters)).fetchone()
+    counts = await (await connection.execute(_SQL["count_plugins"], parameters)).fetchone()
+    if limits is None or counts is None:
+        return None
+    return PluginLimits(**limits), PluginCounts(**counts)
 
 
 async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plugin], bool]:

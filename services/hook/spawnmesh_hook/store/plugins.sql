@@ -17,6 +17,22 @@ set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.pr
 returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
     paused, generation;
 
+-- name: lock_limits
+-- Locks the tenant's settings, so that one transaction after the other counts and adds plugins.
+-- Index: tenants_pkey.
+select max_plugin_count, max_gate_count from tenants where tenant_id = %(tenant_id)s for update;
+
+-- name: count_plugins
+-- Takes no lock. A separate statement after lock_limits, so that it sees what was committed while
+-- that waited. Index: plugins_pkey.
+select
+    count(*) as plugin_count,
+    count(*) filter (where hooks && %(awaited)s::text[]) as gate_count,
+    coalesce(bool_or(name = %(name)s), false) as is_known,
+    coalesce(bool_or(name = %(name)s and hooks && %(awaited)s::text[]), false) as is_known_gate
+from plugins
+where tenant_id = %(tenant_id)s;
+
 -- name: list_plugins
 -- Takes no lock. Indexes: plugins_pkey, decisions_pkey. A tenant has few plugins. Returns one row
 -- without a name if the tenant has no plugins.

@@ -4,6 +4,8 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_postgres.tenant_tables import TenantTables
 
+from spawnmesh_hook.domain.plugins import PluginLimits
+
 _SQL = load_statements(__name__)
 
 # Plugins first, so that no plugin is called any more. Jobs go before their events.
@@ -32,8 +34,18 @@ async def masks_secrets(database: Database, tenant_id: str) -> bool:
 
 
 async def put_settings(
-    connection: Connection, tenant_id: str, settings_version: int, *, mask_secrets: bool
+    connection: Connection,
+    tenant_id: str,
+    settings_version: int,
+    *,
+    mask_secrets: bool,
+    plugin_limits: PluginLimits,
 ) -> None:
     """Store the settings, unless the tenant has settings of this version or a newer one."""
-    parameters = {"settings_version": settings_version, "mask_secrets": mask_secrets}
+    parameters = {
+        "settings_version": settings_version,
+        "mask_secrets": mask_secrets,
+        "max_plugin_count": plugin_limits.max_plugin_count,
+        "max_gate_count": plugin_limits.max_gate_count,
+    }
     await connection.execute(_SQL["put_settings"], {"tenant_id": tenant_id, **parameters})

@@ -1,5 +1,6 @@
 """Agents: what runs a session, and what it may do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spawnmesh_core.errors import MeshError
@@ -8,8 +9,6 @@ from spawnmesh_core.reasons import Reason
 
 DEFAULT_AGENT_ID = "default"
 EVERY_AGENT = "*"
-MAX_AGENT_COUNT = 1000
-"""Agents of one tenant. The contract of PutAgent states this number."""
 BUILT_IN_TOOLS = (
     "list_files",
     "read_file",
@@ -55,13 +54,45 @@ def is_agent_id(text: str) -> bool:
     return AGENT_ID.fullmatch(text) is not None
 
 
-def check_agent_count(agent_count: int) -> None:
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """The largest numbers of a tenant's agents, and of MCP servers that one of them names."""
+
+    max_agent_count: int = 1000
+    max_mcp_server_count: int = 8
+
+
+def agent_limits_of(settings: Mapping[str, object]) -> AgentLimits:
+    """Read the limits from a tenant's stored settings. An absent limit, or 0, has its default."""
+    defaults = AgentLimits()
+
+    def limit(name: str) -> int:
+        value = settings.get(name)
+        return value if isinstance(value, int) and value > 0 else int(getattr(defaults, name))
+
+    return AgentLimits(*(limit(name) for name in AgentLimits.__slots__))
+
+
+def check_agent_count(agent_count: int, limits: AgentLimits) -> None:
     """Raise AGENT_COUNT_EXCEEDED if a tenant with `agent_count` agents may have no more."""
-    if agent_count >= MAX_AGENT_COUNT:
+    if agent_count >= limits.max_agent_count:
         raise MeshError(
             Reason.AGENT_COUNT_EXCEEDED,
-            "the tenant has as many agents as it may; replace one of them, or use another tenant for more",
-            facts={"limit": MAX_AGENT_COUNT, "agents": agent_count},
+            f"the tenant has {agent_count} agents, and {limits.max_agent_count} are allowed; replace or"
+            " delete one of them, or ask the operator to raise max_agent_count",
+            facts={"limit": limits.max_agent_count, "agents": agent_count},
+        )
+
+
+def check_mcp_servers(agent: AgentProfile, limits: AgentLimits) -> None:
+    """Raise MCP_SERVER_COUNT_EXCEEDED if the agent names more servers than an agent may."""
+    count = len(agent.mcp_servers)
+    if count > limits.max_mcp_server_count:
+        raise MeshError(
+            Reason.MCP_SERVER_COUNT_EXCEEDED,
+            f"the agent names {count} MCP servers, and {limits.max_mcp_server_count} are allowed; name fewer,"
+            " or ask the operator to raise max_mcp_server_count",
+            facts={"limit": limits.max_mcp_server_count, "mcp_servers": count},
         )
 
 

@@ -9,7 +9,9 @@ from spawnmesh_session.domain.agents import (
     BUILT_IN_TOOLS,
     EVERY_AGENT,
     AgentProfile,
+    agent_limits_of,
     check_agent_count,
+    check_mcp_servers,
     is_agent_id,
 )
 from spawnmesh_session.domain.tenants import require_ready
@@ -19,15 +21,19 @@ from spawnmesh_session.store import agents, tenants
 
 
 async def put_agent(request: PutAgentRequest, caller: Caller, deps: Dependencies) -> PutAgentResponse:
-    """Write the agent. Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit."""
+    """Write the agent.
+
+    Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit, and MCP_SERVER_COUNT_EXCEEDED.
+    """
     tenant_id, agent = caller.tenant_id, _parse_agent(request.agent)
     async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         # Of two concurrent new agents, the second is counted after the first.
-        await tenants.lock_tenant(connection, tenant_id)
+        limits = agent_limits_of((await tenants.lock_tenant(connection, tenant_id)).settings)
+        check_mcp_servers(agent, limits)
         agent_count, is_known = await agents.count_agents(connection, tenant_id, agent.agent_id)
         if not is_known:
-            check_agent_count(agent_count)
+            check_agent_count(agent_count, limits)
         await agents.put_agent(connection, tenant_id, agent)
     return PutAgentResponse(agent=render_agent(agent))
 

@@ -10,22 +10,77 @@ left join lateral (
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: list_newest
--- Takes no lock. Index: sessions_pkey backwards.
-select session_id from sessions
-where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
-  and (%(before_id)s = '' or session_id < %(before_id)s)
-order by session_id desc
-limit %(page_size)s
+-- Takes no lock. Looks at %(scan_limit)s sessions at most, whatever it finds. If it finds fewer
+-- than %(page_size)s although there are more, the last row is the oldest at which it looked, with
+-- `is_end`. Ids of sessions sort before 'u' in every collation. A limit is a subquery, so that the
+-- planner expects to need a tenth of the rows, and does not read and sort all rows of a tenant that
+-- it believes to be small. Index: sessions_pkey backwards.
+with page as (
+    select s.session_id
+    from (
+        select session_id, ancestor_ids, archive_time, delete_time from sessions
+        where tenant_id = %(tenant_id)s and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
+        order by session_id desc
+        limit (select %(scan_limit)s::bigint)
+    ) s
+    where s.delete_time is null and (s.archive_time is null or %(include_archived)s)
+      and (%(family_root)s = '' or s.session_id = %(family_root)s or %(family_root)s = any (s.ancestor_ids))
+    order by s.session_id desc
+    limit %(page_size)s
+)
+select session_id, false as is_end from page
+union all
+select e.session_id, true
+from (
+    select session_id from sessions
+    where tenant_id = %(tenant_id)s and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
+    order by session_id desc
+    limit 1 offset (select %(scan_limit)s::bigint - 1)
+) e
+where (select count(*) from page) < %(page_size)s
+order by is_end, session_id desc
 
 -- name: list_children
--- Takes no lock. Index: sessions_child_idx backwards.
+-- Takes no lock. As list_newest. Index: sessions_child_idx backwards.
+with page as (
+    select s.session_id
+    from (
+        select session_id, archive_time, delete_time from sessions
+        where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
+          and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
+        order by session_id desc
+        limit (select %(scan_limit)s::bigint)
+    ) s
+    where s.delete_time is null and (s.archive_time is null or %(include_archived)s)
+    order by s.session_id desc
+    limit %(page_size)s
+)
+select session_id, false as is_end from page
+union all
+select e.session_id, true
+from (
+    select session_id from sessions
+    where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
+      and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
+    order by session_id desc
+    limit 1 offset (select %(scan_limit)s::bigint - 1)
+) e
+where (select count(*) from page) < %(page_size)s
+order by is_end, session_id desc
+
+-- name: is_in_family
+-- Takes no lock. Index: sessions_pkey.
 select session_id from sessions
-where tenant_id = %(tenant_id)s and parent_session_id = %(parent_session_id)s
+where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s
+  and (session_id = %(family_root)s or %(family_root)s = any (ancestor_ids))
+
+-- name: list_root
+-- Takes no lock. The session itself, if it is a child of that parent. Index: sessions_pkey.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = %(family_root)s
+  and parent_session_id = %(parent_session_id)s
   and delete_time is null and (archive_time is null or %(include_archived)s)
-  and (%(family_root)s = '' or session_id = %(family_root)s or %(family_root)s = any (ancestor_ids))
-  and (%(before_id)s = '' or session_id < %(before_id)s)
-order by session_id desc
-limit %(page_size)s
+  and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
 
 -- name: list_requested
 -- Takes no lock. The session that the spawner requested by this id. The spawner is the session
@@ -37,7 +92,8 @@ where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 
 -- name: list_descendants
 -- Takes no lock. The session and its descendants, from parent to child: the cost is that of the
--- family. Index: sessions_pkey, sessions_child_idx.
+-- family. A family of more than %(scan_limit)s gives one row without an id: then list_newest looks
+-- through the tenant's sessions. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
     select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(family_root)s
     union all
@@ -48,13 +104,21 @@ with recursive family as (
         where tenant_id = %(tenant_id)s and parent_session_id = f.session_id
         order by session_id
     ) c
+), members as (
+    select session_id from family limit %(scan_limit)s + 1
+), page as (
+    select session_id from sessions
+    where tenant_id = %(tenant_id)s and session_id = any (array(select m.session_id from members m))
+      and (select count(*) from members) <= %(scan_limit)s
+      and delete_time is null and (archive_time is null or %(include_archived)s)
+      and session_id < coalesce(nullif(%(before_id)s, ''), 'u')
+    order by session_id desc
+    limit %(page_size)s
 )
-select session_id from sessions
-where tenant_id = %(tenant_id)s and session_id = any (array(select f.session_id from family f))
-  and delete_time is null and (archive_time is null or %(include_archived)s)
-  and (%(before_id)s = '' or session_id < %(before_id)s)
+select session_id from page
+union all
+select null where (select count(*) from members) > %(scan_limit)s
 order by session_id desc
-limit %(page_size)s
 
 -- name: read_sessions
 -- Takes no lock. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each

@@ -1,4 +1,4 @@
-"""I3: each object has a row, each row an object, and nothing ended keeps files."""
+"""I3: each object has a row, each row an object, nothing ended keeps files, and usage is exact."""
 
 from tests.chaos.random_faults.facts import Facts
 
@@ -15,6 +15,18 @@ def check(facts: Facts) -> list[str]:
     found += [
         f"blob {row['sha256']} is {row['state']}" for row in facts.rows("blobs") if row["state"] == "LOST"
     ]
+    for row in facts.rows("attachment_tenants"):
+        tenant = row["tenant_id"]
+        blobs = [blob for blob in facts.rows("blobs") if blob["tenant_id"] == tenant]
+        uploads = [upload for upload in facts.rows("uploads") if upload["tenant_id"] == tenant]
+        used = (
+            sum(blob["size_bytes"] for blob in blobs if blob["state"] == "STORED"),
+            sum(upload["size_bytes"] for upload in uploads if upload["state"] != "COMPLETE"),
+        )
+        if used != (row["stored_bytes"], row["uploading_bytes"]):
+            found.append(
+                f"{tenant} uses {used}, and its row says {row['stored_bytes'], row['uploading_bytes']}"
+            )
     live = {
         (row["tenant_id"], row["session_id"]) for row in facts.rows("sessions") if row["state"] == "ACTIVE"
     }

@@ -13,7 +13,7 @@ from spawnmesh_attachment_blob.clients.role_chaining import can_chain
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.domain.uploads import StoredPart, UploadKey, UploadSpec
-from spawnmesh_attachment_blob.store import uploads
+from spawnmesh_attachment_blob.store import uploads, usage
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.s3 import S3Endpoint
@@ -49,6 +49,7 @@ async def test_a_select_without_where_sees_the_tenants_rows_only(tenant: Tenant,
         async with blobs.database.transaction(owner.tenant_id) as connection:
             spec = UploadSpec(new_id(IdKind.UPLOAD), "a", 1, "0" * 64, "")
             await uploads.insert_upload(connection, owner.tenant_id, spec, "", "key", 60)
+            assert await usage.reserve_upload(connection, owner.tenant_id, spec.size_bytes)
             assert await uploads.take_over_upload(
                 connection, owner.tenant_id, UploadKey("", spec.upload_id), 60
             )

@@ -152,7 +152,7 @@ async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(
     outcomes = await asyncio.gather(*new, return_exceptions=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [(error.reason, error.status, error.facts) for error in refused] == [
-        (Reason.AGENT_COUNT_EXCEEDED, Status.FAILED_PRECONDITION, {"limit": "1000", "agents": "1000"})
+        (Reason.AGENT_COUNT_EXCEEDED, Status.RESOURCE_EXHAUSTED, {"limit": "1000", "agents": "1000"})
     ] * 8
     assert outcomes.count(None) == 2
     assert len(ids_of(await agent_pages(mesh, page_size=500))) == LIMIT

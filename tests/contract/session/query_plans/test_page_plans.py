@@ -61,7 +61,7 @@ async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 PAGES: dict[str, dict[str, Any]] = {
-    "list_newest": {"page_size": 100, "include_archived": True},
+    "list_newest": {"page_size": 100, "include_archived": True, "scan_limit": 1000},
     "prune_events": {"older_than": "1 day", "limit": 1000},
     "prune_messages": {"older_than": "1 day", "limit": 1000},
     "forget_deleted_sessions": {"older_than": "1 day", "limit": 1000},

@@ -124,9 +124,11 @@ BY_ID: dict[str, dict[str, Any]] = {
     "extend_lease": {"lease_ttl": "1 s"},
     "undo_take": {"pause": "0 s"},
     "is_lost_run": {"taken_due_time": None},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
     "list_requested": {"spawner": "", "include_archived": True},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "is_in_family": {},
+    "list_root": {"include_archived": True, "before_id": ""},
 }
 
 

@@ -18,8 +18,10 @@ FEW_BLOCKS = 60
 BY_ID: dict[str, dict[str, Any]] = {
     "read_session": {},
     "close_session": {},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "family_root": ""},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "is_in_family": {},
+    "list_root": {"include_archived": True, "before_id": ""},
     "count_live_children": {},
     "count_agents": {"agent_id": "default"},
     "delete_agent": {"agent_id": "no-such-agent"},

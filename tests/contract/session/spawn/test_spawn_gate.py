@@ -18,6 +18,7 @@ from tests.support.session.remains import NOTHING, Remains
 from tests.support.session.tables import jobs_of, swept
 from tests.support.waiting import eventually
 
+DEFAULT_GATES = 16
 DENY = SpawnDecision(deny=Deny(reason="not on Mondays"))
 
 
@@ -141,3 +142,22 @@ async def passing_waits(remains: Remains) -> bool:
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
         row = await (await link.execute(waiting)).fetchone()
     return row is not None and row[0] > 0
+
+
+async def test_SpawnSession__as_many_gates_as_a_tenant_may_have_are_asked_at_the_same_time(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
+    all_asked = asyncio.Event()
+
+    async def wait_for_the_others(_session_id: str) -> None:
+        if len(gate.asked) == DEFAULT_GATES:
+            all_asked.set()
+        await all_asked.wait()
+
+    gate = Gate(meanwhile=wait_for_the_others)
+    async with plugged(mesh, peers, gate, count=DEFAULT_GATES):
+        await mesh.spawn()
+        with pytest.raises(MeshError) as caught:
+            async with plugged(mesh, peers, gate, count=DEFAULT_GATES + 1):
+                pass
+    assert caught.value.reason is Reason.GATE_COUNT_EXCEEDED

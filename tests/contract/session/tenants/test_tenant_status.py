@@ -34,6 +34,8 @@ async def test_GetTenantStatus__from_creation_to_deletion(mesh: Mesh, remains: R
     own = stored_in(found["session"].status)
     assert (own["sessions"], own["runs"], own["agents"], own["tenants"]) == (1, 1, 1, 1)
     assert stored_in(found["attachment-blob"].status)["objects"] == 1
+    storage = found["attachment-blob"].status.storage
+    assert (storage.stored_bytes, storage.max_stored_bytes) == (len("hello"), 100 * 1024**3)
     assert stored_in(found["transcript"].status)["transcripts"] == 1
     await mesh.delete_tenant()
     assert (await status_of(mesh))["session"].status.state == PURGING

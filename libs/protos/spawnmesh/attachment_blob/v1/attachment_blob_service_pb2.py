@@ -30,7 +30,7 @@ from spawnmesh.attachment_blob.v1 import upload_pb2 as spawnmesh_dot_attachment_
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x02\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x36\n\tretention\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00\x12G\n\x15\x64ownload_url_lifetime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xf0\x01\x32\x00\"\xda\x02\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12=\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachment\x12\x41\n\x07uploads\x18\x04 \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachment\x12\x1b\n\x13uploader_session_id\x18\x05 \x01(\t:d\xbaHa\x1a_\n\x0fstage_set.files\x12\x1fnames neither items nor uploads\x1a+this.items.size() + this.uploads.size() > 0\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"}\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x17\n\x06offset\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd9\x01\n\x11UploadFileRequest\x12\x38\n\x04spec\x18\x01 \x01(\x0b\x32(.spawnmesh.attachment_blob.v1.UploadSpecH\x00\x12:\n\x05\x63hunk\x18\x02 \x01(\x0b\x32).spawnmesh.attachment_blob.v1.UploadChunkH\x00\x12<\n\x06\x66inish\x18\x03 \x01(\x0b\x32*.spawnmesh.attachment_blob.v1.UploadFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"J\n\x12UploadFileResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"5\n\x10GetUploadRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04upl_\x98\x01\x1e\"I\n\x11GetUploadResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"X\n\x0fListSetsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x10ListSetsResponse\x12\x39\n\x04sets\x18\x01 \x03(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x18\x43reateDownloadUrlRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\"Y\n\x19\x43reateDownloadUrlResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x15\x43ollectGarbageRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"U\n\x16\x43ollectGarbageResponse\x12;\n\x06\x63ounts\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.GarbageCounts\"\xf6\x02\n\rGarbageCounts\x12\x19\n\x11seen_object_count\x18\x01 \x01(\x03\x12\x1b\n\x13orphan_object_count\x18\x02 \x01(\x03\x12\x1c\n\x14unsettled_blob_count\x18\x03 \x01(\x03\x12 \n\x14unfinished_set_count\x18\x04 \x01(\x03\x42\x02\x18\x01\x12\x1b\n\x13unremoved_set_count\x18\x05 \x01(\x03\x12\x19\n\x11\x65xpired_set_count\x18\x06 \x01(\x03\x12\x1c\n\x14\x65xpired_upload_count\x18\x07 \x01(\x03\x12\x1e\n\x16orphan_multipart_count\x18\x08 \x01(\x03\x12\x1c\n\x14missing_object_count\x18\t \x01(\x03\x12\x1c\n\x14\x64\x61maged_object_count\x18\n \x01(\x03\x12\x1b\n\x13\x66orgotten_set_count\x18\x0b \x01(\x03\x12\x1e\n\x16refused_deletion_count\x18\x0c \x01(\x03\x32\xb2\n\n\x15\x41ttachmentBlobService\x12}\n\nUploadFile\x12/.spawnmesh.attachment_blob.v1.UploadFileRequest\x1a\x30.spawnmesh.attachment_blob.v1.UploadFileResponse\"\n\xb2\xe1\x18\x06\n\x02\x01\x03 \x02(\x01\x12{\n\tGetUpload\x12..spawnmesh.attachment_blob.v1.GetUploadRequest\x1a/.spawnmesh.attachment_blob.v1.GetUploadResponse\"\r\x90\x02\x01\xb2\xe1\x18\x06\n\x02\x01\x03 \x01\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12|\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"\x17\x90\x02\x01\xb2\xe1\x18\x10\n\x03\x01\x03\x04\x12\x07session \x01\x12w\n\x08ListSets\x12-.spawnmesh.attachment_blob.v1.ListSetsRequest\x1a..spawnmesh.attachment_blob.v1.ListSetsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x01 \x01\x12z\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"\r\x90\x02\x01\xb2\xe1\x18\x06\n\x02\x01\x03 \x01\x30\x01\x12\x92\x01\n\x11\x43reateDownloadUrl\x12\x36.spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest\x1a\x37.spawnmesh.attachment_blob.v1.CreateDownloadUrlResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x01 \x02\x12\x89\x01\n\x0e\x43ollectGarbage\x12\x33.spawnmesh.attachment_blob.v1.CollectGarbageRequest\x1a\x34.spawnmesh.attachment_blob.v1.CollectGarbageResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a spawnmesh/policy/v1/policy.proto\"\xb7\x02\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x36\n\tretention\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00\x12*\n\x10max_stored_bytes\x18\x07 \x01(\x03\x42\x10\xbaH\r\"\x0b\x18\x80\x80\x80\x80\x80\x80\x80\x02(\x00\x12G\n\x15\x64ownload_url_lifetime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xf0\x01\x32\x00\"\xda\x02\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12=\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachment\x12\x41\n\x07uploads\x18\x04 \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachment\x12\x1b\n\x13uploader_session_id\x18\x05 \x01(\t:d\xbaHa\x1a_\n\x0fstage_set.files\x12\x1fnames neither items nor uploads\x1a+this.items.size() + this.uploads.size() > 0\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"}\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x17\n\x06offset\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd9\x01\n\x11UploadFileRequest\x12\x38\n\x04spec\x18\x01 \x01(\x0b\x32(.spawnmesh.attachment_blob.v1.UploadSpecH\x00\x12:\n\x05\x63hunk\x18\x02 \x01(\x0b\x32).spawnmesh.attachment_blob.v1.UploadChunkH\x00\x12<\n\x06\x66inish\x18\x03 \x01(\x0b\x32*.spawnmesh.attachment_blob.v1.UploadFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"J\n\x12UploadFileResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"5\n\x10GetUploadRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04upl_\x98\x01\x1e\"I\n\x11GetUploadResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"X\n\x0fListSetsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x10ListSetsResponse\x12\x39\n\x04sets\x18\x01 \x03(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x18\x43reateDownloadUrlRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\"Y\n\x19\x43reateDownloadUrlResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x15\x43ollectGarbageRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"U\n\x16\x43ollectGarbageResponse\x12;\n\x06\x63ounts\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.GarbageCounts\"\xf6\x02\n\rGarbageCounts\x12\x19\n\x11seen_object_count\x18\x01 \x01(\x03\x12\x1b\n\x13orphan_object_count\x18\x02 \x01(\x03\x12\x1c\n\x14unsettled_blob_count\x18\x03 \x01(\x03\x12 \n\x14unfinished_set_count\x18\x04 \x01(\x03\x42\x02\x18\x01\x12\x1b\n\x13unremoved_set_count\x18\x05 \x01(\x03\x12\x19\n\x11\x65xpired_set_count\x18\x06 \x01(\x03\x12\x1c\n\x14\x65xpired_upload_count\x18\x07 \x01(\x03\x12\x1e\n\x16orphan_multipart_count\x18\x08 \x01(\x03\x12\x1c\n\x14missing_object_count\x18\t \x01(\x03\x12\x1c\n\x14\x64\x61maged_object_count\x18\n \x01(\x03\x12\x1b\n\x13\x66orgotten_set_count\x18\x0b \x01(\x03\x12\x1e\n\x16refused_deletion_count\x18\x0c \x01(\x03\x32\xb2\n\n\x15\x41ttachmentBlobService\x12}\n\nUploadFile\x12/.spawnmesh.attachment_blob.v1.UploadFileRequest\x1a\x30.spawnmesh.attachment_blob.v1.UploadFileResponse\"\n\xb2\xe1\x18\x06\n\x02\x01\x03 \x02(\x01\x12{\n\tGetUpload\x12..spawnmesh.attachment_blob.v1.GetUploadRequest\x1a/.spawnmesh.attachment_blob.v1.GetUploadResponse\"\r\x90\x02\x01\xb2\xe1\x18\x06\n\x02\x01\x03 \x01\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12|\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"\x17\x90\x02\x01\xb2\xe1\x18\x10\n\x03\x01\x03\x04\x12\x07session \x01\x12w\n\x08ListSets\x12-.spawnmesh.attachment_blob.v1.ListSetsRequest\x1a..spawnmesh.attachment_blob.v1.ListSetsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x01 \x01\x12z\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"\r\x90\x02\x01\xb2\xe1\x18\x06\n\x02\x01\x03 \x01\x30\x01\x12\x92\x01\n\x11\x43reateDownloadUrl\x12\x36.spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest\x1a\x37.spawnmesh.attachment_blob.v1.CreateDownloadUrlResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x01 \x02\x12\x89\x01\n\x0e\x43ollectGarbage\x12\x33.spawnmesh.attachment_blob.v1.CollectGarbageRequest\x1a\x34.spawnmesh.attachment_blob.v1.CollectGarbageResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,6 +45,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHMENTLIMITS'].fields_by_name['max_total_bytes']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_ATTACHMENTLIMITS'].fields_by_name['retention']._loaded_options = None
   _globals['_ATTACHMENTLIMITS'].fields_by_name['retention']._serialized_options = b'\272H\005\252\001\0022\000'
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['max_stored_bytes']._loaded_options = None
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['max_stored_bytes']._serialized_options = b'\272H\r\"\013\030\200\200\200\200\200\200\200\002(\000'
   _globals['_ATTACHMENTLIMITS'].fields_by_name['download_url_lifetime']._loaded_options = None
   _globals['_ATTACHMENTLIMITS'].fields_by_name['download_url_lifetime']._serialized_options = b'\272H\n\252\001\007\"\003\010\360\0012\000'
   _globals['_STAGESETREQUEST'].fields_by_name['set_id']._loaded_options = None
@@ -102,49 +104,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
   _globals['_ATTACHMENTLIMITS']._serialized_start=311
-  _globals['_ATTACHMENTLIMITS']._serialized_end=578
-  _globals['_STAGESETREQUEST']._serialized_start=581
-  _globals['_STAGESETREQUEST']._serialized_end=927
-  _globals['_STAGESETRESPONSE']._serialized_start=929
-  _globals['_STAGESETRESPONSE']._serialized_end=1005
-  _globals['_ATTACHSETREQUEST']._serialized_start=1007
-  _globals['_ATTACHSETREQUEST']._serialized_end=1057
-  _globals['_ATTACHSETRESPONSE']._serialized_start=1059
-  _globals['_ATTACHSETRESPONSE']._serialized_end=1136
-  _globals['_RELEASESETREQUEST']._serialized_start=1138
-  _globals['_RELEASESETREQUEST']._serialized_end=1189
-  _globals['_RELEASESETRESPONSE']._serialized_start=1191
-  _globals['_RELEASESETRESPONSE']._serialized_end=1241
-  _globals['_GETSETREQUEST']._serialized_start=1243
-  _globals['_GETSETREQUEST']._serialized_end=1290
-  _globals['_GETSETRESPONSE']._serialized_start=1292
-  _globals['_GETSETRESPONSE']._serialized_end=1366
-  _globals['_READFILEREQUEST']._serialized_start=1368
-  _globals['_READFILEREQUEST']._serialized_end=1493
-  _globals['_READFILERESPONSE']._serialized_start=1495
-  _globals['_READFILERESPONSE']._serialized_end=1527
-  _globals['_UPLOADFILEREQUEST']._serialized_start=1530
-  _globals['_UPLOADFILEREQUEST']._serialized_end=1747
-  _globals['_UPLOADFILERESPONSE']._serialized_start=1749
-  _globals['_UPLOADFILERESPONSE']._serialized_end=1823
-  _globals['_GETUPLOADREQUEST']._serialized_start=1825
-  _globals['_GETUPLOADREQUEST']._serialized_end=1878
-  _globals['_GETUPLOADRESPONSE']._serialized_start=1880
-  _globals['_GETUPLOADRESPONSE']._serialized_end=1953
-  _globals['_LISTSETSREQUEST']._serialized_start=1955
-  _globals['_LISTSETSREQUEST']._serialized_end=2043
-  _globals['_LISTSETSRESPONSE']._serialized_start=2045
-  _globals['_LISTSETSRESPONSE']._serialized_end=2147
-  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_start=2149
-  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_end=2233
-  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_start=2235
-  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_end=2324
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=2326
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=2427
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=2429
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=2514
-  _globals['_GARBAGECOUNTS']._serialized_start=2517
-  _globals['_GARBAGECOUNTS']._serialized_end=2891
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=2894
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=4224
+  _globals['_ATTACHMENTLIMITS']._serialized_end=622
+  _globals['_STAGESETREQUEST']._serialized_start=625
+  _globals['_STAGESETREQUEST']._serialized_end=971
+  _globals['_STAGESETRESPONSE']._serialized_start=973
+  _globals['_STAGESETRESPONSE']._serialized_end=1049
+  _globals['_ATTACHSETREQUEST']._serialized_start=1051
+  _globals['_ATTACHSETREQUEST']._serialized_end=1101
+  _globals['_ATTACHSETRESPONSE']._serialized_start=1103
+  _globals['_ATTACHSETRESPONSE']._serialized_end=1180
+  _globals['_RELEASESETREQUEST']._serialized_start=1182
+  _globals['_RELEASESETREQUEST']._serialized_end=1233
+  _globals['_RELEASESETRESPONSE']._serialized_start=1235
+  _globals['_RELEASESETRESPONSE']._serialized_end=1285
+  _globals['_GETSETREQUEST']._serialized_start=1287
+  _globals['_GETSETREQUEST']._serialized_end=1334
+  _globals['_GETSETRESPONSE']._serialized_start=1336
+  _globals['_GETSETRESPONSE']._serialized_end=1410
+  _globals['_READFILEREQUEST']._serialized_start=1412
+  _globals['_READFILEREQUEST']._serialized_end=1537
+  _globals['_READFILERESPONSE']._serialized_start=1539
+  _globals['_READFILERESPONSE']._serialized_end=1571
+  _globals['_UPLOADFILEREQUEST']._serialized_start=1574
+  _globals['_UPLOADFILEREQUEST']._serialized_end=1791
+  _globals['_UPLOADFILERESPONSE']._serialized_start=1793
+  _globals['_UPLOADFILERESPONSE']._serialized_end=1867
+  _globals['_GETUPLOADREQUEST']._serialized_start=1869
+  _globals['_GETUPLOADREQUEST']._serialized_end=1922
+  _globals['_GETUPLOADRESPONSE']._serialized_start=1924
+  _globals['_GETUPLOADRESPONSE']._serialized_end=1997
+  _globals['_LISTSETSREQUEST']._serialized_start=1999
+  _globals['_LISTSETSREQUEST']._serialized_end=2087
+  _globals['_LISTSETSRESPONSE']._serialized_start=2089
+  _globals['_LISTSETSRESPONSE']._serialized_end=2191
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_start=2193
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_end=2277
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_start=2279
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_end=2368
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=2370
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=2471
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=2473
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=2558
+  _globals['_GARBAGECOUNTS']._serialized_start=2561
+  _globals['_GARBAGECOUNTS']._serialized_end=2935
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=2938
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=4268
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,7 @@ class AttachmentLimits(_message.Message):
     MAX_FILE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
+    MAX_STORED_BYTES_FIELD_NUMBER: _builtins.int
     DOWNLOAD_URL_LIFETIME_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """False refuses every attachment."""
@@ -49,6 +50,17 @@ class AttachmentLimits(_message.Message):
     """The largest size of one file."""
     max_total_bytes: _builtins.int
     """The largest total size of one set."""
+    max_stored_bytes: _builtins.int
+    """The largest number of bytes that the tenant stores. 0 means 100 GiB.
+    - What counts: the bytes of all sets that are not released, also of ended sessions that keep
+      them, of payloads of transcripts, of finished uploads until they expire, and the announced
+      sizes of open uploads. Identical bytes are stored and counted once.
+    - What does not count: bytes whose last reference is gone, also while S3 still has them.
+    - What is refused: new sets and uploads, with ATTACHMENTS_STORED_BYTES_EXCEEDED. Payloads of
+      transcripts are never refused, since they are stored elsewhere otherwise.
+    A limit that is lowered removes nothing. GetTenantStatus returns the bytes in use. No URL for
+    uploads exists that could add bytes without the service.
+    """
     @_builtins.property
     def retention(self) -> _duration_pb2.Duration:
         """A set that was not released is released this long after it was attached, even if its session is
@@ -67,11 +79,12 @@ class AttachmentLimits(_message.Message):
         max_file_bytes: _builtins.int = ...,
         max_total_bytes: _builtins.int = ...,
         retention: _duration_pb2.Duration | None = ...,
+        max_stored_bytes: _builtins.int = ...,
         download_url_lifetime: _duration_pb2.Duration | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["download_url_lifetime", b"download_url_lifetime", "retention", b"retention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["download_url_lifetime", b"download_url_lifetime", "enabled", b"enabled", "max_file_bytes", b"max_file_bytes", "max_file_count", b"max_file_count", "max_total_bytes", b"max_total_bytes", "retention", b"retention"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["download_url_lifetime", b"download_url_lifetime", "enabled", b"enabled", "max_file_bytes", b"max_file_bytes", "max_file_count", b"max_file_count", "max_stored_bytes", b"max_stored_bytes", "max_total_bytes", b"max_total_bytes", "retention", b"retention"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -114,6 +114,9 @@ class AttachmentBlobServiceServicer:
         `open_uploads`, `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
         limit and the current value in the facts. Open uploads can continue. A finished upload counts
         until it expires, whether or not a set names it.
+        - ATTACHMENTS_STORED_BYTES_EXCEEDED refuses a new upload of unknown bytes that does not fit
+        into the tenant's `max_stored_bytes`. From its beginning an upload counts with its announced
+        size, so that an open upload can always be finished.
         - DEADLINE_EXCEEDED ends the stream of a sender that is silent, or that sends less than 64 KiB
         a second, for longer than the service waits, by default 30 s.
         - POOL_EXHAUSTED refuses a stream that gets no slot within 45 s, and ends a stream that has had
@@ -139,6 +142,10 @@ class AttachmentBlobServiceServicer:
         uploads come after the items and continue their numbering in refusals. A repeat with the same
         set id and the same files returns the same answer; with other files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
+        ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
+        into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
+        same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
+        default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

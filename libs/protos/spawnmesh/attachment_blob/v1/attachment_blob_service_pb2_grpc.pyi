@@ -56,6 +56,9 @@ class AttachmentBlobServiceStub:
       `open_uploads`, `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
       limit and the current value in the facts. Open uploads can continue. A finished upload counts
       until it expires, whether or not a set names it.
+    - ATTACHMENTS_STORED_BYTES_EXCEEDED refuses a new upload of unknown bytes that does not fit
+      into the tenant's `max_stored_bytes`. From its beginning an upload counts with its announced
+      size, so that an open upload can always be finished.
     - DEADLINE_EXCEEDED ends the stream of a sender that is silent, or that sends less than 64 KiB
       a second, for longer than the service waits, by default 30 s.
     - POOL_EXHAUSTED refuses a stream that gets no slot within 45 s, and ends a stream that has had
@@ -73,6 +76,10 @@ class AttachmentBlobServiceStub:
     uploads come after the items and continue their numbering in refusals. A repeat with the same
     set id and the same files returns the same answer; with other files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
+    ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
+    into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
+    same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
+    default.
     """
     AttachSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]
     """Moves a set from STAGED to ATTACHED. Idempotent. ATTACHMENT_SET_STATE if the set was released."""
@@ -142,6 +149,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
       `open_uploads`, `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
       limit and the current value in the facts. Open uploads can continue. A finished upload counts
       until it expires, whether or not a set names it.
+    - ATTACHMENTS_STORED_BYTES_EXCEEDED refuses a new upload of unknown bytes that does not fit
+      into the tenant's `max_stored_bytes`. From its beginning an upload counts with its announced
+      size, so that an open upload can always be finished.
     - DEADLINE_EXCEEDED ends the stream of a sender that is silent, or that sends less than 64 KiB
       a second, for longer than the service waits, by default 30 s.
     - POOL_EXHAUSTED refuses a stream that gets no slot within 45 s, and ends a stream that has had
@@ -159,6 +169,10 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     uploads come after the items and continue their numbering in refusals. A repeat with the same
     set id and the same files returns the same answer; with other files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
+    ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
+    into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
+    same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
+    default.
     """
     AttachSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]  # type: ignore[assignment]
     """Moves a set from STAGED to ATTACHED. Idempotent. ATTACHMENT_SET_STATE if the set was released."""
@@ -231,6 +245,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
           `open_uploads`, `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
           limit and the current value in the facts. Open uploads can continue. A finished upload counts
           until it expires, whether or not a set names it.
+        - ATTACHMENTS_STORED_BYTES_EXCEEDED refuses a new upload of unknown bytes that does not fit
+          into the tenant's `max_stored_bytes`. From its beginning an upload counts with its announced
+          size, so that an open upload can always be finished.
         - DEADLINE_EXCEEDED ends the stream of a sender that is silent, or that sends less than 64 KiB
           a second, for longer than the service waits, by default 30 s.
         - POOL_EXHAUSTED refuses a stream that gets no slot within 45 s, and ends a stream that has had
@@ -260,6 +277,10 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         uploads come after the items and continue their numbering in refusals. A repeat with the same
         set id and the same files returns the same answer; with other files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
+        ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
+        into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
+        same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
+        default.
         """
 
     @_abc_1.abstractmethod

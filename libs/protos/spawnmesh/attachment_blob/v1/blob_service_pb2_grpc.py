@@ -60,8 +60,9 @@ class BlobServiceServicer:
 
     def PutBlob(self, request, context):
         """Stores a payload. It is durable before the response. The same bytes are stored once for a
-        tenant, together with attachments. The attachment limits do not hold, and the payload does not
-        expire: the caller releases it. A repeat with the same blob id and the same bytes returns the
+        tenant, together with attachments. The attachment limits do not hold, also if the tenant's
+        `max_stored_bytes` is reached, towards which a payload counts. It does not expire: the caller
+        releases it. A repeat with the same blob id and the same bytes returns the
         same answer; with other bytes ALREADY_EXISTS; after a release ATTACHMENT_SET_STATE.
         POOL_EXHAUSTED as for StageSet.
         """

@@ -37,8 +37,9 @@ class BlobServiceStub:
     def __new__(cls, channel: _aio.Channel) -> BlobServiceAsyncStub: ...
     PutBlob: _grpc.UnaryUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]
     """Stores a payload. It is durable before the response. The same bytes are stored once for a
-    tenant, together with attachments. The attachment limits do not hold, and the payload does not
-    expire: the caller releases it. A repeat with the same blob id and the same bytes returns the
+    tenant, together with attachments. The attachment limits do not hold, also if the tenant's
+    `max_stored_bytes` is reached, towards which a payload counts. It does not expire: the caller
+    releases it. A repeat with the same blob id and the same bytes returns the
     same answer; with other bytes ALREADY_EXISTS; after a release ATTACHMENT_SET_STATE.
     POOL_EXHAUSTED as for StageSet.
     """
@@ -59,8 +60,9 @@ class BlobServiceAsyncStub(BlobServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutBlob: _aio.UnaryUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]  # type: ignore[assignment]
     """Stores a payload. It is durable before the response. The same bytes are stored once for a
-    tenant, together with attachments. The attachment limits do not hold, and the payload does not
-    expire: the caller releases it. A repeat with the same blob id and the same bytes returns the
+    tenant, together with attachments. The attachment limits do not hold, also if the tenant's
+    `max_stored_bytes` is reached, towards which a payload counts. It does not expire: the caller
+    releases it. A repeat with the same blob id and the same bytes returns the
     same answer; with other bytes ALREADY_EXISTS; after a release ATTACHMENT_SET_STATE.
     POOL_EXHAUSTED as for StageSet.
     """
@@ -84,8 +86,9 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.PutBlobResponse, _abc.Awaitable[_blob_service_pb2.PutBlobResponse]]:
         """Stores a payload. It is durable before the response. The same bytes are stored once for a
-        tenant, together with attachments. The attachment limits do not hold, and the payload does not
-        expire: the caller releases it. A repeat with the same blob id and the same bytes returns the
+        tenant, together with attachments. The attachment limits do not hold, also if the tenant's
+        `max_stored_bytes` is reached, towards which a payload counts. It does not expire: the caller
+        releases it. A repeat with the same blob id and the same bytes returns the
         same answer; with other bytes ALREADY_EXISTS; after a release ATTACHMENT_SET_STATE.
         POOL_EXHAUSTED as for StageSet.
         """

@@ -109,7 +109,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_SPAWN_COUNT_EXCEEDED: _Reason.ValueType  # 44
     """FAILED_PRECONDITION. The parent has reached the tenant's limit of children in its life."""
     REASON_AGENT_COUNT_EXCEEDED: _Reason.ValueType  # 45
-    """FAILED_PRECONDITION. The tenant has reached the limit of agents, which is in the facts. An
+    """RESOURCE_EXHAUSTED. The tenant has reached its limit of agents, which is in the facts. An
     existing agent can be replaced.
     """
     REASON_INBOX_FULL: _Reason.ValueType  # 46
@@ -119,6 +119,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_REVOCATION_COUNT_EXCEEDED: _Reason.ValueType  # 47
     """FAILED_PRECONDITION. The tenant has reached the limit of revoked tokens that have not expired.
     The limit is in the facts.
+    """
+    REASON_MCP_SERVER_COUNT_EXCEEDED: _Reason.ValueType  # 48
+    """RESOURCE_EXHAUSTED. The agent names more MCP servers than the tenant's limit for one agent,
+    which is in the facts.
     """
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
@@ -160,6 +164,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """ABORTED. Another stream continues the upload."""
     REASON_DOWNLOAD_URLS_DISABLED: _Reason.ValueType  # 78
     """FAILED_PRECONDITION. The tenant's policy does not allow download URLs."""
+    REASON_ATTACHMENTS_STORED_BYTES_EXCEEDED: _Reason.ValueType  # 79
+    """RESOURCE_EXHAUSTED. The files would exceed the tenant's storage quota. The limit, the bytes in
+    use and the new bytes are in the facts. Releasing files, and uploads that end, make room.
+    """
     REASON_WRITER_CLAIM_LOST: _Reason.ValueType  # 90
     """ABORTED. The writer's claim is not the current one. The head is in the facts."""
     REASON_UNOWNED_APPEND_NOT_ALLOWED: _Reason.ValueType  # 91
@@ -217,6 +225,14 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
     REASON_ENDPOINT_NOT_REACHED: _Reason.ValueType  # 133
     """FAILED_PRECONDITION. Nothing answers at the plugin's endpoint."""
+    REASON_PLUGIN_COUNT_EXCEEDED: _Reason.ValueType  # 134
+    """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins, which is in the facts. An
+    existing plugin can be replaced.
+    """
+    REASON_GATE_COUNT_EXCEEDED: _Reason.ValueType  # 135
+    """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
+    is in the facts. An existing gate can be replaced.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` is the name of the value without the prefix `REASON_`. `domain` is
@@ -310,7 +326,7 @@ REASON_FORK_WITHOUT_PARENT: Reason.ValueType  # 43
 REASON_SPAWN_COUNT_EXCEEDED: Reason.ValueType  # 44
 """FAILED_PRECONDITION. The parent has reached the tenant's limit of children in its life."""
 REASON_AGENT_COUNT_EXCEEDED: Reason.ValueType  # 45
-"""FAILED_PRECONDITION. The tenant has reached the limit of agents, which is in the facts. An
+"""RESOURCE_EXHAUSTED. The tenant has reached its limit of agents, which is in the facts. An
 existing agent can be replaced.
 """
 REASON_INBOX_FULL: Reason.ValueType  # 46
@@ -320,6 +336,10 @@ are in the facts.
 REASON_REVOCATION_COUNT_EXCEEDED: Reason.ValueType  # 47
 """FAILED_PRECONDITION. The tenant has reached the limit of revoked tokens that have not expired.
 The limit is in the facts.
+"""
+REASON_MCP_SERVER_COUNT_EXCEEDED: Reason.ValueType  # 48
+"""RESOURCE_EXHAUSTED. The agent names more MCP servers than the tenant's limit for one agent,
+which is in the facts.
 """
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""
@@ -361,6 +381,10 @@ REASON_UPLOAD_TAKEN_OVER: Reason.ValueType  # 77
 """ABORTED. Another stream continues the upload."""
 REASON_DOWNLOAD_URLS_DISABLED: Reason.ValueType  # 78
 """FAILED_PRECONDITION. The tenant's policy does not allow download URLs."""
+REASON_ATTACHMENTS_STORED_BYTES_EXCEEDED: Reason.ValueType  # 79
+"""RESOURCE_EXHAUSTED. The files would exceed the tenant's storage quota. The limit, the bytes in
+use and the new bytes are in the facts. Releasing files, and uploads that end, make room.
+"""
 REASON_WRITER_CLAIM_LOST: Reason.ValueType  # 90
 """ABORTED. The writer's claim is not the current one. The head is in the facts."""
 REASON_UNOWNED_APPEND_NOT_ALLOWED: Reason.ValueType  # 91
@@ -418,4 +442,12 @@ REASON_PLUGIN_FAILED: Reason.ValueType  # 132
 """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
 REASON_ENDPOINT_NOT_REACHED: Reason.ValueType  # 133
 """FAILED_PRECONDITION. Nothing answers at the plugin's endpoint."""
+REASON_PLUGIN_COUNT_EXCEEDED: Reason.ValueType  # 134
+"""RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins, which is in the facts. An
+existing plugin can be replaced.
+"""
+REASON_GATE_COUNT_EXCEEDED: Reason.ValueType  # 135
+"""RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
+is in the facts. An existing gate can be replaced.
+"""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

@@ -104,7 +104,7 @@ class Plugin(_message.Message):
     endpoint: _builtins.str
     """`grpc://host:port` of a HookHandlerService, or `https://host[:port]/path` of a webhook."""
     priority: _builtins.int
-    """Higher priority is called first. Equal priorities are ordered by registration."""
+    """Higher priority comes first. Equal priorities are ordered by registration."""
     failure_policy: Global___FailurePolicy.ValueType
     """What a failure means."""
     max_concurrent_calls: _builtins.int

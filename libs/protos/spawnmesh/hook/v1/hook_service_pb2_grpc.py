@@ -120,6 +120,8 @@ class HookServiceServicer:
         ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
         nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
         the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
+        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+        that has as many as its settings allow, also if several are registered at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,10 +171,11 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforeSpawn(self, request, context):
-        """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-        returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
-        again, and is allowed whatever they say if the session was allowed before.
+        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+        the longest time-out of a gate, within the caller's deadline. The answers count in order of
+        priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+        repeat for the same session calls the plugins again, and an allowed session stays allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,6 +42,8 @@ class HookServiceStub:
     ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
     nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
     the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
+    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+    that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
     """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
@@ -67,10 +69,11 @@ class HookServiceStub:
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
-    """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-    returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
-    again, and is allowed whatever they say if the session was allowed before.
+    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+    the longest time-out of a gate, within the caller's deadline. The answers count in order of
+    priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+    repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -135,6 +138,8 @@ class HookServiceAsyncStub(HookServiceStub):
     ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
     nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
     the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
+    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+    that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
     """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
@@ -160,10 +165,11 @@ class HookServiceAsyncStub(HookServiceStub):
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
-    """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-    returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
-    again, and is allowed whatever they say if the session was allowed before.
+    """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+    the longest time-out of a gate, within the caller's deadline. The answers count in order of
+    priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+    repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -231,6 +237,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
         nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
         the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
+        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+        that has as many as its settings allow, also if several are registered at once.
         """
 
     @_abc_1.abstractmethod
@@ -292,10 +300,11 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.DispatchBeforeSpawnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
-        """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. An allow is stored before it is
-        returned, if there is a plugin for BEFORE_SPAWN. A repeat for the same session calls the plugins
-        again, and is allowed whatever they say if the session was allowed before.
+        """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
+        the longest time-out of a gate, within the caller's deadline. The answers count in order of
+        priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+        repeat for the same session calls the plugins again, and an allowed session stays allowed.
         """
 
     @_abc_1.abstractmethod

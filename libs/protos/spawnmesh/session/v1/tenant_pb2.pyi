@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.hook.v1 import plugin_limits_pb2 as _plugin_limits_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as _transcript_settings_pb2
 import builtins as _builtins
@@ -184,6 +185,9 @@ class TenantSettings(_message.Message):
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     MAX_SPAWN_COUNT_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
+    MAX_AGENT_COUNT_FIELD_NUMBER: _builtins.int
+    MAX_MCP_SERVER_COUNT_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
     """Keep the attachments of sessions with cleanup KEEP after their end, until
     `attachments.retention` is over or the session is deleted.
@@ -200,6 +204,10 @@ class TenantSettings(_message.Message):
     """The largest number of children that a session may spawn in its life. 0 means no limit. Every
     spawn that was started counts, also one that failed or was deleted.
     """
+    max_agent_count: _builtins.int
+    """The largest number of agents. 0 means 1,000."""
+    max_mcp_server_count: _builtins.int
+    """The largest number of MCP servers that one agent names. A run opens each of them. 0 means 8."""
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
         """Limits of attachments and how long files are kept, at most ten years. Absent means 50 files, 1
@@ -229,6 +237,10 @@ class TenantSettings(_message.Message):
     def routing(self) -> _routing_pb2.RoutingPolicy:
         """The policy for model calls. Absent means the operator's configuration, without limits."""
 
+    @_builtins.property
+    def plugins(self) -> _plugin_limits_pb2.PluginLimits:
+        """How many plugins the tenant may register. Absent means the defaults."""
+
     def __init__(
         self,
         *,
@@ -243,10 +255,13 @@ class TenantSettings(_message.Message):
         transcripts: _transcript_settings_pb2.TranscriptSettings | None = ...,
         max_spawn_count: _builtins.int = ...,
         routing: _routing_pb2.RoutingPolicy | None = ...,
+        plugins: _plugin_limits_pb2.PluginLimits | None = ...,
+        max_agent_count: _builtins.int = ...,
+        max_mcp_server_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_live_child_count", b"max_live_child_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -303,8 +318,10 @@ class AgentProfile(_message.Message):
         secrets) and for which tenants. PutAgent accepts any name. A run whose agent names a server
         that its runner does not offer to the tenant FAILS before any model call, with
         `MCP_SERVER_NOT_OFFERED` and the names in its message; the text is the same whether another
-        tenant may use the name or not. An offered server that is unavailable fails no run: its tools
-        are left out, and the system prompt says so.
+        tenant may use the name or not. With `MCP_SANDBOX_UNAVAILABLE` it fails if a server is a command
+        and the runner can make no sandbox for it. An offered server that is unavailable otherwise fails
+        no run: its tools are left out, and the system prompt says so. MCP_SERVER_COUNT_EXCEEDED for more
+        names than the tenant's `max_mcp_server_count`.
         """
 
     def __init__(

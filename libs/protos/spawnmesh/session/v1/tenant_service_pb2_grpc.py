@@ -157,9 +157,10 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutAgent(self, request, context):
-        """Writes an agent of the token's tenant. Runs that are claimed from now on use it. A tenant has
-        at most 1,000 agents: one more is refused with AGENT_COUNT_EXCEEDED, an existing one is always
-        replaced.
+        """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
+        AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
+        more, also if several are written at once; an existing one is replaced.
+        MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

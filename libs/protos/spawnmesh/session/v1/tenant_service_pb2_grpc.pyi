@@ -74,9 +74,10 @@ class TenantServiceStub:
     last page.
     """
     PutAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]
-    """Writes an agent of the token's tenant. Runs that are claimed from now on use it. A tenant has
-    at most 1,000 agents: one more is refused with AGENT_COUNT_EXCEEDED, an existing one is always
-    replaced.
+    """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
+    AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
+    more, also if several are written at once; an existing one is replaced.
+    MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
     """
     GetAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]
     """Returns one agent of the token's tenant. UNKNOWN_AGENT if there is no such agent, or if the
@@ -141,9 +142,10 @@ class TenantServiceAsyncStub(TenantServiceStub):
     last page.
     """
     PutAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]  # type: ignore[assignment]
-    """Writes an agent of the token's tenant. Runs that are claimed from now on use it. A tenant has
-    at most 1,000 agents: one more is refused with AGENT_COUNT_EXCEEDED, an existing one is always
-    replaced.
+    """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
+    AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
+    more, also if several are written at once; an existing one is replaced.
+    MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]  # type: ignore[assignment]
     """Returns one agent of the token's tenant. UNKNOWN_AGENT if there is no such agent, or if the
@@ -247,9 +249,10 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.PutAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.PutAgentResponse, _abc.Awaitable[_tenant_service_pb2.PutAgentResponse]]:
-        """Writes an agent of the token's tenant. Runs that are claimed from now on use it. A tenant has
-        at most 1,000 agents: one more is refused with AGENT_COUNT_EXCEEDED, an existing one is always
-        replaced.
+        """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
+        AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
+        more, also if several are written at once; an existing one is replaced.
+        MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
         """
 
     @_abc_1.abstractmethod

@@ -24,11 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2
+from spawnmesh.hook.v1 import plugin_limits_pb2 as spawnmesh_dot_hook_dot_v1_dot_plugin__limits__pb2
 from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router_dot_v1_dot_routing__pb2
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/tenancy/v1/participant_settings.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1b\x62uf/validate/validate.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a\x31spawnmesh/transcript/v1/transcript_settings.proto\"\xdf\x01\n\x13ParticipantSettings\x12K\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\x12@\n\x0btranscripts\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\x12\x39\n\x07routing\x18\x03 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/tenancy/v1/participant_settings.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1b\x62uf/validate/validate.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a%spawnmesh/hook/v1/plugin_limits.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a\x31spawnmesh/transcript/v1/transcript_settings.proto\"\x91\x02\n\x13ParticipantSettings\x12K\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\x12@\n\x0btranscripts\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\x12\x39\n\x07routing\x18\x03 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\x12\x30\n\x07plugins\x18\x04 \x01(\x0b\x32\x1f.spawnmesh.hook.v1.PluginLimitsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +38,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PARTICIPANTSETTINGS'].fields_by_name['attachments']._loaded_options = None
   _globals['_PARTICIPANTSETTINGS'].fields_by_name['attachments']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_PARTICIPANTSETTINGS']._serialized_start=255
-  _globals['_PARTICIPANTSETTINGS']._serialized_end=478
+  _globals['_PARTICIPANTSETTINGS']._serialized_start=294
+  _globals['_PARTICIPANTSETTINGS']._serialized_end=567
 # @@protoc_insertion_point(module_scope)

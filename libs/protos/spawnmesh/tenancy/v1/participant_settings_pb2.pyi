@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
+from spawnmesh.hook.v1 import plugin_limits_pb2 as _plugin_limits_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as _transcript_settings_pb2
 import builtins as _builtins
@@ -30,6 +31,7 @@ class ParticipantSettings(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
         """The limits of attachments. Used by attachment-blob."""
@@ -46,16 +48,21 @@ class ParticipantSettings(_message.Message):
         model-router.
         """
 
+    @_builtins.property
+    def plugins(self) -> _plugin_limits_pb2.PluginLimits:
+        """How many plugins the tenant may register. Absent means the defaults. Used by hook."""
+
     def __init__(
         self,
         *,
         attachments: _attachment_blob_service_pb2.AttachmentLimits | None = ...,
         transcripts: _transcript_settings_pb2.TranscriptSettings | None = ...,
         routing: _routing_pb2.RoutingPolicy | None = ...,
+        plugins: _plugin_limits_pb2.PluginLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,17 +25,19 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/tenancy/v1/tenant_status.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x02\n\x0cTenantStatus\x12\x37\n\x05state\x18\x01 \x01(\x0e\x32(.spawnmesh.tenancy.v1.ParticipationState\x12\x18\n\x10settings_version\x18\x02 \x01(\x03\x12\x34\n\x10purge_begin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0epurge_end_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x0cstored_items\x18\x05 \x03(\x0b\x32!.spawnmesh.tenancy.v1.StoredItems\"<\n\x0bStoredItems\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08*\xbd\x01\n\x12ParticipationState\x12#\n\x1fPARTICIPATION_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPARTICIPATION_STATE_UNKNOWN\x10\x01\x12 \n\x1cPARTICIPATION_STATE_PREPARED\x10\x02\x12\x1f\n\x1bPARTICIPATION_STATE_PURGING\x10\x03\x12\x1e\n\x1aPARTICIPATION_STATE_PURGED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/tenancy/v1/tenant_status.proto\x12\x14spawnmesh.tenancy.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x02\n\x0cTenantStatus\x12\x37\n\x05state\x18\x01 \x01(\x0e\x32(.spawnmesh.tenancy.v1.ParticipationState\x12\x18\n\x10settings_version\x18\x02 \x01(\x03\x12\x34\n\x10purge_begin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0epurge_end_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x0cstored_items\x18\x05 \x03(\x0b\x32!.spawnmesh.tenancy.v1.StoredItems\x12\x33\n\x07storage\x18\x06 \x01(\x0b\x32\".spawnmesh.tenancy.v1.StorageUsage\"W\n\x0cStorageUsage\x12\x14\n\x0cstored_bytes\x18\x01 \x01(\x03\x12\x17\n\x0fuploading_bytes\x18\x02 \x01(\x03\x12\x18\n\x10max_stored_bytes\x18\x03 \x01(\x03\"<\n\x0bStoredItems\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08*\xbd\x01\n\x12ParticipationState\x12#\n\x1fPARTICIPATION_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPARTICIPATION_STATE_UNKNOWN\x10\x01\x12 \n\x1cPARTICIPATION_STATE_PREPARED\x10\x02\x12\x1f\n\x1bPARTICIPATION_STATE_PURGING\x10\x03\x12\x1e\n\x1aPARTICIPATION_STATE_PURGED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.tenancy.v1.tenant_status_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PARTICIPATIONSTATE']._serialized_start=425
-  _globals['_PARTICIPATIONSTATE']._serialized_end=614
+  _globals['_PARTICIPATIONSTATE']._serialized_start=567
+  _globals['_PARTICIPATIONSTATE']._serialized_end=756
   _globals['_TENANTSTATUS']._serialized_start=100
-  _globals['_TENANTSTATUS']._serialized_end=360
-  _globals['_STOREDITEMS']._serialized_start=362
-  _globals['_STOREDITEMS']._serialized_end=422
+  _globals['_TENANTSTATUS']._serialized_end=413
+  _globals['_STORAGEUSAGE']._serialized_start=415
+  _globals['_STORAGEUSAGE']._serialized_end=502
+  _globals['_STOREDITEMS']._serialized_start=504
+  _globals['_STOREDITEMS']._serialized_end=564
 # @@protoc_insertion_point(module_scope)

@@ -67,6 +67,7 @@ class TenantStatus(_message.Message):
     PURGE_BEGIN_TIME_FIELD_NUMBER: _builtins.int
     PURGE_END_TIME_FIELD_NUMBER: _builtins.int
     STORED_ITEMS_FIELD_NUMBER: _builtins.int
+    STORAGE_FIELD_NUMBER: _builtins.int
     state: Global___ParticipationState.ValueType
     """The state of the tenant in the service."""
     settings_version: _builtins.int
@@ -87,6 +88,10 @@ class TenantStatus(_message.Message):
         it stores nothing are left out, and so is the record of the purge.
         """
 
+    @_builtins.property
+    def storage(self) -> Global___StorageUsage:
+        """The storage that the tenant uses. Set by attachment-blob while PREPARED."""
+
     def __init__(
         self,
         *,
@@ -95,14 +100,45 @@ class TenantStatus(_message.Message):
         purge_begin_time: _timestamp_pb2.Timestamp | None = ...,
         purge_end_time: _timestamp_pb2.Timestamp | None = ...,
         stored_items: _abc.Iterable[Global___StoredItems] | None = ...,
+        storage: Global___StorageUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["purge_begin_time", b"purge_begin_time", "purge_end_time", b"purge_end_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["purge_begin_time", b"purge_begin_time", "purge_end_time", b"purge_end_time", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["purge_begin_time", b"purge_begin_time", "purge_end_time", b"purge_end_time", "settings_version", b"settings_version", "state", b"state", "stored_items", b"stored_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["purge_begin_time", b"purge_begin_time", "purge_end_time", b"purge_end_time", "settings_version", b"settings_version", "state", b"state", "storage", b"storage", "stored_items", b"stored_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TenantStatus: _TypeAlias = TenantStatus  # noqa: Y015
+
+@_typing.final
+class StorageUsage(_message.Message):
+    """The bytes of a tenant that count towards its `max_stored_bytes`, exact at a moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORED_BYTES_FIELD_NUMBER: _builtins.int
+    UPLOADING_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_STORED_BYTES_FIELD_NUMBER: _builtins.int
+    stored_bytes: _builtins.int
+    """The bytes of sets, payloads and finished uploads. Identical bytes count once."""
+    uploading_bytes: _builtins.int
+    """The announced sizes of uploads that are not finished."""
+    max_stored_bytes: _builtins.int
+    """The limit for both together."""
+    def __init__(
+        self,
+        *,
+        stored_bytes: _builtins.int = ...,
+        uploading_bytes: _builtins.int = ...,
+        max_stored_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_stored_bytes", b"max_stored_bytes", "stored_bytes", b"stored_bytes", "uploading_bytes", b"uploading_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorageUsage: _TypeAlias = StorageUsage  # noqa: Y015
 
 @_typing.final
 class StoredItems(_message.Message):
