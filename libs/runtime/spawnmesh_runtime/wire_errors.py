@@ -13,8 +13,8 @@ from spawnmesh_core.status import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN_SUFFIX = ".spawnmesh"
-# A client refuses more than 8 KiB of metadata as RESOURCE_EXHAUSTED, without the reason. In it, each
-# byte of the message takes up to three, and the details take four for three.
+# A client refuses more than 8 KiB of metadata as RESOURCE_EXHAUSTED, without the reason. In it,
+# each byte of the message takes up to three, and the details take four for three.
 _MESSAGE_MAX_BYTES = 1_000
 _FACT_MAX_BYTES = 1_000
 _DETAILS_MAX_BYTES = 2_500

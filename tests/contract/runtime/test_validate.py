@@ -47,9 +47,7 @@ def test_many_violations_are_cut_to_what_a_header_holds() -> None:
     assert len(caught.value.violations) == 20
 
 
-@pytest.mark.parametrize(
-    ("seconds", "nanos"), [(2**63 - 1, 0), (-(2**63), 0), (1, -1_000_000_001)]
-)
+@pytest.mark.parametrize(("seconds", "nanos"), [(2**63 - 1, 0), (-(2**63), 0), (1, -1_000_000_001)])
 def test_a_duration_that_is_none_is_refused_with_its_path(seconds: int, nanos: int) -> None:
     request = tenant_pb.CreateTenantRequest(tenant_id="acme")
     request.settings.attachments.retention.seconds = seconds
