@@ -15,21 +15,12 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
 --     sees the runs that other claims took since the statement began.
 --   - others_took is true if another claim had such a lock, or was faster: look again soon.
---   - Goes from tenant to tenant that has runs in the queue, and reads it runtime by runtime and
---     agent by agent, however many runs wait and however many tenants there are.
+--   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs
+--     wait.
 -- Index: run_queue_runtime_due_idx or run_queue_agent_due_idx, run_queue_tenant_due_idx,
 -- run_queue_pkey, tenants_pkey.
-with recursive queued as (
-    (select q.tenant_id from run_queue q where %(tenants)s::text[] is null order by q.tenant_id limit 1)
-    union all
-    select (select q.tenant_id from run_queue q where q.tenant_id > last.tenant_id
-            order by q.tenant_id limit 1)
-    from queued last where last.tenant_id is not null
-), served as (
-    select q.tenant_id,
-           (select max_running_run_count from tenants where tenant_id = q.tenant_id)
-               as max_running_run_count
-    from queued q where q.tenant_id is not null
+with served as (
+    select tenant_id, max_running_run_count from tenants where %(tenants)s::text[] is null
     union all
     select tenant_id, max_running_run_count from tenants where tenant_id = any (%(tenants)s::text[])
 ), due as materialized (
