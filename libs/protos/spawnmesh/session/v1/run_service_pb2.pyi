@@ -538,7 +538,8 @@ class FailRunRequest(_message.Message):
     """The epoch at which the run was claimed."""
     reason: _builtins.str
     """A reason of the mesh, or one of those that only runners use: `RUNNER_ERROR`,
-    `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`, `NO_PROGRESS`, `MCP_SERVER_NOT_OFFERED`.
+    `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`, `NO_PROGRESS`, `MCP_SERVER_NOT_OFFERED`,
+    `MCP_SANDBOX_UNAVAILABLE`.
     """
     message: _builtins.str
     """One line for people, without content and secrets."""

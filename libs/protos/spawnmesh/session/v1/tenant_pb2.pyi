@@ -303,8 +303,9 @@ class AgentProfile(_message.Message):
         secrets) and for which tenants. PutAgent accepts any name. A run whose agent names a server
         that its runner does not offer to the tenant FAILS before any model call, with
         `MCP_SERVER_NOT_OFFERED` and the names in its message; the text is the same whether another
-        tenant may use the name or not. An offered server that is unavailable fails no run: its tools
-        are left out, and the system prompt says so.
+        tenant may use the name or not. With `MCP_SANDBOX_UNAVAILABLE` it fails if a server is a command
+        and the runner can make no sandbox for it. An offered server that is unavailable otherwise fails
+        no run: its tools are left out, and the system prompt says so.
         """
 
     def __init__(
