@@ -161,6 +161,7 @@ async def attack(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
             "user": USER,
             "capabilities": CAPABILITIES,
             "key": _reading(keys / "runner.pem"),
+            "key above the root": _reading(f"/..{keys}/runner.pem"),
             "other workspace": _reading(other / "plan.txt"),
             "neighbours": "import os; answer = os.listdir('..')",
             "private file": _reading(outside / "private"),
@@ -234,6 +235,7 @@ async def attack(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     ("name", "outcome"),
     [
         ("key", "FileNotFoundError"),
+        ("key above the root", "FileNotFoundError"),
         ("other workspace", "FileNotFoundError"),
         ("private file", "FileNotFoundError"),
         ("runner's memory", "FileNotFoundError"),

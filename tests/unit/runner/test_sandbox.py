@@ -111,9 +111,23 @@ def test_the_exit_code_and_the_errors_are_those_of_the_program(backend: Backend)
     process = backend.started("echo 'no license' >&2; exit 7")
     assert process.communicate() == ("", "no license\n")
     assert process.returncode == 7
-    process = backend.started("kill -SEGV $$")
-    process.communicate()
-    assert process.returncode == 128 + signal.SIGSEGV
+    for number in (signal.SIGSEGV, signal.SIGTERM):
+        process = backend.started(f"kill -{number.value} $$")
+        process.communicate()
+        assert process.returncode == 128 + number
+
+
+def test_the_program_alone_holds_the_streams(tmp_path: Path) -> None:
+    require_sandbox()
+    (tmp_path / "workspace").mkdir()
+    process = Backend(namespaces, os.geteuid(), tmp_path).started("exec >&- 2>&-; exec sleep 600")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
 
 
 async def test_a_sandbox_ends_with_its_program_although_a_child_lives_on(backend: Backend) -> None:
