@@ -31,8 +31,9 @@ class RevokeTokenRequest(_message.Message):
     token_id: _builtins.str
     """The claim `jti` of the token, or `sha256:` and the SHA-256 of the token in hex if it has none."""
     tenant_id: _builtins.str
-    """Only for an operator of the mesh: the tenant of the token. Empty for a token without a tenant,
-    such as one of an operator or a harness.
+    """Only for an operator of the mesh: the tenant of the token. Empty means the tenant of the
+    caller. If the caller has none, it means a token without a tenant, such as one of an operator
+    of the mesh or of a harness.
     """
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
