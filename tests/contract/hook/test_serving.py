@@ -168,9 +168,11 @@ async def test_the_token_of_a_call_is_refused_by_services_of_the_mesh(
 
 def test_a_service_token_of_hook_is_valid_for_plugins_only() -> None:
     methods = [method for service in mesh_services() for method in service.methods]
+    policies = [(method, method.GetOptions().Extensions[call_policy]) for method in methods]
     opened = {
-        method.containing_service.name
-        for method in methods
-        if "hook" in method.GetOptions().Extensions[call_policy].services
+        (method.containing_service.name, policy.without_tenant)
+        for method, policy in policies
+        if "hook" in policy.services
     }
-    assert opened == {"HookHandlerService"}
+    # The list of revoked tokens has ids alone.
+    assert opened == {("HookHandlerService", False), ("TokenService", True)}
