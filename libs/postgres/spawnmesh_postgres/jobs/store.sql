@@ -42,7 +42,8 @@ select from gone where claim_id is not null
 -- takes at most %(share)s less its jobs in %(busy)s. The order is round-robin over tenants, and
 -- oldest first within a tenant. Locks each job, skips those that others hold, and makes it due
 -- again after %(claim_for)s. Goes from tenant to tenant and reads no more of one than its share.
--- Index: jobs_due_idx, jobs_pkey.
+-- Updates by lists of keys: for a join, the planner would read the whole of a small table. Index:
+-- jobs_due_idx, jobs_pkey.
 with recursive waiting as (
     (select j.tenant_id from jobs j
      where j.kind = %(kind)s and j.dead_time is null
@@ -67,10 +68,10 @@ with recursive waiting as (
     order by s.busy + row_number() over (partition by s.tenant_id order by due.due_time), due.due_time
     limit %(limit)s
 ), locked as (
-    select j.tenant_id, j.kind, j.key
+    select j.tenant_id, j.key
     from chosen c
     cross join lateral (
-        select tenant_id, kind, key from jobs
+        select tenant_id, key from jobs
         where tenant_id = c.tenant_id and kind = %(kind)s and key = c.key
           and due_time <= now()
         for update skip locked
@@ -79,8 +80,9 @@ with recursive waiting as (
 update jobs j
 set due_time = now() + %(claim_for)s::interval, claim_id = gen_random_uuid(),
     attempt_count = j.attempt_count + 1
-from locked l
-where j.tenant_id = l.tenant_id and j.kind = l.kind and j.key = l.key
+where j.kind = %(kind)s and j.tenant_id = any (array(select tenant_id from locked))
+  and j.key = any (array(select key from locked))
+  and (j.tenant_id, j.key) in (select tenant_id, key from locked)
 returning j.tenant_id, j.kind, j.key, j.claim_id, j.attempt_count as attempt, j.arguments, j.traceparent
 
 -- name: complete_job

@@ -24,8 +24,7 @@ where tenant_id = %(tenant_id)s and kind = 'deliver_event' and key = %(key)s and
 -- Notifies the workers when the transaction commits. Locks the rows. Index: jobs_plugin_idx.
 with due as (
     update jobs set due_time = now()
-    where tenant_id = %(tenant_id)s and kind = 'deliver_event' and arguments ->> 'plugin' >= ''
-  and arguments ->> 'plugin' = %(name)s
+    where tenant_id = %(tenant_id)s and plugin >= '' and plugin = %(name)s
       and due_time = 'infinity'
     returning key
 )
@@ -34,9 +33,8 @@ select pg_notify('jobs', current_schema()) from due limit 1;
 -- name: list_open_events
 -- Takes no lock; exact while the events are locked. Those of the events that have a job. Index:
 -- jobs_event_idx.
-select distinct arguments ->> 'event_key' as event_key from jobs
-where tenant_id = %(tenant_id)s and kind = 'deliver_event' and arguments ->> 'event_key' >= ''
-  and arguments ->> 'event_key' = any (%(event_keys)s::text[]);
+select distinct event_key from jobs
+where tenant_id = %(tenant_id)s and event_key >= '' and event_key = any (%(event_keys)s::text[]);
 
 -- name: clear_events
 -- Locks the events, and clears their content. Index: observed_events_pkey.
@@ -53,6 +51,5 @@ order by event_key for no key update;
 -- name: delete_deliveries_of_plugin
 -- Locks the rows. Index: jobs_plugin_idx.
 delete from jobs
-where tenant_id = %(tenant_id)s and kind = 'deliver_event' and arguments ->> 'plugin' >= ''
-  and arguments ->> 'plugin' = %(name)s
-returning arguments ->> 'event_key' as event_key;
+where tenant_id = %(tenant_id)s and plugin >= '' and plugin = %(name)s
+returning event_key;

@@ -80,5 +80,4 @@ returning event_key;
 -- name: delete_deliveries_of_events
 -- Locks the rows. Index: jobs_event_idx.
 delete from jobs
-where tenant_id = %(tenant_id)s and kind = 'deliver_event' and arguments ->> 'event_key' >= ''
-  and arguments ->> 'event_key' = any (%(event_keys)s::text[]);
+where tenant_id = %(tenant_id)s and event_key >= '' and event_key = any (%(event_keys)s::text[]);
