@@ -17,7 +17,6 @@ from spawnmesh_core.status import Status
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_runtime.impersonation import use_token
 
-from tests.support.attachment_blob.fakes import waits_for_a_lock
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.harness import Mesh
 from tests.support.session.tables import superuser
@@ -33,6 +32,14 @@ async def update(mesh: Mesh, settings: TenantSettings, *paths: str) -> None:
     )
 
 
+async def wait_for_locks(postgres: Postgres, count: int) -> bool:
+    """Return whether so many connections of the service wait for a lock."""
+    waiting = "select count(*) from pg_stat_activity where usename = 'session' and wait_event_type = 'Lock'"
+    async with superuser(postgres) as link:
+        row = await (await link.execute(waiting)).fetchone()
+    return row is not None and row[0] >= count
+
+
 def agent(name: str, *servers: str) -> AgentProfile:
     return AgentProfile(agent_id=name, mcp_servers=servers)
 
@@ -43,7 +50,7 @@ async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres:
         # Reads succeed while new agents wait.
         await link.execute("lock table session.agents in share row exclusive mode")
         putting = [asyncio.ensure_future(mesh.put_agent(agent(f"a-{number}"))) for number in range(6)]
-        await eventually(lambda: waits_for_a_lock(postgres, 6))
+        await eventually(lambda: wait_for_locks(postgres, len(putting)))
     outcomes = await asyncio.gather(*putting, return_exceptions=True)
     failed = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [(error.reason, error.status, error.facts) for error in failed] == [
