@@ -174,8 +174,8 @@ class HookServiceServicer:
         """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
         the longest time-out of a gate, within the caller's deadline. The answers count in order of
         priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
-        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
-        for the same session calls the plugins again, and an allowed session stays allowed.
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+        repeat for the same session calls the plugins again, and an allowed session stays allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

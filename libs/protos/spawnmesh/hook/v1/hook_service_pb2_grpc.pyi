@@ -72,8 +72,8 @@ class HookServiceStub:
     """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
     the longest time-out of a gate, within the caller's deadline. The answers count in order of
     priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
-    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
-    for the same session calls the plugins again, and an allowed session stays allowed.
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+    repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -168,8 +168,8 @@ class HookServiceAsyncStub(HookServiceStub):
     """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
     the longest time-out of a gate, within the caller's deadline. The answers count in order of
     priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
-    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
-    for the same session calls the plugins again, and an allowed session stays allowed.
+    CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+    repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
     """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
@@ -303,8 +303,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         """Calls all gates for BEFORE_SPAWN at the same time, and returns when the last call has ended: at
         the longest time-out of a gate, within the caller's deadline. The answers count in order of
         priority: the first deny decides, or UNAVAILABLE PLUGIN_FAILED if a plugin with failure policy
-        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A repeat
-        for the same session calls the plugins again, and an allowed session stays allowed.
+        CLOSED fails before it. An allow is stored first, if there is a plugin for BEFORE_SPAWN. A
+        repeat for the same session calls the plugins again, and an allowed session stays allowed.
         """
 
     @_abc_1.abstractmethod
