@@ -144,7 +144,10 @@ async def test_GetTenantStatus__from_unknown_to_purged(participant: Participant)
     assert purged.purge_begin_time.ToNanoseconds() <= purged.purge_end_time.ToNanoseconds()
     await participant.prepare(4)
     assert await participant.status() == status_pb.TenantStatus(
-        state=PREPARED, settings_version=4, stored_items=prepared.stored_items
+        state=PREPARED,
+        settings_version=4,
+        stored_items=prepared.stored_items,
+        storage=prepared.storage if prepared.HasField("storage") else None,
     )
 
 
