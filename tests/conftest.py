@@ -20,6 +20,8 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.support.citus.cluster import citus_cluster
+from tests.support.commands import Commands
+from tests.support.forking import ForkServer, open_fork_server
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
@@ -90,6 +92,19 @@ def watchdog() -> Iterator[Watchdog]:
     """End the started processes if the test run itself is killed."""
     with Watchdog() as dog:
         yield dog
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Start the process whose forks are the processes of the mesh."""
+    with open_fork_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def commands(fork_server: ForkServer) -> Commands:
+    """Run `spawnmesh`."""
+    return Commands(fork_server)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
