@@ -98,13 +98,17 @@ def slow_servers(served: Stack) -> list[str]:
 
 async def until_started(served: Stack) -> None:
     """Wait until the slow server runs. It works on the call of its run from then on."""
-    async with asyncio.timeout(30):
-        while not slow_servers(served):
-            await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(60):
+            while not slow_servers(served):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        runner_said = (served.data_dir / "logs" / "runner.log").read_text()
+        raise AssertionError(f"the slow server was not started: {runner_said[-4000:]}") from None
 
 
 async def until_gone(served: Stack) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while slow_servers(served):
             await asyncio.sleep(0.05)
 

@@ -139,12 +139,12 @@ class PausedPuts(ObjectStore):
 
 
 class BreakingDatabase(Database):
-    """Runs `meanwhile` before a staging transaction, or loses the connection at its commit."""
+    """Runs `meanwhile` before a staging transaction, or loses the connection behind its commit."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database._pool, database._metrics)
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
-        self.is_lost_before = self.is_lost_behind = False
+        self.is_lost_behind = False
 
     @asynccontextmanager
     async def transaction_with_statements(
@@ -154,9 +154,6 @@ class BreakingDatabase(Database):
             await self.meanwhile()
         async with super().transaction_with_statements(tenant_id, *call) as begun:
             yield begun
-            if self.is_lost_before:
-                self.is_lost_before = False
-                await begun[0].close()
         if self.is_lost_behind:
             self.is_lost_behind = False
             raise psycopg.OperationalError("the connection is lost")

@@ -122,6 +122,7 @@ async def test_a_waiting_deletion_keeps_bytes_that_were_stored_again(
         await eventually(lambda: waits_for_a_lock(postgres))
 
     assert await deleting == []
+    await tenant.recount()
 
 
 async def test_ReleaseSet__one_of_two_concurrent_releases_deletes_the_bytes(tenant: Tenant) -> None:

@@ -13,11 +13,12 @@ from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetRequest, obj
 from spawnmesh_attachment_blob.domain.uploads import UploadRef
 from spawnmesh_attachment_blob.operations.set_stager import SetStager
 from spawnmesh_attachment_blob.store import blobs as blobs_store
-from spawnmesh_attachment_blob.store import sets
+from spawnmesh_attachment_blob.store import sets, usage
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_postgres.database import Connection
 
 from tests.support.attachment_blob.fakes import BreakingDatabase, PausedPuts, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, text
@@ -214,10 +215,21 @@ async def test_marked_bytes_remain_marked_if_the_put_fails(
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-async def test_staging_with_a_connection_lost_at_the_commit(tenant: Tenant, is_committed: bool) -> None:
+async def test_staging_with_a_connection_lost_at_the_commit(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
     """The caller does not know the result. It deletes the objects that have no row."""
     database = BreakingDatabase(tenant.service.database)
-    database.is_lost_behind, database.is_lost_before = is_committed, not is_committed
+    database.is_lost_behind = is_committed
+    commit = usage.commit_with_usage
+
+    async def lost_before(connection: Connection, tenant_id: str, **added: int) -> None:
+        monkeypatch.setattr(usage, "commit_with_usage", commit)
+        await connection.close()
+        await commit(connection, tenant_id, **added)
+
+    if not is_committed:
+        monkeypatch.setattr(usage, "commit_with_usage", lost_before)
     request = request_of("a", "b")
     async with open_stager(tenant.service, database=database) as (stager, _):
         with pytest.raises(psycopg.OperationalError):
@@ -275,6 +287,7 @@ async def test_staging_of_an_upload_whose_bytes_went_meanwhile(tenant: Tenant, s
     assert refusal.value.reason is Reason.NOT_FOUND
     assert objects.put_hashes == set()
     assert (await tenant.rows("sets"), await tenant.rows("set_files")) == ([], [])
+    await tenant.recount()
 
 
 async def test_a_staging_that_waits_for_the_same_bytes_can_be_cancelled(
