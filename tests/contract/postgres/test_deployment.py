@@ -133,7 +133,9 @@ async def test_DescribeReplica__schema_state(
         name = psycopg.conninfo.conninfo_to_dict(dsn.app)["dbname"]
         end = f"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '{name}'"
         with psycopg.connect(postgres.superuser_dsn, autocommit=True) as connection:
-            connection.execute(statement.format(name=name, end=end).encode())
+            # One after the other: who connects again after the end must find the change committed.
+            for one in statement.split("; "):
+                connection.execute(one.format(name=name, end=end).encode())
     else:
         as_owner(dsn, statement)
     told = await described(replica, keys)
