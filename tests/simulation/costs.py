@@ -133,7 +133,7 @@ def _seconds(stack: Stack) -> dict[str, float]:
             continue
         root = psutil.Process(pid)
         times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-        # What a descendant used that has ended since is in its parent's.
+        # The time of a descendant that has ended is counted with its parent.
         ended = root.cpu_times()
         found[POSTGRES if name.startswith(POSTGRES) else name] = (
             sum(one.user + one.system for one in times) + ended.children_user + ended.children_system

@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(slots=True)
 class Result:
-    """What was seen: the part of the time that each station was busy, and waits in seconds."""
+    """The observations: the part of the time that each station was busy, and waits in seconds."""
 
     busy: dict[str, float]
     waits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))

@@ -60,7 +60,7 @@ async def work_once(settings: SessionSettings, superuser_dsn: str, *tenants: str
         await worker.run_due(*job_kinds.FOLLOW_UPS)
         await run_clean_ups(worker)
         await sweep_all(sweep)
-        # What ended above publishes its end.
+        # Sessions and runs that ended above publish their ends.
         await worker.run_due(*job_kinds.FOLLOW_UPS)
 
 

@@ -122,7 +122,8 @@ select pg_notify('jobs', current_schema()) from returned
 -- Takes no lock. A page of jobs in the order of their keys, in the scope of one or of every tenant.
 -- Index: jobs_pkey.
 select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count,
-       claim_id is not null and due_time > now() as is_working, arguments, traceparent, create_time, dead_time, last_error
+       claim_id is not null and due_time > now() as is_working, arguments, traceparent, create_time,
+       dead_time, last_error
 from jobs
 where (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
   and (%(kind)s::text is null or kind = %(kind)s)
