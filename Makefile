@@ -63,8 +63,8 @@ simulation: $(READY) ## Measure the cost of a run, and simulate a mesh with 10,0
 chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of everything under load, then check every invariant
 	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
-outages: $(READY) ## Take each dependency and replica away for SECONDS=, one after the other, under load, and check every invariant
-	@python -m tests.chaos.random_faults --outage-seconds $(or $(SECONDS),90)
+outages: $(READY) ## Take each dependency and replica away for SECONDS=, one after the other, under load, and check every invariant; ONLY="pause hook" chooses some
+	@python -m tests.chaos.random_faults --outage-seconds $(or $(SECONDS),90) $(if $(ONLY),--only "$(ONLY)")
 
 citus: $(READY) ## Run the services on a Citus cluster of three nodes; the environment's SPAWNMESH_CITUS names the built extension
 	@pytest -q tests/citus -m '' -p randomly --randomly-seed=$(SEED)

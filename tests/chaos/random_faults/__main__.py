@@ -1,6 +1,7 @@
 """`make chaos SEED=n MINUTES=m`: random faults from a seed under load, and the checks.
 
-`make outages SECONDS=s`: one outage after the other instead, and how spawns were served meanwhile.
+`make outages SECONDS=s`: one outage after the other instead, and whether spawns were served in time
+meanwhile.
 """
 
 import argparse
@@ -13,8 +14,10 @@ from pathlib import Path
 from tests.chaos.random_faults.field import ROOT
 from tests.chaos.random_faults.plan import make_outages, make_plan
 from tests.chaos.random_faults.report import print_verdict
-from tests.chaos.random_faults.spawn_times import spawn_times
+from tests.chaos.random_faults.spawn_times import late_spawns, spawn_times
 from tests.chaos.random_faults.trial import run_trial
+
+_IN_TIME = "    spawns are answered or refused in time"
 
 
 def main() -> int:
@@ -23,11 +26,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--outage-seconds", type=float)
+    parser.add_argument("--only", default="", help="the beginning of the outages' kind and target")
     parser.add_argument("--settle-seconds", type=float, default=600.0)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "chaos")
     given = parser.parse_args()
     outages = given.outage_seconds
-    plan = make_outages(outages) if outages else make_plan(given.seed, 60 * given.minutes)
+    plan = make_outages(outages, given.only) if outages else make_plan(given.seed, 60 * given.minutes)
+    if not plan:
+        parser.error(f"no outage begins with {given.only!r}")
     name = "outages" if outages else f"seed-{given.seed}"
     folder = given.output / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     began = time.monotonic()
@@ -38,13 +44,15 @@ def main() -> int:
     verdict = asyncio.run(
         run_trial(folder, plan, seed=given.seed, settle_seconds=given.settle_seconds, report=report)
     )
+    if outages:
+        verdict.found[_IN_TIME] = late_spawns(verdict.facts.faults, verdict.facts.calls)
     print_verdict(verdict, report)
     for line in spawn_times(verdict.facts.faults, verdict.facts.calls) if outages else ():
         report(line)
     if verdict.failed_count:
         print(f"history: {folder}/history.jsonl; logs and data: {folder}/mesh/data")
         again = (
-            f"outages SECONDS={outages:g}"
+            f"outages SECONDS={outages:g}{f' ONLY={given.only!r}' if given.only else ''}"
             if outages
             else f"chaos SEED={given.seed} MINUTES={given.minutes:g}"
         )

@@ -124,22 +124,23 @@ def make_plan(seed: int, window_seconds: float) -> list[Fault]:
     return faults
 
 
-def make_outages(seconds: float) -> list[Fault]:
+def make_outages(seconds: float, only: str = "") -> list[Fault]:
     """Return one outage of this length after the other, each with time to recover.
 
-    Every service, the runner, PostgreSQL and S3 go away, and so does the plugin; PostgreSQL and S3
-    hang; and one of two replicas hangs.
+    Every service and its workers, the runner, PostgreSQL and S3 go away, and so do the plugin and
+    the model provider; PostgreSQL, S3, the plugin and the provider hang; and one of two replicas
+    of every process hangs. With `only`, the outages whose kind and target begin with it.
     """
     outages = [
-        *((FaultKind.AWAY, target) for target in (*SERVICES, "runner", POSTGRES, S3)),
-        (FaultKind.KILL, PLUGIN),
-        (FaultKind.PAUSE, POSTGRES),
+        *((FaultKind.AWAY, target) for target in (*REPLICATED, POSTGRES, S3)),
+        *((FaultKind.KILL, target) for target in (PLUGIN, MODEL)),
         (FaultKind.HOLD, S3),
-        *((FaultKind.PAUSE, target) for target in (*SERVICES, "runner")),
+        *((FaultKind.PAUSE, target) for target in (POSTGRES, PLUGIN, MODEL, *REPLICATED)),
     ]
+    chosen = [(kind, target) for kind, target in outages if f"{kind} {target}".startswith(only)]
     return [
         Fault(_RECOVERY_SECONDS + place * (seconds + _RECOVERY_SECONDS), seconds, kind, target)
-        for place, (kind, target) in enumerate(outages)
+        for place, (kind, target) in enumerate(chosen)
     ]
 
 

@@ -68,6 +68,29 @@ async def test_ClaimRuns__no_run_is_claimed_while_the_disk_is_full(
         assert await disk_is(SERVING)
 
 
+async def test_ClaimRuns__a_runner_with_room_takes_what_one_with_a_full_disk_does_not_claim(
+    mesh: ScriptedMesh, keys: Path, disk: Path, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    fill(disk)
+    async with (
+        running_runner(mesh, keys, disk, health_listen=f"127.0.0.1:{port}", runner_id="full", **ROOM),
+        running_runner(mesh, keys, tmp_path / "roomy", runner_id="roomy", **ROOM),
+    ):
+
+        async def disk_is_full() -> bool:
+            return await check(port, "workspace-disk") == NOT_SERVING
+
+        await eventually(disk_is_full)
+        for number in range(1, 4):
+            mesh.answers.append(saying("Done."))
+            mesh.finalized = None
+            mesh.queue_run(epoch=number)
+            await eventually(lambda: mesh.finalized)
+    assert mesh.delays == []
+    assert mesh.claimed_by == ["roomy"] * 3
+
+
 async def test_ReleaseRun__files_that_do_not_fit_delay_the_run(
     mesh: ScriptedMesh, keys: Path, disk: Path
 ) -> None:

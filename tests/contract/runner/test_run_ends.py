@@ -191,11 +191,17 @@ async def test_FailRun__has_the_routers_reason(
     assert len(mesh.prompts) == 1
 
 
-@pytest.mark.parametrize(("broken_count", "ending"), [(1, "finalized"), (2, "failed")])
-async def test_Generate__a_broken_stream_is_retried_once(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, broken_count: int, ending: str
+@pytest.mark.parametrize(
+    ("broken_count", "is_transient", "ending"),
+    [(1, False, "finalized"), (2, False, "failed"), (1, True, "finalized"), (2, True, "delays")],
+)
+async def test_Generate__a_broken_stream_is_retried_once_and_then_the_run_waits_if_that_can_help(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, broken_count: int, is_transient: bool, ending: str
 ) -> None:
-    mesh.answers.extend([*[MeshError(Reason.STREAM_BROKEN, "broken")] * broken_count, saying("Done.")])
+    broken = MeshError(
+        Reason.STREAM_BROKEN, "broken", facts={TRANSIENT_FACT: transient_fact(is_transient)}
+    )
+    mesh.answers.extend([*[broken] * broken_count, saying("Done.")])
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: getattr(mesh, ending))

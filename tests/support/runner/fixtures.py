@@ -93,6 +93,7 @@ class ScriptedMesh:
     window_seqs: list[int] = field(default_factory=list)
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
+    claimed_by: list[str] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     delays: list[run_pb.ReleaseDelay] = field(default_factory=list)
     released_claims: list[int] = field(default_factory=list)
@@ -213,9 +214,11 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.claim_sizes.append(request.max_run_count)
         try:
             async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):
-                return run_pb.ClaimRunsResponse(runs=[await self.mesh.queue.get()])
+                run = await self.mesh.queue.get()
         except TimeoutError:
             return run_pb.ClaimRunsResponse()
+        self.mesh.claimed_by.append(request.runner_id)
+        return run_pb.ClaimRunsResponse(runs=[run])
 
     async def HeartbeatRun(
         self, request: run_pb.HeartbeatRunRequest, context: Any

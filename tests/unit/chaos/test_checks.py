@@ -63,6 +63,7 @@ def run(session_id: str) -> Row:
     row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
     ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
     counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
+    counts |= {"epoch": 1, "first_epoch": 1}
     return {**row, **ended, **counts}
 
 
@@ -85,9 +86,9 @@ def sound() -> Facts:
     announced = f"announce:v1:{CHILD}:run of {CHILD}"
     events = [
         {"tenant_id": T, "session_id": name, "cursor": cursor, "kind": "RUN"}
-        | {"run_id": f"run of {name}", "run_state": state}
+        | {"run_id": f"run of {name}", "run_state": state, "detail": detail}
         for name in (PARENT, CHILD)
-        for cursor, state in ((1, "QUEUED"), (2, "SUCCEEDED"))
+        for cursor, state, detail in ((1, "RUNNING", "attempt 1"), (2, "SUCCEEDED", ""))
     ]
     seen = {"run_id": f"run of {CHILD}", "run_state": "SUCCEEDED", "result_text": "fine"}
     tables: dict[str, list[Row]] = {
@@ -189,6 +190,11 @@ ANOMALIES = [
     ),
     Anomaly("run handed out twice", claims.check_runs, lambda f: f.calls[7].got.update(runs=[["run_x", 1]])),
     Anomaly("run's epoch falls", claims.check_runs, lambda f: f.calls[7].got.update(runs=[["run_x", 0]])),
+    Anomaly(
+        "run claimed twice at an epoch",
+        claims.check_runs,
+        lambda f: f.tables["events"].append({**row(f, "events"), "cursor": 3, "detail": "attempt 2"}),
+    ),
     Anomaly(
         "two sessions of a request",
         request_ids.check,

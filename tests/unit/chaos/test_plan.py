@@ -4,9 +4,18 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spawnmesh_devstack.members import SERVICES
 
-from tests.chaos.random_faults.plan import POSTGRES, S3, FaultKind, group_of, make_outages, make_plan
+from tests.chaos.random_faults.plan import (
+    MODEL,
+    PLUGIN,
+    POSTGRES,
+    REPLICATED,
+    S3,
+    FaultKind,
+    group_of,
+    make_outages,
+    make_plan,
+)
 
 SEEDS = st.integers(0, 2**32)
 WINDOWS = st.floats(5.0, 1800.0)
@@ -51,10 +60,17 @@ def test_a_quarter_of_an_hour_has_faults_of_every_kind() -> None:
 def test_outages_take_every_service_away_and_never_two_at_once() -> None:
     plan = make_outages(90.0)
     assert {fault.target for fault in plan if fault.kind is FaultKind.AWAY} == {
-        *SERVICES,
-        "runner",
+        *REPLICATED,
         POSTGRES,
         S3,
     }
-    assert {fault.target for fault in plan if fault.kind is FaultKind.PAUSE} >= {*SERVICES, POSTGRES}
+    assert {fault.target for fault in plan if fault.kind is FaultKind.KILL} == {PLUGIN, MODEL}
+    hung = {fault.target for fault in plan if fault.kind in (FaultKind.PAUSE, FaultKind.HOLD)}
+    assert hung == {*REPLICATED, POSTGRES, S3, PLUGIN, MODEL}
     assert all(later.start_seconds > earlier.end_seconds for earlier, later in pairwise(plan))
+
+
+def test_outages_can_be_chosen_by_their_kind_and_target() -> None:
+    assert [str(fault) for fault in make_outages(90.0, "pause hook-")] == ["pause hook-worker for 90.0 s"]
+    assert {fault.kind for fault in make_outages(90.0, "kill")} == {FaultKind.KILL}
+    assert make_outages(90.0, "burn") == []

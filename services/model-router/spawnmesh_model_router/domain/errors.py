@@ -82,13 +82,16 @@ def stream_broken(
     """Return the error for an answer that broke off after its first output.
 
     The facts say how much was sent, so that the caller can find and discard it. They name the
-    `first` attempt of the call: its provider was given the images.
+    `first` attempt of the call: its provider was given the images. The fact `is_transient` says
+    whether this model or another candidate may answer the same request later.
     """
+    may_answer_later = reason in TRANSIENT_REASONS or _may_answer_later(outcomes)
     text = "".join(block.text for block in answer.blocks if isinstance(block, TextPiece))
     return MeshError(
         Reason.STREAM_BROKEN,
         f"{model} failed during its answer; discard the incomplete output and call again from the start",
         facts={
+            TRANSIENT_FACT: transient_fact(may_answer_later),
             "model": str(model),
             "failover_reason": reason.value,
             "first_model": str(first.model),

@@ -8,7 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
@@ -84,7 +84,11 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
             raise ModelCallTimedOut(error) from error
         raise
     if completion is None:
-        raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
+        raise MeshError(
+            Reason.STREAM_BROKEN,
+            "the model's answer ended before it was whole",
+            facts={TRANSIENT_FACT: transient_fact(True)},
+        )
     assignment.add_usage(completion.failed_usage)
     return completion
 

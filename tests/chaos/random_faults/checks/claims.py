@@ -1,6 +1,6 @@
 """Claims are exclusive: epochs rise, each has one holder, and a lost claim writes nothing."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.history import Call
@@ -44,8 +44,12 @@ def check_writers(facts: Facts) -> list[str]:
 
 
 def check_runs(facts: Facts) -> list[str]:
-    """Check that no run was handed out twice at one epoch, and that the epochs rise."""
-    found = []
+    """Check that no run was handed out twice at one epoch, and that the epochs rise.
+
+    A harness records its claims in the history. A claim of any runner leaves an event of the
+    session.
+    """
+    found = _shared_epochs(facts)
     handed: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for call in facts.of("claim"):
         for run_id, epoch in call.got.get("runs", []):
@@ -61,6 +65,21 @@ def check_runs(facts: Facts) -> list[str]:
             if end < start and later <= earlier
         ]
     return found
+
+
+def _shared_epochs(facts: Facts) -> list[str]:
+    """Return the runs that were claimed more often than their epochs allow."""
+    claims = Counter(
+        row["run_id"]
+        for row in facts.rows("events")
+        if row["kind"] == "RUN" and row["detail"].startswith("attempt ")
+    )
+    return [
+        f"{run['run_id']} was claimed {claims[run['run_id']]} times from epoch {run['first_epoch']}"
+        f" to {run['epoch']}"
+        for run in facts.rows("runs")
+        if claims[run["run_id"]] > (run["epoch"] - run["first_epoch"] + 1 if run["epoch"] else 0)
+    ]
 
 
 def _shrinking(calls: list[Call]) -> list[str]:
