@@ -73,18 +73,15 @@ class Client:
 
     async def spawn(self, request: pb.SpawnSessionRequest) -> str:
         """Spawn, and return the session's id; empty if it was refused."""
-        answer = await self.insist(
-            "spawn",
-            self.sessions.SpawnSession,
-            request,
-            request_id=request.request_id,
-            task=request.task,
-            files=[item.name for item in request.attachments],
-        )
+        answer = await self.insist("spawn", self.sessions.SpawnSession, request, **_given_of(request))
         if answer is None:
             return ""
         self.accepted.append(answer.session.session_id)
         return str(answer.session.session_id)
+
+    async def call_spawn(self, request: pb.SpawnSessionRequest) -> tuple[Call, Any]:
+        """Spawn once, and return the call and its answer, or None."""
+        return await self.call("spawn", self.sessions.SpawnSession, request, **_given_of(request))
 
     async def wait(self, session_id: str) -> Any:
         """Wait until the newest run has ended; return the session, or None if the load ends."""
@@ -113,6 +110,14 @@ class Client:
     async def pause(self, shortest: float, longest: float) -> None:
         """Wait for a random time."""
         await asyncio.sleep(self.random.uniform(shortest, longest))
+
+
+def _given_of(request: pb.SpawnSessionRequest) -> dict[str, Any]:
+    return {
+        "request_id": request.request_id,
+        "task": request.task,
+        "files": [item.name for item in request.attachments],
+    }
 
 
 def secret_file(name: str, text: str) -> InlineAttachment:

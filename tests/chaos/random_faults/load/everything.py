@@ -21,7 +21,7 @@ from tests.chaos.random_faults.history import History
 from tests.chaos.random_faults.load.calls import Client
 from tests.chaos.random_faults.load.conversations import converse_steadily
 from tests.chaos.random_faults.load.harness import Harness, order_steadily
-from tests.chaos.random_faults.load.spawners import spawn_steadily, story_files
+from tests.chaos.random_faults.load.spawners import probe_steadily, spawn_steadily, story_files
 from tests.chaos.random_faults.load.watchers import pry_steadily, watch_steadily
 from tests.chaos.random_faults.load.writers import FIRST_EPOCH, Writer, writer_name
 from tests.chaos.random_faults.plan import PLUGIN
@@ -58,6 +58,7 @@ class Load:
                 stranger = self._client(PLAIN if tenant != PLAIN else OTHER, meshes)
                 users.create_task(pry_steadily(stranger, spawner))
             users.create_task(spawn_steadily(self._client(GATED, meshes), story))
+            users.create_task(probe_steadily(self._client(OTHER, meshes)))
             users.create_task(converse_steadily(self._client(GATED, meshes)))
             users.create_task(converse_steadily(self._client(PLAIN, meshes)))
             users.create_task(order_steadily(self._client(GATED, meshes)))

@@ -43,6 +43,23 @@ async def spawn_steadily(client: Client, story: list[InlineAttachment]) -> None:
         await client.pause(0.0, 1.0)
 
 
+async def probe_steadily(client: Client) -> None:
+    """Spawn about once a second, with and without a file, whatever is away; wait for no run.
+
+    The other clients wait for their runs, so in a long outage they make no spawns that could show
+    how it is refused. Each session is killed at once.
+    """
+    async with asyncio.TaskGroup() as kills:
+        while not client.stop.is_set():
+            request = client.spawn_request("Say something.", label="probe")
+            if client.random.random() < 0.5:
+                request.attachments.append(secret_file("0.txt", _shared_or_own(client.random)))
+            _, answer = await client.call_spawn(request)
+            if answer is not None:
+                kills.create_task(client.kill(answer.session.session_id))
+            await client.pause(0.5, 1.5)
+
+
 async def _spawn(kind: str, client: Client, story: list[InlineAttachment]) -> str:
     request = client.spawn_request("Say something.", label=kind)
     match kind:
