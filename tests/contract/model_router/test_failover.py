@@ -5,6 +5,7 @@ joined.
 import asyncio
 
 import pytest
+from spawnmesh_core.errors import is_transient
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.fixtures import World
@@ -139,6 +140,7 @@ async def test_Generate__no_next_one_after_the_first_output(world: World) -> Non
         "5",
         "TIMEOUT",
     )
+    assert is_transient(answered.refused)
     assert world.provider.asked("two") == 0
     # The next call reaches the next candidate.
     assert (await router.generate(world.ref("one"), world.ref("two"))).text == "from two"

@@ -10,6 +10,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_core.errors import is_transient
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.fixtures import (
@@ -338,11 +339,21 @@ async def test_Generate__responses_that_break_within_the_answer_are_not_spliced(
     assert world.provider.asked("two") == 0
 
 
-async def test_Generate__responses_that_fail_within_the_answer_are_not_spliced(world: World) -> None:
-    broken = numbered(*CREATED, *said("Hel", "lo")[:3], failed("server_error", "oops"))
+@pytest.mark.parametrize(
+    ("code", "text", "failover_reason", "may_answer_later"),
+    [
+        ("server_error", "oops", "SERVER_ERROR", True),
+        ("invalid_prompt", "The model does not exist.", "MODEL_NOT_FOUND", False),
+    ],
+)
+async def test_Generate__responses_that_fail_within_the_answer_are_not_spliced(
+    world: World, code: str, text: str, failover_reason: str, may_answer_later: bool
+) -> None:
+    broken = numbered(*CREATED, *said("Hel", "lo")[:3], failed(code, text))
     world.provider.on("one", slowly(*broken))
     refused = (await (await open_router(world)).generate(world.ref("one"), world.ref("two"))).refused
-    assert (refused.reason, refused.facts["failover_reason"]) == (Reason.STREAM_BROKEN, "SERVER_ERROR")
+    assert (refused.reason, refused.facts["failover_reason"]) == (Reason.STREAM_BROKEN, failover_reason)
+    assert is_transient(refused) is may_answer_later
 
 
 async def test_Generate__responses_may_come_slowly_and_in_torn_packets(world: World) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
-from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
