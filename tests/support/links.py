@@ -4,9 +4,11 @@ import asyncio
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from psycopg.conninfo import conninfo_to_dict
 
+L = TypeVar("L", bound="Link")
 Dial = Callable[[], Awaitable[tuple[StreamReader, StreamWriter]]]
 
 _CHUNK_BYTES = 64 * 1024
@@ -49,11 +51,15 @@ class Link:
         ends = {writer, far_writer}
         self._writers |= ends
         try:
-            await asyncio.gather(self._forward(reader, far_writer), self._forward(far_reader, writer))
+            await asyncio.gather(self._forward(reader, far_writer), self.backward(far_reader, writer))
         finally:
             self._writers -= ends
             for end in ends:
                 end.transport.abort()
+
+    async def backward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Forward what the server sends."""
+        await self._forward(reader, writer)
 
     async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
@@ -71,7 +77,13 @@ class Link:
 @asynccontextmanager
 async def open_link(dial: Dial) -> AsyncIterator[Link]:
     """Listen on loopback for the block."""
-    link = Link(dial)
+    async with listening(Link(dial)) as link:
+        yield link
+
+
+@asynccontextmanager
+async def listening(link: L) -> AsyncIterator[L]:
+    """Let clients connect to the link for the block."""
     server = await asyncio.start_server(link.serve, "127.0.0.1", 0)
     link.target = "127.0.0.1:" + str(server.sockets[0].getsockname()[1])
     try:

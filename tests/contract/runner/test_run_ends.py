@@ -198,9 +198,7 @@ async def test_FailRun__has_the_routers_reason(
 async def test_Generate__a_broken_stream_is_retried_once_and_then_the_run_waits_if_that_can_help(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, broken_count: int, is_transient: bool, ending: str
 ) -> None:
-    broken = MeshError(
-        Reason.STREAM_BROKEN, "broken", facts={TRANSIENT_FACT: transient_fact(is_transient)}
-    )
+    broken = MeshError(Reason.STREAM_BROKEN, "broken", facts={TRANSIENT_FACT: transient_fact(is_transient)})
     mesh.answers.extend([*[broken] * broken_count, saying("Done.")])
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):

@@ -19,10 +19,9 @@ from spawnmesh_transcript.operations.rehydration import rehydrate_entries
 from spawnmesh_transcript.operations.result_cutting import ShortenedResult, cut_results
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
-from spawnmesh_transcript.store import snapshots
 from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tenants as tenant_store
-from spawnmesh_transcript.store import transcripts as transcript_store
+from spawnmesh_transcript.store.context_heads import open_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +86,17 @@ async def assemble(
     if request.accompanying_texts:
         measure = measure or await _tenant_measure(database, key.tenant_id)
         accompanying = await accompanying_token_count(request.accompanying_texts, measure)
-    async with database.transaction(key.tenant_id) as connection:
-        await snapshots.begin_snapshot(connection)
-        transcript = await transcript_store.get_transcript(connection, key)
-        policy = await tenant_store.read_policy(connection, key.tenant_id)
+    async with open_context(database, key) as (connection, head):
+        transcript, policy = head.transcript, head.policy
         has_tier = policy.stub_large_tool_payloads
         measure = measure or Measure(policy.token_vocabulary)
         chosen = await choose_context(
             connection,
             key,
-            transcript,
+            head,
             token_budget=request.token_budget - request.reserved_token_count - accompanying,
             measure=measure,
             tail=request.tail,
-            with_references=has_tier,
-            token_vocabulary=policy.token_vocabulary,
         )
         entries, stubbed = await _read_chosen(connection, key, chosen)
         summary = await _read_summary(connection, key, chosen)

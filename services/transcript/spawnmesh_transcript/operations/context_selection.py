@@ -22,12 +22,12 @@ from spawnmesh_transcript.domain.stale_results import (
     stale_up_to,
     with_stubs,
 )
-from spawnmesh_transcript.domain.token_vocabularies import Measure, Vocabulary
+from spawnmesh_transcript.domain.token_vocabularies import Measure
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
 from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_token_count
 from spawnmesh_transcript.store import entries as entry_store
-from spawnmesh_transcript.store import summaries as summary_store
+from spawnmesh_transcript.store.context_heads import ContextHead
 from spawnmesh_transcript.store.entries import ScannedEntry
 from spawnmesh_transcript.store.payloads import ScannedStub, scan_stubs
 from spawnmesh_transcript.store.summaries import Summary
@@ -104,13 +104,11 @@ class _Wanted:
 async def choose_context(
     connection: Connection,
     key: Key,
-    transcript: Transcript,
+    head: ContextHead,
     *,
     token_budget: int,
     measure: Measure,
     tail: TailLimits,
-    with_references: bool,
-    token_vocabulary: Vocabulary,
 ) -> Chosen:
     """Select the newest summary, and the newest messages and notes after it that fit the budget.
 
@@ -118,15 +116,17 @@ async def choose_context(
     after them take the budget: results that do not fit are cut. The budget may be 0 or negative,
     if more is reserved than there is. MAX_CONTEXT_BYTES limits the bodies as they are read. The
     budget is in the measure, as are all counts of the result; freshness is decided by the stored
-    counts. If `with_references` is set, large results that are no longer fresh are read as
-    references, and if the transcript does not fit, all old messages are read condensed. Whether it
-    fits is decided by its total, in tokens of `token_vocabulary`: the total only grows, so a
-    context that is condensed once stays so. A summary that does not fit beside the user message is
+    counts. With the tier, large results that are no longer fresh are read as references, and if
+    the transcript does not fit, all old messages are read condensed. Whether it fits is decided by
+    its total, in tokens of the policy's vocabulary: the total only grows, so a context that is
+    condensed once stays so. A summary that does not fit beside the user message is
     skipped, and the entries that it covers are selected from instead.
     """
-    newest = await entry_store.read_newest_user_turn(connection, key)
-    always = measured(newest, measure) if newest else None
-    summary, summary_counted_by = await _measured_summary(connection, key, measure)
+    transcript, policy = head.transcript, head.policy
+    always = measured(head.newest_user_turn, measure) if head.newest_user_turn else None
+    summary, summary_counted_by = head.summary, ""
+    if summary:
+        summary, summary_counted_by = await _measured_summary(connection, key, summary, measure)
     if summary and summary.token_count + (always.token_count if always else 0) > token_budget:
         summary = None
     remaining = token_budget - (summary.token_count if summary else 0)
@@ -140,8 +140,9 @@ async def choose_context(
         with_notes=True,
         summary=summary,
         tail=tail,
-        with_references=with_references,
-        is_condensed=with_references and measure.of(total, token_vocabulary) > remaining,
+        with_references=policy.stub_large_tool_payloads,
+        is_condensed=policy.stub_large_tool_payloads
+        and measure.of(total, policy.token_vocabulary) > remaining,
     )
     chosen = await _choose(connection, key, transcript, wanted)
     return replace(chosen, counted_by=chosen.counted_by | {summary_counted_by}) if summary else chosen
@@ -158,13 +159,10 @@ async def choose_fork(
     return await _choose(connection, key, transcript, wanted)
 
 
-async def _measured_summary(connection: Connection, key: Key, measure: Measure) -> tuple[Summary | None, str]:
-    """Return the newest summary with its count in the measure, and the vocabulary of its stored
-    count.
-    """
-    summary = await summary_store.read_newest_summary(connection, key)
-    if summary is None:
-        return None, ""
+async def _measured_summary(
+    connection: Connection, key: Key, summary: Summary, measure: Measure
+) -> tuple[Summary, str]:
+    """Return the summary with its count in the measure, and the vocabulary of its stored count."""
     counted_by = (await entry_store.read_token_vocabularies(connection, key, [summary.seq]))[summary.seq]
     return replace(summary, token_count=measure.of(summary.token_count, counted_by)), counted_by
 

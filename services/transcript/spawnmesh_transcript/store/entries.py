@@ -22,9 +22,10 @@ from spawnmesh_transcript.domain.prompt_window import WindowEntry
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, key_parameters, runs_of
+from spawnmesh_transcript.store.rows import Row, counted_entry, key_parameters, runs_of
 
 _SQL = load_statements(__name__)
+READ_NEWEST_USER_TURN = _SQL["read_newest_user_turn"]
 
 # Creating or comparing an enum member costs more than all other work on a row, of thousands.
 _MESSAGE, _NOTE = EntryKind.MESSAGE.value, EntryKind.NOTE.value
@@ -102,11 +103,8 @@ async def list_entries(
     return entries, bool(found) and found[0][1] > len(found)
 
 
-async def read_newest_user_turn(connection: Connection, key: Key) -> Turn | None:
-    """Return the newest message of a user that is not superseded."""
-    row = await fetch_one(connection, _SQL["read_newest_user_turn"], key)
-    if row is None:
-        return None
+def user_turn_of(row: Row) -> Turn:
+    """Return the message from a row of READ_NEWEST_USER_TURN."""
     counted_by, size_bytes = row["token_vocabulary"], row["size_bytes"]
     return Turn(row["seq"], Role.USER, row["token_count"], counted_by=counted_by, size_bytes=size_bytes)
 

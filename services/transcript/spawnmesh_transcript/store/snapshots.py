@@ -4,6 +4,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 _SQL = load_statements(__name__)
+BEGIN_SNAPSHOT = _SQL["begin_snapshot"]
 
 
 async def begin_snapshot(connection: Connection) -> None:
@@ -11,4 +12,4 @@ async def begin_snapshot(connection: Connection) -> None:
 
     Must be the first statement of the transaction.
     """
-    await connection.execute(_SQL["begin_snapshot"])
+    await connection.execute(BEGIN_SNAPSHOT)

@@ -14,6 +14,7 @@ from spawnmesh_transcript.domain.turns import Role, Turn
 from spawnmesh_transcript.store.rows import counted_entry, head_of, key_parameters
 
 _SQL = load_statements(__name__)
+READ_NEWEST_SUMMARY = _SQL["read_newest_summary"]
 
 IMPORTED = "IMPORTED"
 """The method of a summary that the agent of an imported session file made. An import marks other
@@ -83,7 +84,7 @@ class Kept:
 async def read_newest_summary(connection: Connection, key: Key) -> Summary | None:
     """Return the summary in force; None if there is none."""
     async with connection.cursor(binary=True, row_factory=class_row(Summary)) as cursor:
-        await cursor.execute(_SQL["read_newest_summary"], key_parameters(key))
+        await cursor.execute(READ_NEWEST_SUMMARY, key_parameters(key))
         return await cursor.fetchone()
 
 

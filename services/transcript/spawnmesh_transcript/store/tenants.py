@@ -10,8 +10,10 @@ from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
+from spawnmesh_transcript.store.rows import Row
 
 _SQL = load_statements(__name__)
+FIND_POLICY = _SQL["find_policy"]
 
 # Rows may be written for a transcript while its row exists, and activities while their head does.
 TENANT_TABLES = TenantTables(
@@ -68,9 +70,12 @@ async def read_policy(connection: Connection, tenant_id: str) -> TranscriptPolic
 
 async def find_policy(connection: Connection, tenant_id: str) -> TranscriptPolicy | None:
     """Return the policy in force; None if the tenant was not prepared."""
-    row = await (await connection.execute(_SQL["find_policy"], {"tenant_id": tenant_id})).fetchone()
-    if row is None:
-        return None
+    row = await (await connection.execute(FIND_POLICY, {"tenant_id": tenant_id})).fetchone()
+    return None if row is None else policy_of(row)
+
+
+def policy_of(row: Row) -> TranscriptPolicy:
+    """Return the policy from a row of FIND_POLICY."""
     return TranscriptPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
 
 

@@ -10,10 +10,11 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
-from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
+from spawnmesh_transcript.store.rows import Row, fetch_one, head_of, key_parameters
 from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
+READ_TRANSCRIPT = _SQL["read_transcript"]
 
 
 async def begin_transcript(
@@ -79,9 +80,12 @@ async def get_transcript(connection: Connection, key: Key) -> Transcript:
 
 async def read_transcript(connection: Connection, key: Key) -> Transcript | None:
     """Return the transcript without its entries; None if there is none."""
-    row = await fetch_one(connection, _SQL["read_transcript"], key)
-    if row is None:
-        return None
+    row = await fetch_one(connection, READ_TRANSCRIPT, key)
+    return None if row is None else transcript_of(row)
+
+
+def transcript_of(row: Row) -> Transcript:
+    """Return the transcript from a row of READ_TRANSCRIPT."""
     return Transcript(
         head_of(row),
         row["forked_from_session_id"],

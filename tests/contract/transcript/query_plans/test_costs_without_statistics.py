@@ -27,7 +27,6 @@ from spawnmesh_transcript.operations.session_files.chunk_import import import_ch
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.session_files.line_storage import Importer
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import imports as import_store
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import summaries as summary_store
@@ -291,7 +290,7 @@ WORKS: dict[str, tuple[Work, int]] = {
     "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 25),
     "a label on an unknown entry": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 25),
     "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),
-    "the newest message of a user": (entry_store.read_newest_user_turn, 10),
+    "the newest message of a user": (statement_work("read_newest_user_turn"), 10),
     "superseded messages": (
         lambda connection, key: summary_store.count_superseded(connection, key, after_seq=ROWS - 300),
         300,
