@@ -17,9 +17,7 @@ async def attach_set(
     Raises NOT_FOUND, and ATTACHMENT_SET_STATE for a released set.
     """
     tenant_id, set_id = caller.tenant_id, parse_set_id(request.set_id)
-    async with deps.database.transaction(tenant_id) as connection:
-        await sets.attach_set(connection, tenant_id, set_id)
-        found = await sets.get_set(connection, tenant_id, set_id)
+    found = await sets.attach_set(deps.database, tenant_id, set_id)
     if found is not None and found.state is SetState.RELEASED:
         raise wrong_state(set_id, found.state)
     return pb.AttachSetResponse(set=render_set(require_set(found, set_id)))

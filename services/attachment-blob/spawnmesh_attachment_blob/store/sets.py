@@ -21,6 +21,7 @@ from spawnmesh_attachment_blob.domain.staging import NoRoom, StagedRows, StageRe
 from spawnmesh_attachment_blob.domain.storage import StorageUsage
 
 _SQL = load_statements(__name__)
+ATTACH_SET = _SQL["attach_set"]
 
 _Arguments = dict[str, str | int | bool | list[str] | None]
 
@@ -179,9 +180,14 @@ async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> None:
     await connection.execute(_SQL["lock_set"], {"tenant_id": tenant_id, "set_id": set_id})
 
 
-async def attach_set(connection: Connection, tenant_id: str, set_id: str) -> None:
-    """Change STAGED to ATTACHED. Any other state is left unchanged."""
-    await connection.execute(_SQL["attach_set"], {"tenant_id": tenant_id, "set_id": set_id})
+async def attach_set(database: Database, tenant_id: str, set_id: str) -> AttachmentSet | None:
+    """Change STAGED to ATTACHED, and return the set, or None, in one round trip.
+
+    Any other state is left unchanged.
+    """
+    arguments = {"tenant_id": tenant_id, "set_id": set_id}
+    _, rows = await database.transact(tenant_id, (ATTACH_SET, arguments), (_SQL["get_set"], arguments))
+    return _set(rows[0]) if rows else None
 
 
 async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bool:

@@ -62,7 +62,8 @@ async def test_a_set_that_is_attached_just_before_its_expiration_is_kept(
     await age(tenant, staged.set_id, "2 days")
     async with open_dependencies(tenant.service.settings) as on:
         async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-            await sets.attach_set(connection, tenant.tenant_id, staged.set_id)
+            attached = {"tenant_id": tenant.tenant_id, "set_id": staged.set_id}
+            await connection.execute(sets.ATTACH_SET, attached)
             collecting = asyncio.ensure_future(on.collector.collect(tenant.tenant_id, dry_run=False))
             await eventually(lambda: waits_for_a_lock(postgres))
         await collecting

@@ -35,7 +35,7 @@ SERVICES = ("session", "attachment_blob", "transcript", "hook", "model_router")
 # A cached policy that has expired is one more in `transcript`: the counts include it.
 MOST = {
     "spawn": {"session": 3, "transcript": 3},
-    "spawn with a file": {"session": 4, "attachment_blob": 6, "transcript": 3},
+    "spawn with a file": {"session": 4, "attachment_blob": 3, "transcript": 3},
     "claim": {"session": 2},
     "acquire": {"transcript": 1},
     "append": {"transcript": 2},
