@@ -8,14 +8,14 @@ import psycopg
 import pytest
 from psycopg import sql
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_postgres.database import open_database
-from spawnmesh_postgres.jobs.store import CHANNEL as JOBS
-from spawnmesh_postgres.listener import open_listener
-from spawnmesh_session.store import events, revoked_tokens
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
 from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
 from spawnmesh_model_router.store.cooldowns import COOLDOWNS_CHANNEL
 from spawnmesh_model_router.store.policies import POLICIES_CHANNEL
+from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.jobs.store import CHANNEL as JOBS
+from spawnmesh_postgres.listener import open_listener
+from spawnmesh_session.store import events, revoked_tokens
 from spawnmesh_transcript.operations.change_notifier import CHANNEL as ENTRIES
 
 CHANNELS = {

@@ -1,7 +1,7 @@
 """Every table and view of the mesh, read as every role in every scope, after runs with content."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
@@ -98,12 +99,16 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
         await _register_observer(mesh, marker)
         files = [Attachment(f"{marker}.txt", f"the secret is {marker}\n".encode())]
         session = await mesh.spawn(
-            f"Tell the names. {marker}", agent_id=_AGENT, attachments=files, label=marker, wait_seconds=60
+            f"Tell the names. {marker}",
+            agent_id=_AGENT,
+            attachments=files,
+            label=marker,
+            mode=session_pb2.SESSION_MODE_SESSION,  # It stays open, with its files.
+            wait_seconds=60,
         )
         assert marker in session.latest_run.result_text
-        waiting = await mesh.spawn(f"Tell them. {marker}", agent_id=_AGENT, attachments=files)
-        await mesh.send(waiting.session_id, f"And once more. {marker}")
-        assert (await mesh.wait(waiting.session_id, 60)).done
+        await mesh.send(session.session_id, f"And once more. {marker}")
+        assert (await mesh.wait(session.session_id, 60)).done
 
 
 async def _register_observer(mesh: Mesh, marker: str) -> None:
@@ -116,15 +121,17 @@ async def _register_observer(mesh: Mesh, marker: str) -> None:
     )
     hooks = mesh.service("hook")
     stub = HookServiceStub(hooks.channel)
-    await hooks.unary(stub.RegisterPlugin, hook_service_pb2.RegisterPluginRequest(plugin=plugin))
+    await hooks.unary(
+        stub.RegisterPlugin, hook_service_pb2.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+    )
 
 
 @pytest.fixture(scope="module")
-async def filled(stack: Stack) -> AsyncIterator[Filled]:
+async def filled(stack: Stack) -> Filled:
     tenant, other, marker = (f"{kind}{uuid4().hex[:12]}" for kind in ("t-", "t-", "marker"))
     await asyncio.gather(_fill(stack, tenant, marker), _fill(stack, other, f"other{uuid4().hex[:12]}"))
     relations = list_relations(stack.superuser_dsn, sorted(stack.databases))
-    yield Filled(stack, relations, tenant, other, marker)
+    return Filled(stack, relations, tenant, other, marker)
 
 
 def test_every_table_is_enabled_and_forced_and_every_view_is_listed(filled: Filled) -> None:
@@ -146,7 +153,7 @@ def test_content_of_the_tenant_is_stored(filled: Filled) -> None:
             for one in filled.relations
             if any(holds(value, filled.marker) for row in read(superuser, one) for value in row.values())
         }
-    assert WITH_CONTENT <= found
+    assert found >= WITH_CONTENT
 
 
 def test_without_a_tenant_no_role_sees_a_row(filled: Filled) -> None:
@@ -166,10 +173,11 @@ def test_tenant_sees_its_own_rows_and_all_of_them(filled: Filled) -> None:
                 for relation in filled.of(service):
                     seen = read(connection, relation)
                     assert {row["tenant_id"] for row in seen} <= {filled.tenant}, relation.full_name
+                    filled_count += bool(seen)
+                    if relation.kind == "v" or relation.name == "jobs":
+                        continue  # A superuser reads a view as its owner, and a job may end meanwhile.
                     own = [row for row in read(superuser, relation) if row["tenant_id"] == filled.tenant]
-                    # A background job may end meanwhile.
-                    assert bool(seen) == bool(own) or relation.name in ("jobs", "job_queue")
-                    filled_count += bool(own)
+                    assert bool(seen) == bool(own), relation.full_name
     assert filled_count > 20
 
 
@@ -206,7 +214,9 @@ def test_policies_for_every_tenant_reach_the_role_of_the_service_on_listed_table
     filled: Filled,
 ) -> None:
     """Also those of tables that had no rows in the other tests."""
-    query = "select schemaname || '.' || tablename, policyname, roles::text[], qual, with_check from pg_policies"
+    query = (
+        "select schemaname || '.' || tablename, policyname, roles::text[], qual, with_check from pg_policies"
+    )
     with psycopg.connect(filled.stack.superuser_dsn) as superuser:
         policies = superuser.execute(query).fetchall()
     tables = {one.full_name for one in filled.relations if one.kind == "r" and one.has_tenants}
@@ -237,7 +247,7 @@ def test_scope_of_every_tenant_adds_no_row(filled: Filled) -> None:
         with filled.entered(service, "*") as connection:
             for relation in filled.of(service):
                 statement = f"insert into {relation.full_name} (tenant_id) values ('{filled.tenant}')"
-                refusals = (psycopg.errors.InsufficientPrivilege, psycopg.errors.NotNullViolation)
+                refusals = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState)
                 with pytest.raises(refusals), connection.transaction():
                     connection.execute(statement.encode())
 

@@ -10,8 +10,8 @@ from psycopg import sql
 CHANNELS = "_spawnmesh_channels"
 """The table with the one suffix of a schema. `migrate` creates it. It has no data of tenants."""
 
-READ_SUFFIX = f"select suffix from {CHANNELS}"
-"""A subquery: a statement notifies the channel `name || (suffix)`."""
+READ_SUFFIX = "select suffix from _spawnmesh_channels"
+"""A statement notifies the channel `name || (this subquery)`."""
 
 _CREATE = """
 create table if not exists {table} (suffix text not null);

@@ -17,7 +17,6 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_postgres.channels import READ_SUFFIX
 from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.pipelines import Statement, open_pipeline, queue, run_transaction
 from spawnmesh_postgres.pool_metrics import PoolMetrics
@@ -43,8 +42,9 @@ _CHECK_SECONDS = 2.0
 
 _NO_METER = NoOpMeter("spawnmesh")
 
-_NOTIFY = f"""
-select pg_notify(%(channel)s || ({READ_SUFFIX}), payload) from unnest(%(payloads)s::text[]) as payload
+_NOTIFY = """
+select pg_notify(%(channel)s || suffix, payload)
+from _spawnmesh_channels, unnest(%(payloads)s::text[]) as payload
 """
 
 

@@ -6,7 +6,7 @@ from tests.unit.test_house import tracked
 
 _NOTIFIES = re.compile(r"pg_notify\(([^,]*),")
 _WITH_SUFFIX = re.compile(
-    r"^('\w+'|%\(channel\)s) \|\| ((\w\.)?suffix|\(select suffix from _spawnmesh_channels\)|\(\{READ_SUFFIX\}\))$"
+    r"^('\w+'|%\(channel\)s) \|\| ((\w\.)?suffix|\(select suffix from _spawnmesh_channels\))$"
 )
 
 

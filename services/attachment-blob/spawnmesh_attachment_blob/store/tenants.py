@@ -101,9 +101,7 @@ async def get_tenant(
 
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:
     """Return ids of prepared tenants behind `after`, in the scope of every tenant."""
-    cursor = await connection.execute(
-        _SQL["list_tenants"], {"after": after, "limit": limit}
-    )
+    cursor = await connection.execute(_SQL["list_tenants"], {"after": after, "limit": limit})
     return [row["tenant_id"] for row in await cursor.fetchall()]
 
 
