@@ -160,7 +160,7 @@ async def test_listener_leaves_a_silent_server_for_the_next_one(dsn: ServiceDsn)
                 first.fall_silent()
                 assert await heard.wait(60), "it is connected again, and has its subscribers look"
                 async with await psycopg.AsyncConnection.connect(dsn.app, autocommit=True) as other:
-                    await other.execute("notify news")
+                    await other.execute("select pg_notify('news' || suffix, '') from _spawnmesh_channels")
                 assert await heard.wait(30)
         first.open.set()
 
