@@ -214,21 +214,24 @@ def test_policies_for_every_tenant_reach_the_role_of_the_service_on_listed_table
     filled: Filled,
 ) -> None:
     """Also those of tables that had no rows in the other tests."""
-    query = (
-        "select schemaname || '.' || tablename, policyname, roles::text[], qual, with_check from pg_policies"
-    )
+    query = """
+        select schemaname || '.' || tablename, policyname, roles::text[], lower(cmd), qual, with_check
+        from pg_policies"""
     with psycopg.connect(filled.stack.superuser_dsn) as superuser:
         policies = superuser.execute(query).fetchall()
     tables = {one.full_name for one in filled.relations if one.kind == "r" and one.has_tenants}
     own = "(tenant_id = current_setting('spawnmesh.tenant'::text, true))"
     assert {table for table, name, *_ in policies if name == "tenant"} == tables
-    for table, name, roles, condition, check in policies:
+    for table, name, roles, verb, condition, check in policies:
         if name == "tenant":
             assert (roles, condition) == (["public"], own), table
             assert check in (None, own), table
         else:
             assert "(current_setting('spawnmesh.tenant'::text, true) = '*'::text)" in condition
-            assert table in EVERY_TENANT or roles == [f"{table.partition('.')[0]}_owner"], (table, name)
+            is_owners = roles == [f"{table.partition('.')[0]}_owner"]
+            assert table in EVERY_TENANT or is_owners, (table, name)
+            written = {"update"} if is_owners else WRITTEN_FOR_EVERY_TENANT.get(table, set())
+            assert verb in {"select", *written}, (table, name)
 
 
 def test_scope_of_every_tenant_changes_rows_of_queues_alone(filled: Filled) -> None:
