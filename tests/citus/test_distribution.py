@@ -17,9 +17,9 @@ from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 STAY = {
     "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens"},
-    "hook": {"jobs"},
-    "attachment_blob": set[str](),
-    "transcript": set[str](),
+    "hook": {"jobs", "tenant_work"},
+    "attachment_blob": {"tenant_work"},
+    "transcript": {"tenant_work"},
     "model_router": {"cooldowns", "unconfirmed_failures"},
 }
 PLACED = """

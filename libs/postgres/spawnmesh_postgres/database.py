@@ -42,7 +42,10 @@ _CHECK_SECONDS = 2.0
 
 _NO_METER = NoOpMeter("spawnmesh")
 
-_NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
+_NOTIFY = """
+select pg_notify(%(channel)s || suffix, payload)
+from _spawnmesh_channels, unnest(%(payloads)s::text[]) as payload
+"""
 
 
 def scope_statement(tenant_id: str) -> str:

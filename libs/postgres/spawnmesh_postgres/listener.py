@@ -10,6 +10,7 @@ import structlog
 from psycopg import sql
 from spawnmesh_core.cancellation import raise_if_cancelled
 
+from spawnmesh_postgres.channels import READ_SUFFIX
 from spawnmesh_postgres.connection import BoundedCancelConnection
 from spawnmesh_postgres.hosts import Hosts
 from spawnmesh_postgres.server_probe import Server
@@ -45,7 +46,7 @@ class Subscription:
 
 
 class Listener:
-    """Listens on the channels it was opened with.
+    """Listens on the channels it was opened with, to the notifications of its own service.
 
     It does not promise that every notification arrives: those sent while the connection is down are
     lost.
@@ -102,12 +103,16 @@ async def _listen_forever(listener: Listener, dsn: str, name: str, channels: tup
 
 async def _listen(listener: Listener, link: Link, channels: tuple[str, ...]) -> None:
     """Listen until the connection is lost, or its server is silent."""
+    row = await (await link.execute(READ_SUFFIX.encode())).fetchone()
+    suffix = "" if row is None else str(row[0])
+    if not suffix:
+        raise psycopg.OperationalError("the schema has no suffix of channels")
     for channel in channels:
-        await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel + suffix)))
     listener.wake_all()
     while True:
         async for notification in link.notifies(timeout=_CHECK_SECONDS):
-            listener.notify(notification.channel, notification.payload)
+            listener.notify(notification.channel.removesuffix(suffix), notification.payload)
         # A silent server sends no notifications, as one without news.
         await link.execute("select 1")
 

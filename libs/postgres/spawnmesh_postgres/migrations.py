@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
+from spawnmesh_postgres.channels import create_channels
 from spawnmesh_postgres.citus import WrongPlacement, distribute_schema, has_citus
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.lock_waits import (
@@ -185,6 +186,8 @@ def _apply_rest(
         _wait_for_others(lock, retry, deadline, report)
         lock.execute(sql.SQL(_CREATE_CHECKSUMS).format(table=table))
         lock.execute(sql.SQL(_CREATE_WORKERS).format(table=sql.Identifier(schema, "_spawnmesh_worker")))
+        for statement in create_channels(schema):
+            lock.execute(statement)
         _refuse_changed(lock, table, known)
         backend = get_backend(yoyo_uri(owner_dsn, schema))
         try:

@@ -132,6 +132,7 @@ class TenantParticipant:
         async with self._database.transaction(tenant_id) as connection:
             await tenant_purges.end_earlier_purge(connection, tenant_id, settings_version)
             await self._data.put_settings(connection, tenant_id, settings_version, settings)
+            await self._data.tables.put_work(connection, tenant_id)
             current = await self._data.tables.get_settings_version(connection, tenant_id) or 0
         # After the commit: from now on no purge of an earlier tenant removes the container.
         if self._data.objects is not None:
@@ -163,6 +164,7 @@ class TenantParticipant:
             current = await tables.get_settings_version(connection, tenant_id)
             if not await tenant_purges.begin_purge(connection, tenant_id, settings_version, current):
                 return PurgeResult(is_done=True)
+            await tables.delete_work(connection, tenant_id)
             keys = await tables.read_keys(connection)
         removed: Counter[str] = Counter()
         pages = 0

@@ -50,6 +50,9 @@ _COUNT = """
 select count(*) as count
 from (select true from {table} where tenant_id = %(tenant_id)s limit %(limit)s) as counted"""
 
+# Locks the row if it exists. Index: the primary key.
+_PUT_WORK = "insert into {table} (tenant_id) values (%(tenant_id)s) on conflict do nothing"
+
 # Takes no lock. Index: the primary key.
 _GET_VERSION = "select settings_version from {table} where tenant_id = %(tenant_id)s"
 
@@ -60,10 +63,13 @@ class TenantTables:
 
     `rows` are in the order of their deletion: a table before those that its rows refer to.
     `settings` has a row with `settings_version` for each prepared tenant, which is deleted last.
+    `work` has a row for each tenant that a worker goes through, until a purge begins: ids and
+    times, which are read over all tenants.
     """
 
     rows: tuple[str, ...]
     settings: str
+    work: str | None = None
 
     async def read_keys(self, connection: Connection) -> PrimaryKeys:
         """Read the primary keys of all tables of the service."""
@@ -75,6 +81,18 @@ class TenantTables:
         query = sql.SQL(_GET_VERSION).format(table=sql.Identifier(self.settings))
         row = await (await connection.execute(query, {"tenant_id": tenant_id})).fetchone()
         return None if row is None else int(row["settings_version"])
+
+    async def put_work(self, connection: Connection, tenant_id: str) -> None:
+        """Let the workers of the service, if it has such, go through the tenant."""
+        if self.work is not None:
+            query = sql.SQL(_PUT_WORK).format(table=sql.Identifier(self.work))
+            await connection.execute(query, {"tenant_id": tenant_id})
+
+    async def delete_work(self, connection: Connection, tenant_id: str) -> None:
+        """Let no worker begin with the tenant any more."""
+        if self.work is not None:
+            query = sql.SQL(_DELETE_ROW).format(table=sql.Identifier(self.work))
+            await connection.execute(query, {"tenant_id": tenant_id, "limit": 1})
 
     async def purge_page(
         self, connection: Connection, tenant_id: str, keys: PrimaryKeys, limit: int

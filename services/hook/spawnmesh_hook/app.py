@@ -148,7 +148,6 @@ async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator
             [delivery.kind(settings.relay_concurrency)],
             run_for_tenant,
             JobMetrics(process.metrics.meter),
-            schema="hook",
             grace_seconds=0.0,
         )
         pruner = LogPruner(shared.database, timedelta(days=settings.log_retention_days))

@@ -261,7 +261,6 @@ def make_job_worker(components: Components, settings: SessionSettings) -> JobWor
         kinds,
         run_for_tenant,
         components.job_metrics,
-        schema="session",
         grace_seconds=settings.drain_grace_seconds,
     )
 

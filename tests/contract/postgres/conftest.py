@@ -8,12 +8,14 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_postgres.database import Database, open_database
 
+from tests.support.postgres.channels import add_channels
 from tests.support.postgres.notes import TABLE
 
 
 @pytest.fixture
 async def dsn(postgres: Postgres) -> ServiceDsn:
-    return (await create_service_database(postgres.superuser_dsn, ["scratch"]))["scratch"]
+    made = await create_service_database(postgres.superuser_dsn, ["scratch"])
+    return await add_channels(made["scratch"], "scratch")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.server_probe import ServerSilent, StatementLeft
 
+from tests.support.postgres.channels import add_channels
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.waiting import eventually
 
@@ -40,7 +41,8 @@ async def server(watchdog: Watchdog) -> AsyncIterator[Postgres]:
 
 @pytest.fixture
 async def dsn(server: Postgres) -> ServiceDsn:
-    dsn = (await create_service_database(server.superuser_dsn, ["hung"]))["hung"]
+    made = await create_service_database(server.superuser_dsn, ["hung"])
+    dsn = await add_channels(made["hung"], "hung")
     async with await psycopg.AsyncConnection.connect(dsn.owner) as owner:
         await owner.execute("create table if not exists notes (note_id text primary key)")
     return dsn
@@ -158,7 +160,7 @@ async def test_listener_leaves_a_silent_server_for_the_next_one(dsn: ServiceDsn)
                 first.fall_silent()
                 assert await heard.wait(60), "it is connected again, and has its subscribers look"
                 async with await psycopg.AsyncConnection.connect(dsn.app, autocommit=True) as other:
-                    await other.execute("notify news")
+                    await other.execute("select pg_notify('news' || suffix, '') from _spawnmesh_channels")
                 assert await heard.wait(30)
         first.open.set()
 

@@ -16,7 +16,7 @@ from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, Handle
 from spawnmesh_postgres.jobs.store import CHANNEL, StoredJob
 from spawnmesh_postgres.listener import Listener, open_listener
 
-from tests.support.postgres.jobs import SCHEMA, create_jobs_table, worker_of
+from tests.support.postgres.jobs import create_jobs_table, worker_of
 from tests.support.waiting import eventually
 
 KIND = "greet"
@@ -84,7 +84,7 @@ async def claim(
 async def end_claims(database: Database) -> None:
     """Let the time of every claim and of every pause be over."""
     async with database.transaction(ALL_TENANTS) as connection:
-        await connection.execute("update jobs set due_time = now() - interval '1 ms'")
+        await connection.execute("update job_queue set due_time = now() - interval '1 ms'")
 
 
 async def test_job_is_there_if_its_transaction_is(database: Database, listener: Listener) -> None:
@@ -273,7 +273,7 @@ async def test_notification_wakes_a_worker_and_a_stopped_one_returns_its_jobs(
         await asyncio.Event().wait()
 
     working = asyncio.create_task(worker_of(database, listener, [kind_of(hang)]).run_jobs_forever())
-    with listener.subscription(CHANNEL, SCHEMA) as notified:
+    with listener.subscription(CHANNEL) as notified:
         await notified.wait(20)  # Of the listener, when it is connected.
         await enqueue(database, "t-one", "later", due_in=timedelta(hours=1))
         await enqueue(database, "t-one", "a")

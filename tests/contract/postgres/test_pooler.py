@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_postgres.channels import create_channels
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
@@ -45,6 +46,8 @@ async def ways(postgres: Postgres) -> AsyncIterator[Ways]:
     await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"notes": DatabaseUrls(app, owner)})
     with psycopg.connect(owner) as connection:
         connection.execute(TABLE)
+        for statement in create_channels("notes"):
+            connection.execute(statement)
     async with open_pooler(postgres, ("notes",), server_connections=2) as pooled:
         yield Ways(pooled(app), app)
 

@@ -17,6 +17,7 @@ from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.server_probe import ServerSilent
 
+from tests.support.postgres.channels import add_channels
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.postgres.standby import execute
 from tests.support.waiting import eventually
@@ -28,7 +29,8 @@ Work = Callable[[Database, asyncio.Event], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 async def dsn(postgres: Postgres) -> str:
-    return (await create_service_database(postgres.superuser_dsn, ["silence"]))["silence"].app
+    made = await create_service_database(postgres.superuser_dsn, ["silence"])
+    return (await add_channels(made["silence"], "silence")).app
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 
+from tests.support.postgres.channels import add_channels
 from tests.support.postgres.silent_server import Way, open_way
 from tests.support.waiting import eventually
 
@@ -30,7 +31,8 @@ async def ways(postgres: Postgres) -> AsyncIterator[tuple[Way, Way]]:
 
 @pytest.fixture
 async def dsn(postgres: Postgres, ways: tuple[Way, Way]) -> str:
-    await create_service_database(postgres.superuser_dsn, ["vanishing"])
+    made = await create_service_database(postgres.superuser_dsn, ["vanishing"])
+    await add_channels(made["vanishing"], "vanishing")
     ports = ",".join(str(way.port) for way in ways)
     hosts = f"host=127.0.0.1,127.0.0.1 port={ports} sslmode=disable gssencmode=disable"
     return f"{hosts} user=vanishing dbname=spawnmesh target_session_attrs=read-write"

@@ -242,7 +242,7 @@ async def skip_other_tenants(postgres: Postgres) -> None:
     """Mark the tenants of earlier tests as collected in this interval. There may be hundreds."""
     dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
     async with await psycopg.AsyncConnection.connect(dsn) as superuser:
-        await superuser.execute("update attachment_blob.attachment_tenants set collect_time = now()")
+        await superuser.execute("update attachment_blob.tenant_work set collect_time = now()")
 
 
 def metric_samples(port: int | None) -> dict[str, float]:

@@ -383,8 +383,15 @@ async def empty_outbox(database: ServiceDsn) -> None:
     now.
     """
     async with await psycopg.AsyncConnection.connect(database.app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (ALL_TENANTS,))
-        await connection.execute("delete from jobs")
+        for tenant_id in await _tenants_with_jobs(connection):
+            await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant_id,))
+            await connection.execute("delete from jobs")
+
+
+async def _tenants_with_jobs(connection: psycopg.AsyncConnection) -> list[str]:
+    await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (ALL_TENANTS,))
+    cursor = await connection.execute("select distinct tenant_id from job_queue")
+    return [str(tenant_id) for (tenant_id,) in await cursor.fetchall()]
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from spawnmesh_postgres.jobs.metrics import JobMetrics
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener
 
-SCHEMA = "scratch"
 TABLE = (files("spawnmesh_postgres") / "jobs" / "jobs.sql").read_text()
 
 
@@ -36,4 +35,4 @@ def worker_of(
 ) -> JobWorker:
     """Build a worker of these kinds, which is not running."""
     metrics = JobMetrics(NoOpMeter("test"))
-    return JobWorker(database, listener, kinds, run, metrics, schema=SCHEMA, grace_seconds=grace_seconds)
+    return JobWorker(database, listener, kinds, run, metrics, grace_seconds=grace_seconds)

@@ -53,7 +53,7 @@ async def only_tenant_with_work(tier_session: TierSession, superuser: Superuser)
     """Keep the worker away from the tenants of earlier tests, of which there may be hundreds."""
     own = (tier_session.session.tenant_id,)
     await superuser.execute(
-        "update tenants set work_time = now() + interval '1 day' where tenant_id <> %s", own
+        "update tenant_work set work_time = now() + interval '1 day' where tenant_id <> %s", own
     )
     yield
-    await superuser.execute("update tenants set work_time = null where work_time > now()")
+    await superuser.execute("update tenant_work set work_time = null where work_time > now()")

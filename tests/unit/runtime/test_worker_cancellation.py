@@ -84,7 +84,7 @@ async def run_jobs(database: Any) -> None:
     )
 
     kind = JobKind("greet", nothing(), 2)
-    worker = JobWorker(database, listener, [kind], nothing(), nothing(), schema="session", grace_seconds=0.0)
+    worker = JobWorker(database, listener, [kind], nothing(), nothing(), grace_seconds=0.0)
     await worker.run_jobs_forever()
 
 

@@ -29,4 +29,15 @@ alter table jobs enable row level security;
 alter table jobs force row level security;
 create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- Ids, times and counters of the jobs, which a worker claims over all tenants. The view reads and
+-- writes with the rights of the owner, and only the owner has a policy for the scope '*': in this
+-- scope, the role of the service sees no other column. It reads the rest in the scope of the job's
+-- tenant. The view has no condition, so nothing of the table can leak through one.
+create policy every_tenant on jobs for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create policy claim_of_every_tenant on jobs for update to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create view job_queue as
+    select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
+comment on view job_queue is 'citus: local';

@@ -1,6 +1,8 @@
-"""The table of jobs. Every function but `claim` runs in the caller's transaction or makes one.
+"""The table of jobs.
 
-A function that ends an attempt does nothing if the worker has lost its claim meanwhile.
+A function that ends an attempt does nothing if the worker has lost its claim meanwhile. In the
+scope of every tenant, ids and times of jobs are seen alone: what is done for a job, and what is
+read of it beside them, happens in the scope of its tenant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Any
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 
-from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, switch_tenant
 from spawnmesh_postgres.jobs.job import Again, AtEnd, ClaimedJob, NewJob
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
@@ -19,7 +21,7 @@ from spawnmesh_postgres.statements import load_statements
 _SQL = load_statements(__name__)
 
 CHANNEL = "jobs"
-"""The notification channel that wakes workers. The payload is the schema of the service."""
+"""The notification channel that wakes the workers of the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,45 @@ def claim_statement(kind: str, quota: ClaimQuota, claim_for: timedelta) -> State
 
 
 async def claim(database: Database, *statements: Statement) -> list[ClaimedJob]:
-    """Claim due jobs of every tenant with these claim statements, in one round trip."""
+    """Claim due jobs of every tenant with these claim statements.
+
+    It takes one round trip, and another one to read the claimed jobs in the scopes of their
+    tenants. A job that is not read then is due again when its claim ends.
+    """
     claimed = await database.transact(ALL_TENANTS, *statements)
-    return [ClaimedJob(**row) for rows in claimed for row in rows]
+    rows = [row for rows in claimed for row in rows]
+    details = {row["claim_id"]: row for row in await _read_claimed(database, rows)} if rows else {}
+    return [ClaimedJob(**row, **_details(found)) for row in rows if (found := details.get(row["claim_id"]))]
+
+
+async def _read_claimed(database: Database, claimed: Sequence[DictRow]) -> list[DictRow]:
+    cursors = []
+    async with database.pipelined(claimed[0]["tenant_id"]) as connection:
+        for tenant_id, rows in _by_tenant(claimed).items():
+            await switch_tenant(connection, tenant_id)
+            values = {**_keys(tenant_id, rows), "claim_ids": [row["claim_id"] for row in rows]}
+            cursors.append(await connection.execute(_SQL["read_claimed_jobs"], values))
+    return [row for cursor in cursors for row in await cursor.fetchall()]
+
+
+def _details(row: DictRow) -> dict[str, Any]:
+    return {"arguments": row["arguments"], "traceparent": row["traceparent"]}
+
+
+def _by_tenant(rows: Sequence[DictRow]) -> dict[str, list[DictRow]]:
+    """Return the rows of each tenant, in their order."""
+    owners: dict[str, list[DictRow]] = {}
+    for row in rows:
+        owners.setdefault(row["tenant_id"], []).append(row)
+    return owners
+
+
+def _keys(tenant_id: str, rows: Sequence[DictRow]) -> dict[str, Any]:
+    return {
+        "tenant_id": tenant_id,
+        "kinds": [row["kind"] for row in rows],
+        "keys": [row["key"] for row in rows],
+    }
 
 
 async def complete(database: Database, job: ClaimedJob, at_end: AtEnd | None = None) -> None:
@@ -209,8 +247,16 @@ async def list_jobs(
         "after_key": after_key,
     }
     statement = _SQL["list_dead_jobs" if dead else "list_jobs"]
-    (rows,) = await database.transact(tenant_id, (statement, values))
-    return [StoredJob(**row) for row in rows]
+    jobs: list[StoredJob] = []
+    async with database.transaction(tenant_id) as connection:
+        # A listed job must not be gone when it is read: the page would look like the last one.
+        await connection.execute("set transaction isolation level repeatable read")
+        listed = await (await connection.execute(statement, values)).fetchall()
+        for owner, rows in _by_tenant(listed).items():
+            await switch_tenant(connection, owner)
+            cursor = await connection.execute(_SQL["get_jobs"], _keys(owner, rows))
+            jobs += [StoredJob(**row) for row in await cursor.fetchall()]
+    return jobs
 
 
 async def retry_now(connection: Connection, job_id: JobId) -> bool:

@@ -9,7 +9,7 @@ with added as (
     on conflict (tenant_id, kind, key) do nothing
     returning due_time
 )
-select pg_notify('jobs', current_schema()) from added where due_time <= now() limit 1
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from added where due_time <= now() limit 1
 
 -- name: reschedule_job
 -- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker
@@ -38,18 +38,18 @@ with gone as (
 select from gone where claim_id is not null
 
 -- name: claim_jobs
--- Takes at most %(limit)s due jobs of the kind, in the scope of every tenant. Of each tenant it
--- takes at most %(share)s less its jobs in %(busy)s. The order is round-robin over tenants, and
--- oldest first within a tenant. Locks each job, skips those that others hold, and makes it due
--- again after %(claim_for)s. Goes from tenant to tenant and reads no more of one than its share.
--- Updates by lists of keys: for a join, the planner would read the whole of a small table. Index:
--- jobs_due_idx, jobs_pkey.
+-- Takes at most %(limit)s due jobs of the kind, in the scope of every tenant: their ids alone. Of
+-- each tenant it takes at most %(share)s less its jobs in %(busy)s. The order is round-robin over
+-- tenants, and oldest first within a tenant. Locks each job, skips those that others hold, and
+-- makes it due again after %(claim_for)s. Goes from tenant to tenant and reads no more of one than
+-- its share. Updates by lists of keys: for a join, the planner would read the whole of a small
+-- table. Index: jobs_due_idx, jobs_pkey.
 with recursive waiting as (
-    (select j.tenant_id from jobs j
+    (select j.tenant_id from job_queue j
      where j.kind = %(kind)s and j.dead_time is null
      order by j.tenant_id limit 1)
     union all
-    select (select j.tenant_id from jobs j
+    select (select j.tenant_id from job_queue j
             where j.kind = %(kind)s and j.dead_time is null and j.tenant_id > w.tenant_id
             order by j.tenant_id limit 1)
     from waiting w where w.tenant_id is not null
@@ -60,7 +60,7 @@ with recursive waiting as (
     select s.tenant_id, due.key
     from shares s
     cross join lateral (
-        select j.key, j.due_time from jobs j
+        select j.key, j.due_time from job_queue j
         where j.kind = %(kind)s and j.dead_time is null and j.tenant_id = s.tenant_id
           and j.due_time <= now()
         order by j.due_time limit greatest(%(share)s - s.busy, 0)
@@ -71,19 +71,26 @@ with recursive waiting as (
     select j.tenant_id, j.key
     from chosen c
     cross join lateral (
-        select tenant_id, key from jobs
+        select tenant_id, key from job_queue
         where tenant_id = c.tenant_id and kind = %(kind)s and key = c.key
           and due_time <= now()
         for update skip locked
     ) j
 )
-update jobs j
+update job_queue j
 set due_time = now() + %(claim_for)s::interval, claim_id = gen_random_uuid(),
     attempt_count = j.attempt_count + 1
 where j.kind = %(kind)s and j.tenant_id = any (array(select tenant_id from locked))
   and j.key = any (array(select key from locked))
   and (j.tenant_id, j.key) in (select tenant_id, key from locked)
-returning j.tenant_id, j.kind, j.key, j.claim_id, j.attempt_count as attempt, j.arguments, j.traceparent
+returning j.tenant_id, j.kind, j.key, j.claim_id, j.attempt_count as attempt
+
+-- name: read_claimed_jobs
+-- Takes no lock. What the claim does not show: it is read in the scope of the tenant. A job whose
+-- claim was lost is left out. Index: jobs_pkey.
+select claim_id, arguments, traceparent from jobs
+where tenant_id = %(tenant_id)s and kind = any (%(kinds)s::text[]) and key = any (%(keys)s::text[])
+  and claim_id = any (%(claim_ids)s::uuid[])
 
 -- name: complete_job
 -- Locks the row. Does nothing if the claim was lost. Index: jobs_pkey.
@@ -116,15 +123,12 @@ with returned as (
     where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s and claim_id = %(claim_id)s
     returning key
 )
-select pg_notify('jobs', current_schema()) from returned
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from returned
 
 -- name: list_jobs
--- Takes no lock. A page of jobs in the order of their keys, in the scope of one or of every tenant.
+-- Takes no lock. A page of ids of jobs, in their order and in the scope of one or of every tenant.
 -- Index: jobs_pkey.
-select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count,
-       claim_id is not null and due_time > now() as is_working, arguments, traceparent, create_time,
-       dead_time, last_error
-from jobs
+select tenant_id, kind, key from job_queue
 where (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
   and (%(kind)s::text is null or kind = %(kind)s)
 order by tenant_id, kind, key
@@ -132,13 +136,20 @@ limit %(limit)s
 
 -- name: list_dead_jobs
 -- As list_jobs, of dead jobs. Index: jobs_dead_idx.
-select tenant_id, kind, key, nullif(due_time, 'infinity') as due_time, attempt_count,
-       false as is_working, arguments, traceparent, create_time, dead_time, last_error
-from jobs
+select tenant_id, kind, key from job_queue
 where dead_time >= '-infinity' and (tenant_id, kind, key) > (%(after_tenant)s, %(after_kind)s, %(after_key)s)
   and (%(kind)s::text is null or kind = %(kind)s)
 order by tenant_id, kind, key
 limit %(limit)s
+
+-- name: get_jobs
+-- Takes no lock. The jobs of the tenant with these kinds and keys, in their order. Index: jobs_pkey.
+select j.tenant_id, j.kind, j.key, nullif(j.due_time, 'infinity') as due_time, j.attempt_count,
+       j.claim_id is not null and j.due_time > now() as is_working, j.arguments, j.traceparent,
+       j.create_time, j.dead_time, j.last_error
+from unnest(%(kinds)s::text[], %(keys)s::text[]) as listed (kind, key)
+join jobs j on j.tenant_id = %(tenant_id)s and j.kind = listed.kind and j.key = listed.key
+order by j.kind, j.key
 
 -- name: retry_dead_job
 -- Makes a job due now, with all its attempts, unless a worker has it. Notifies workers. Locks the
@@ -150,7 +161,7 @@ with due as (
       and (claim_id is null or due_time <= now())
     returning key
 )
-select pg_notify('jobs', current_schema()) from due
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from due
 
 -- name: discard_job
 -- Deletes a dead job. Locks the row. Returns no row if there is none. Index: jobs_pkey.
@@ -178,8 +189,8 @@ from (
            due_time <= now() or claim_id is null and attempt_count > 0 and due_time < 'infinity'
                as is_waiting,
            claim_id is not null and due_time > now() as is_working
-    from jobs where dead_time is null
+    from job_queue where dead_time is null
 ) alive
 group by kind
 union all
-select kind, 0, 0, 0, count(*) from jobs where dead_time >= '-infinity' group by kind
+select kind, 0, 0, 0, count(*) from job_queue where dead_time >= '-infinity' group by kind

@@ -41,7 +41,7 @@ class WorkersLost(Exception):
 class JobWorker:
     """Runs the jobs of these kinds. Several workers may run; each job is run at least once.
 
-    `schema` is that of the service. After a cancellation, running jobs have the grace to end.
+    After a cancellation, running jobs have the grace to end.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class JobWorker:
         run_for_tenant: RunForTenant,
         metrics: JobMetrics,
         *,
-        schema: str,
         grace_seconds: float,
     ) -> None:
         self._database = database
@@ -60,7 +59,6 @@ class JobWorker:
         self._kinds = {kind.name: kind for kind in kinds}
         self._run_for_tenant = run_for_tenant
         self._metrics = metrics
-        self._schema = schema
         self._grace_seconds = grace_seconds
         self._running: dict[asyncio.Task[None], ClaimedJob] = {}
 
@@ -70,7 +68,7 @@ class JobWorker:
         After a cancellation, running jobs have the grace to end; the others are returned to the
         queue.
         """
-        with self._listener.subscription(store.CHANNEL, self._schema) as due:
+        with self._listener.subscription(store.CHANNEL) as due:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._measure_forever(), name="measure jobs")
                 try:

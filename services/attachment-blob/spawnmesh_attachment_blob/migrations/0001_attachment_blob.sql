@@ -25,10 +25,17 @@ create table attachment_tenants (
     -- The bytes of blobs that are STORED.
     stored_bytes bigint not null default 0,
     -- The announced sizes of uploads that are not COMPLETE.
-    uploading_bytes bigint not null default 0,
+    uploading_bytes bigint not null default 0
+);
+
+-- The tenants that the worker goes through: ids and times alone, since they are read over all
+-- tenants. A row is deleted when the purge of its tenant begins.
+create table tenant_work (
+    tenant_id text not null primary key,
     -- When a worker last claimed the tenant's garbage collection.
     collect_time timestamptz
 );
+comment on table tenant_work is 'citus: local';
 
 -- Tenants that are purged, or were. Nothing is stored for them until they are created anew. See
 -- `spawnmesh_postgres.tenant_purges`.
@@ -175,8 +182,14 @@ create policy tenant on attachment_tenants
 using (tenant_id = current_setting('spawnmesh.tenant', true))
 with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
+alter table tenant_work enable row level security;
+alter table tenant_work force row level security;
+create policy tenant on tenant_work
+using (tenant_id = current_setting('spawnmesh.tenant', true))
+with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
 -- The worker lists all tenants. It then works in the scope of one tenant.
-create policy every_tenant on attachment_tenants for select
+create policy every_tenant on tenant_work for select
 using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table purged_tenants enable row level security;

@@ -21,7 +21,9 @@ _SQL = load_statements(__name__)
 
 # Rows go before those that they refer to.
 TENANT_TABLES = TenantTables(
-    rows=("set_files", "sets", "upload_parts", "uploads", "blobs"), settings="attachment_tenants"
+    rows=("set_files", "sets", "upload_parts", "uploads", "blobs"),
+    settings="attachment_tenants",
+    work="tenant_work",
 )
 
 
@@ -99,9 +101,7 @@ async def get_tenant(
 
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:
     """Return ids of prepared tenants behind `after`, in the scope of every tenant."""
-    cursor = await connection.execute(
-        _SQL["list_tenants"], {"tenant_id": None, "after": after, "limit": limit}
-    )
+    cursor = await connection.execute(_SQL["list_tenants"], {"after": after, "limit": limit})
     return [row["tenant_id"] for row in await cursor.fetchall()]
 
 

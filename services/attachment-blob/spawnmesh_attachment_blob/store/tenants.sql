@@ -34,20 +34,14 @@ where t.tenant_id = %(tenant_id)s
     and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s);
 
 -- name: list_tenants
--- Takes no lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
--- Index: attachment_tenants_pkey.
-select t.tenant_id
-from attachment_tenants t
-where (%(tenant_id)s::text is null or t.tenant_id = %(tenant_id)s) and t.tenant_id > %(after)s
-order by t.tenant_id
-limit %(limit)s;
+-- Takes no lock. For the worker, in the scope of every tenant. Index: tenant_work_pkey.
+select tenant_id from tenant_work where tenant_id > %(after)s order by tenant_id limit %(limit)s;
 
 -- name: claim_collection
--- Locks the tenant. Updates nothing if another worker claimed this interval, or the tenant is being
--- purged. Index: attachment_tenants_pkey, purged_tenants_pkey.
-update attachment_tenants
+-- Locks the row. Updates nothing if another worker claimed this interval, or the tenant is being
+-- purged. Index: tenant_work_pkey.
+update tenant_work
 set collect_time = now()
 where tenant_id = %(tenant_id)s
-    and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
     and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;

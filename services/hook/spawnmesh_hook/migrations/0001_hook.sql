@@ -11,6 +11,13 @@ create table tenants (
     max_gate_count integer not null -- The plugins among them that something waits for.
 );
 
+-- The tenants that the log pruner goes through: ids alone, since they are read over all tenants. A
+-- row is deleted when the purge of its tenant begins.
+create table tenant_work (
+    tenant_id text not null primary key
+);
+comment on table tenant_work is 'citus: local';
+
 -- Tenants that are purged, or were. No row is added for them until they are created anew. See
 -- `spawnmesh_postgres.tenant_purges`.
 create table purged_tenants (
@@ -156,7 +163,18 @@ alter table jobs enable row level security;
 alter table jobs force row level security;
 create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- Ids, times and counters of the jobs, which a worker claims over all tenants. The view reads and
+-- writes with the rights of the owner, and only the owner has a policy for the scope '*': in this
+-- scope, the role of the service sees no other column. It reads the rest in the scope of the job's
+-- tenant. The view has no condition, so nothing of the table can leak through one.
+create policy every_tenant on jobs for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create policy claim_of_every_tenant on jobs for update to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create view job_queue as
+    select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
+comment on view job_queue is 'citus: local';
 
 -- A job `deliver_event` delivers one event to one observer. While its observer is paused, the end
 -- of a session is held: it is due at infinity, and is due when the observer is resumed. The table
@@ -197,15 +215,21 @@ create index deliveries_session_idx on deliveries (tenant_id, session_id, start_
 create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time desc, delivery_id desc);
 create index deliveries_plugin_idx on deliveries (tenant_id, plugin, start_time desc, delivery_id desc);
 
--- A transaction sees the rows of its tenant. The worker sees every tenant ('*') in the list of
--- tenants, for the log pruner, and in the jobs.
+-- A transaction sees the rows of its tenant. In the scope '*', the worker sees ids and times of all
+-- tenants: in `tenant_work`, for the log pruner, and in `job_queue`.
 
 alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table tenant_work enable row level security;
+alter table tenant_work force row level security;
+create policy tenant on tenant_work
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on tenant_work for select using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table purged_tenants enable row level security;
 alter table purged_tenants force row level security;

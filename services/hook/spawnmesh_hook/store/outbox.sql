@@ -28,7 +28,7 @@ with due as (
       and due_time = 'infinity'
     returning key
 )
-select pg_notify('jobs', current_schema()) from due limit 1;
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from due limit 1;
 
 -- name: list_open_events
 -- Takes no lock; exact while the events are locked. Those of the events that have a job. Index:

@@ -55,4 +55,4 @@ delete from plugins where tenant_id = %(tenant_id)s and name = %(name)s;
 
 -- name: notify_plugins_changed
 -- Delivered when the transaction commits.
-select pg_notify(%(channel)s, '');
+select pg_notify(%(channel)s || suffix, '') from _spawnmesh_channels;

@@ -1,7 +1,7 @@
 -- name: list_tenants
 -- Takes no lock; reads in the scope of every tenant. A page of the tenants after one.
--- Index: tenants_pkey.
-select tenant_id from tenants where tenant_id > %(after_id)s order by tenant_id limit %(limit)s;
+-- Index: tenant_work_pkey.
+select tenant_id from tenant_work where tenant_id > %(after_id)s order by tenant_id limit %(limit)s;
 
 -- The other statements delete the rows up to the time of the last one of a page, and so a few more
 -- than the limit where several rows have that time.

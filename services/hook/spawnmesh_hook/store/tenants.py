@@ -22,6 +22,7 @@ TENANT_TABLES = TenantTables(
         "deliveries",
     ),
     settings="tenants",
+    work="tenant_work",
 )
 
 

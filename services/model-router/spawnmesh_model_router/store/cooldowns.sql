@@ -56,4 +56,4 @@ where (tenant_id, scope, target) in (
 
 -- name: notify_cooldowns
 -- Notifies every replica once the transaction has committed.
-select pg_notify('model_router_cooldowns', '');
+select pg_notify('model_router_cooldowns' || suffix, '') from _spawnmesh_channels;

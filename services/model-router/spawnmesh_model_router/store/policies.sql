@@ -26,4 +26,4 @@ where p.settings_version < excluded.settings_version;
 
 -- name: notify_policies
 -- Notifies every replica once the transaction has committed.
-select pg_notify('model_router_policies', '');
+select pg_notify('model_router_policies' || suffix, '') from _spawnmesh_channels;

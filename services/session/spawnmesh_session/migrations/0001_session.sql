@@ -2,9 +2,10 @@
 -- events, and background jobs.
 --
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
--- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
--- run_queue, jobs, tenant_deletions, revoked_tokens) also have a policy for the scope '*', in which
--- they are read for all tenants at once.
+-- rows of the tenant that `spawnmesh.tenant` names. In the scope '*', a transaction sees ids, times
+-- and counters of all tenants: the tables run_queue and revoked_tokens, which have nothing else, and
+-- the views tenant_directory and job_queue. Such a view reads with the rights of the owner, and only
+-- the owner has a policy for the scope '*' on the tables behind it.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
 -- grew. Four rules keep the plans right all the same.
@@ -23,6 +24,8 @@
 --     tenants, agents, sessions, runs, run_queue, jobs, inbox_messages, session_events,
 --     tenant_deletions, revoked_tokens
 --   Row-level security
+--   A view of all tenants
+--     tenant_directory
 --   A function
 --     count_leased_runs
 
@@ -220,7 +223,18 @@ alter table jobs enable row level security;
 alter table jobs force row level security;
 create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on jobs using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- Ids, times and counters of the jobs, which a worker claims over all tenants. The view reads and
+-- writes with the rights of the owner, and only the owner has a policy for the scope '*': in this
+-- scope, the role of the service sees no other column. It reads the rest in the scope of the job's
+-- tenant. The view has no condition, so nothing of the table can leak through one.
+create policy every_tenant on jobs for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create policy claim_of_every_tenant on jobs for update to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create view job_queue as
+    select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
+comment on view job_queue is 'citus: local';
 
 create table inbox_messages (
     tenant_id        text        not null,
@@ -310,7 +324,8 @@ alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on tenants for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table agents enable row level security;
 alter table agents force row level security;
@@ -331,7 +346,9 @@ alter table run_queue enable row level security;
 alter table run_queue force row level security;
 create policy tenant on run_queue using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on run_queue using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on run_queue for select using (current_setting('spawnmesh.tenant', true) = '*');
+create policy take_of_every_tenant on run_queue for update
+    using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table inbox_messages enable row level security;
 alter table inbox_messages force row level security;
@@ -347,14 +364,35 @@ alter table tenant_deletions enable row level security;
 alter table tenant_deletions force row level security;
 create policy tenant on tenant_deletions using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on tenant_deletions for select
+create policy every_tenant on tenant_deletions for select to current_user
     using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table revoked_tokens enable row level security;
 alter table revoked_tokens force row level security;
 create policy tenant on revoked_tokens using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on revoked_tokens using (current_setting('spawnmesh.tenant', true) = '*');
+create policy every_tenant on revoked_tokens for select
+    using (current_setting('spawnmesh.tenant', true) = '*');
+-- prune_revoked_tokens, which locks the rows and deletes them.
+create policy prune_of_every_tenant on revoked_tokens for update
+    using (current_setting('spawnmesh.tenant', true) = '*' and expire_time < now());
+create policy delete_of_every_tenant on revoked_tokens for delete
+    using (current_setting('spawnmesh.tenant', true) = '*' and expire_time < now());
+
+-- ------------------------------------------------------------------------------------------
+-- A view of all tenants
+-- ------------------------------------------------------------------------------------------
+
+-- What is read of a tenant in the scope '*'. The rest, such as its settings, is read in its own.
+-- `is_listed` is true if its creation is complete or its deletion has begun; `size_bytes` is the
+-- size of its name and its settings. The view has no condition, so nothing of the tables can leak
+-- through one.
+create view tenant_directory as
+    select t.tenant_id, t.max_running_run_count, t.next_retention_time,
+           t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id) as is_listed,
+           octet_length(t.display_name) + octet_length(t.settings::text) as size_bytes
+    from tenants t;
+comment on view tenant_directory is 'citus: local';
 
 -- ------------------------------------------------------------------------------------------
 -- A function

@@ -6,7 +6,6 @@ that are DELETED.
 
 from spawnmesh.session.v1.tenant_service_pb2 import ListTenantsRequest, ListTenantsResponse
 from spawnmesh_core.ids import TENANT_ID
-from spawnmesh_postgres.database import ALL_TENANTS
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.rpc.dependencies import Dependencies
@@ -20,8 +19,7 @@ async def list_tenants(
     """Return a page of every tenant, by id."""
     token = request.page_token
     page = parse_page(request.page_size, token, is_well_formed=TENANT_ID.fullmatch(token) is not None)
-    async with deps.database.transaction(ALL_TENANTS) as connection:
-        listed = await tenants.list_tenants(connection, after_id=page.last_id, page_size=page.size)
+    listed = await tenants.list_tenants(deps.database, after_id=page.last_id, page_size=page.size)
     return ListTenantsResponse(
         tenants=map(render_tenant, listed.tenants), next_page_token=listed.next_after_id
     )

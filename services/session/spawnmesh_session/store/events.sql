@@ -13,7 +13,8 @@ returning cursor
 
 -- name: notify_watchers
 -- The session's watchers are notified when the transaction commits.
-select pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
+select pg_notify('session_changed' || suffix, %(tenant_id)s || ':' || %(session_id)s)
+from _spawnmesh_channels
 
 -- name: list_events
 -- Takes no lock. Index: session_events_pkey.

@@ -14,7 +14,7 @@ returning expire_time
 
 -- name: notify_of_revocation
 -- The replicas are notified when the transaction commits.
-select pg_notify('token_revoked', '')
+select pg_notify('token_revoked' || suffix, '') from _spawnmesh_channels
 
 -- name: read_position
 -- Takes no lock. Every transaction before the position has ended; the next statement sees it.

@@ -20,9 +20,10 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 -- Index: run_queue_runtime_due_idx or run_queue_agent_due_idx, run_queue_tenant_due_idx,
 -- run_queue_pkey, tenants_pkey.
 with served as (
-    select tenant_id, max_running_run_count from tenants where %(tenants)s::text[] is null
+    select tenant_id, max_running_run_count from tenant_directory where %(tenants)s::text[] is null
     union all
-    select tenant_id, max_running_run_count from tenants where tenant_id = any (%(tenants)s::text[])
+    select tenant_id, max_running_run_count from tenant_directory
+    where tenant_id = any (%(tenants)s::text[])
 ), due as materialized (
     select t.tenant_id, t.max_running_run_count as cap,
            t.max_running_run_count < (select count(*) from (
@@ -123,13 +124,13 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: notify_runners
 -- Runners are notified when the transaction commits.
-select pg_notify('run_queued', '')
+select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), '')
 
 -- name: notify_runners_of_place
 -- Runners are notified when the transaction commits, if the tenant had as many running runs as it
 -- may have before a run of it ended, and another run waits. Index: run_queue_tenant_due_idx,
 -- tenants_pkey.
-select pg_notify('run_queued', '') from tenants t
+select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), '') from tenants t
 where t.tenant_id = %(tenant_id)s
   and (select true from run_queue
        where tenant_id = %(tenant_id)s and due_time between '-infinity' and now()

@@ -26,7 +26,9 @@ select * from queued
 
 -- name: notify_of_queued_run
 -- Runners and the session's watchers are notified when the transaction commits.
-select pg_notify('run_queued', ''), pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
+select pg_notify('run_queued' || c.suffix, ''),
+       pg_notify('session_changed' || c.suffix, %(tenant_id)s || ':' || %(session_id)s)
+from _spawnmesh_channels c
 
 -- name: count_waiting_runs
 -- Takes no lock. Runs that wait and spawns in progress. Index: run_queue_tenant_due_idx, jobs_pkey.

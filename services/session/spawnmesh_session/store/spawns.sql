@@ -138,7 +138,7 @@ with added as (
     on conflict (tenant_id, kind, key) do nothing
     returning key
 )
-select pg_notify('jobs', current_schema()) from added limit 1
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from added limit 1
 
 -- name: fail_spawn
 -- Changes nothing if the session is no longer PROVISIONING. Locks the session. A failure that is

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from psycopg.types.json import Jsonb
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, switch_tenant
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.spawns import spawn_limits_of
@@ -41,7 +41,7 @@ def deletion_of(tenant_id: str, row: Row) -> TenantDeletion:
 
 
 def tenant_of(row: Row) -> Tenant | DeletedTenant:
-    """Convert a row of get_tenant or list_tenants."""
+    """Convert a row of get_tenant."""
     tenant_id: str = row["tenant_id"]
     deletion = deletion_of(tenant_id, row["deletion"]) if row["deletion"] else None
     if row["settings"] is None:
@@ -156,15 +156,28 @@ class TenantsPage:
     next_after_id: str
 
 
-async def list_tenants(connection: Connection, *, after_id: str, page_size: int) -> TenantsPage:
-    """Return a page of the tenants whose creation is complete, in the scope of every tenant.
+async def list_tenants(database: Database, *, after_id: str, page_size: int) -> TenantsPage:
+    """Return a page of the tenants whose creation is complete.
 
-    The page has fewer tenants if their settings are large, but at least one.
+    The page has fewer tenants if their settings are large. It takes two round trips: one for the
+    ids, in the scope of every tenant, and one for each tenant's row, in its own.
     """
     values = {"after_id": after_id, "page_size": page_size, "max_bytes": MAX_LIST_BYTES}
-    rows = await (await connection.execute(_SQL["list_tenants"], values)).fetchall()
-    has_more = bool(rows) and rows[-1]["found_count"] > len(rows)
-    return TenantsPage([tenant_of(row) for row in rows], str(rows[-1]["tenant_id"]) if has_more else "")
+    (listed,) = await database.transact(ALL_TENANTS, (_SQL["list_tenants"], values))
+    if not listed:
+        return TenantsPage([], "")
+    ids = [str(row["tenant_id"]) for row in listed]
+    has_more = listed[0]["found_count"] > len(listed)
+    async with database.pipelined(ids[0]) as connection:
+        pending = [await _send_get(connection, tenant_id) for tenant_id in ids]
+    # A tenant that was deleted meanwhile may be gone.
+    found = [tenant for row in pending if (tenant := await row.fetch()) is not None]
+    return TenantsPage(found, ids[-1] if has_more else "")
+
+
+async def _send_get(connection: Connection, tenant_id: str) -> PendingRow[Tenant | DeletedTenant]:
+    await switch_tenant(connection, tenant_id)
+    return PendingRow(await connection.execute(_SQL["get_tenant"], {"tenant_id": tenant_id}), tenant_of)
 
 
 async def list_tenants_to_retain(connection: Connection) -> list[str]:

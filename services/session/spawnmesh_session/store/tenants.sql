@@ -37,35 +37,33 @@ left join tenant_deletions d on d.tenant_id = asked.tenant_id
 where t.tenant_id is not null or d.tenant_id is not null
 
 -- name: list_tenants
--- Takes no lock; reads in the scope of every tenant. A page ends before its tenants exceed
--- %(max_bytes)s, but has at least one. found_count exceeds the number of rows unless the page is
--- the last. Index: tenants_pkey, tenant_deletions_pkey.
+-- Takes no lock; reads in the scope of every tenant. The ids of a page, which ends before its
+-- tenants exceed %(max_bytes)s, but has at least one. found_count exceeds the number of rows unless
+-- the page is the last. Index: tenants_pkey, tenant_deletions_pkey.
 with page as (
-    select t.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time
-    from tenants t
-    where t.tenant_id > %(after_id)s
-      and (t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id))
-    order by t.tenant_id
+    select tenant_id, size_bytes from tenant_directory
+    where tenant_id > %(after_id)s and is_listed
+    order by tenant_id
     limit %(page_size)s + 1
 ), measured as (
-    select p.*, row_number() over by_id as rank, count(*) over () as found_count,
-           sum(octet_length(p::text)) over by_id as bytes
-    from page p
+    select tenant_id, row_number() over by_id as rank, count(*) over () as found_count,
+           sum(size_bytes) over by_id as bytes
+    from page
     window by_id as (order by tenant_id)
 )
-select tenant_id, display_name, settings, settings_version, ready, create_time, found_count,
-       (select to_jsonb(d) - 'tenant_id' from tenant_deletions d where d.tenant_id = m.tenant_id) as deletion
-from measured m
+select tenant_id, found_count
+from measured
 where rank <= %(page_size)s and (bytes <= %(max_bytes)s or rank = 1)
 order by rank
 
 -- name: list_tenants_to_retain
 -- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
-select tenant_id from tenants where next_retention_time <= now() order by next_retention_time limit 32
+select tenant_id from tenant_directory where next_retention_time <= now()
+order by next_retention_time limit 32
 
 -- name: count_tenants_to_retain
 -- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
-select count(*) as overdue from tenants where next_retention_time <= now()
+select count(*) as overdue from tenant_directory where next_retention_time <= now()
 
 -- name: claim_retention
 -- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.

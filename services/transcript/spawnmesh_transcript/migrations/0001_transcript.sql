@@ -5,7 +5,7 @@
 --
 -- Contents
 --   Tables of tenants
---     tenants, purged_tenants
+--     tenants, tenant_work, purged_tenants
 --   Tables of transcripts
 --     transcripts, entries, appends, imports
 --   Tables of the stub tier
@@ -34,7 +34,6 @@ create table tenants (
     large_payload_bytes      integer     not null default 8000,
     token_vocabulary         text        not null default 'o200k_base',
     compact_at_percent       integer     not null default 0,
-    work_time                timestamptz, -- When a worker last claimed the tenant.
     -- Where a worker continues to verify: in this transcript behind verified_seq, or behind this
     -- transcript if verified_seq is 0.
     verified_session_id      text        not null default '',
@@ -43,6 +42,14 @@ create table tenants (
     verified_chain_hash      bytea       not null default ''::bytea,
     primary key (tenant_id)
 );
+
+-- The tenants that the worker goes through: ids and times alone, since they are read over all
+-- tenants. A row is deleted when the purge of its tenant begins.
+create table tenant_work (
+    tenant_id text        not null primary key,
+    work_time timestamptz -- When a worker last claimed the tenant.
+);
+comment on table tenant_work is 'citus: local';
 
 -- Tenants that are purged, or were. Nothing of them is read or written, and no write begins, until
 -- they are created again. See `spawnmesh_postgres.tenant_purges`.
@@ -384,6 +391,10 @@ alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants using (tenant_id = current_setting('spawnmesh.tenant', true));
 
+alter table tenant_work enable row level security;
+alter table tenant_work force row level security;
+create policy tenant on tenant_work using (tenant_id = current_setting('spawnmesh.tenant', true));
+
 alter table purged_tenants enable row level security;
 alter table purged_tenants force row level security;
 create policy tenant on purged_tenants using (tenant_id = current_setting('spawnmesh.tenant', true));
@@ -433,8 +444,7 @@ alter table activities force row level security;
 create policy tenant on activities using (tenant_id = current_setting('spawnmesh.tenant', true));
 
 -- A worker lists the tenants, and reads nothing else across tenants.
-create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
-create policy every_tenant on purged_tenants for select
+create policy every_tenant on tenant_work for select
     using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- -------------------------------------------------------------------------------------------------

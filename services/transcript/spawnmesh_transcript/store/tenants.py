@@ -31,6 +31,7 @@ TENANT_TABLES = TenantTables(
         "activity_heads",
     ),
     settings="tenants",
+    work="tenant_work",
 )
 
 

@@ -34,20 +34,18 @@ from tenants
 where tenant_id = %(tenant_id)s;
 
 -- name: list_tenants
--- Runs in the scope of every tenant. Takes no lock. Index: tenants and purged_tenants primary keys.
-select t.tenant_id from tenants t
-where t.tenant_id > %(after_tenant_id)s
-    and not exists (select true from purged_tenants p where p.tenant_id = t.tenant_id)
-order by t.tenant_id
+-- Runs in the scope of every tenant. Takes no lock. Index: tenant_work primary key.
+select tenant_id from tenant_work
+where tenant_id > %(after_tenant_id)s
+order by tenant_id
 limit (select %(row_count)s::bigint);
 
 -- name: claim_tenant
--- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval, or
--- the tenant is being purged. Index: tenants and purged_tenants primary keys.
-update tenants
+-- Locks the row. Changes nothing if another worker claimed the tenant in the interval, or the
+-- tenant is being purged. Index: tenant_work primary key.
+update tenant_work
 set work_time = now()
 where tenant_id = %(tenant_id)s
-    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
     and (work_time is null or work_time <= now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;
 

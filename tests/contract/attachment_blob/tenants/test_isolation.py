@@ -38,7 +38,7 @@ async def test_each_table_is_keyed_by_tenant_and_has_row_level_security(blobs: B
         )
         found = {row["relname"]: (row["forced"], row["leads"]) for row in await cursor.fetchall()}
 
-    assert found == dict.fromkeys((*TABLES, "purged_tenants"), (True, "tenant_id"))
+    assert found == dict.fromkeys((*TABLES, "tenant_work", "purged_tenants"), (True, "tenant_id"))
 
 
 async def test_a_select_without_where_sees_the_tenants_rows_only(tenant: Tenant, blobs: BlobService) -> None:
@@ -67,6 +67,8 @@ def test_each_statement_names_the_tenant() -> None:
     for file in (SERVICE / "store").glob("*.sql"):
         for statement in file.read_text().split("-- name: ")[1:]:
             name, *lines = statement.splitlines()
+            if name == "list_tenants":
+                continue  # It reads ids alone, over all tenants.
             if all(
                 line.startswith(("--", "set local ")) or not line for line in lines
             ):  # The statement changes only settings of the transaction.

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -99,14 +100,17 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
     for _ in range(4):
         await own.spawn()
     async with superuser(postgres) as link:
+        row = await (await link.execute("select suffix from session._spawnmesh_channels")).fetchone()
+        assert row is not None
+        channel = sql.Identifier(f"run_queued{row[0]}")
 
         async def wakes(claimed: run_pb.ClaimedRun) -> bool:
             """Return whether runners are notified when the claimed run ends."""
-            await link.execute("listen run_queued")
+            await link.execute(sql.SQL("listen {}").format(channel))
             request = pb.KillSessionRequest(session_id=claimed.session.session_id)
             await own.client(own.sessions.KillSession, request)
             heard = [notify async for notify in link.notifies(timeout=0.5, stop_after=1)]
-            await link.execute("unlisten run_queued")
+            await link.execute(sql.SQL("unlisten {}").format(channel))
             return bool(heard)
 
         [first] = await own.claim_any()
