@@ -61,6 +61,10 @@ class MeshError(Exception):
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
+    def __reduce__(self) -> tuple[type["MeshError"], tuple[Reason, str], dict[str, object]]:
+        """Pickle the error with all its facts, for a refusal in a worker process."""
+        return type(self), (self.reason, self.message), self.__dict__
+
 
 def not_found(what: str, identifier: str) -> MeshError:
     """Return the refusal for an id that the tenant of the caller does not have.
