@@ -61,9 +61,16 @@ class MeshError(Exception):
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
-    def __reduce__(self) -> tuple[type["MeshError"], tuple[Reason, str], dict[str, object]]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error with all its facts, for a refusal in a worker process."""
-        return type(self), (self.reason, self.message), self.__dict__
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[MeshError], args: tuple[object, ...], state: dict[str, object]) -> MeshError:
+    """Return the pickled error. A subclass has arguments of its own, which its state replaces."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def not_found(what: str, identifier: str) -> MeshError:

@@ -212,8 +212,6 @@ class CpuWorkers:
             self._idle.append(starting.result())
 
 
-
-
 def _name_of(work: Callable[..., Any]) -> str:
     return getattr(work, "__qualname__", type(work).__name__).lstrip("_")
 

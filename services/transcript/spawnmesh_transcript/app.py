@@ -160,9 +160,7 @@ async def _open_dependencies(
             search_threads,
             FairLimiter(LimiterPolicy("searches", "", CONCURRENT_SEARCHES, tenant_capacity=1)),
         ),
-        tiering=PayloadTiering(
-            database, blobs, workers, uploader, activities, ExternalizationMetrics(meter)
-        ),
+        tiering=PayloadTiering(database, blobs, workers, uploader, activities, ExternalizationMetrics(meter)),
         model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
         hooks=await _open_peer(stack, process, "hook", settings.hook_target),
         stub_metrics=StubMetrics(meter),

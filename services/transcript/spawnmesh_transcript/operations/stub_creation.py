@@ -25,6 +25,7 @@ from spawnmesh_transcript.operations.bodies.stubs import (
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
 
+
 async def create_stubs(
     database: Database,
     blobs: BlobStore,

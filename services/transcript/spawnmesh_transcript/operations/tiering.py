@@ -181,7 +181,9 @@ class PayloadTiering:
                     report.cooled_bytes += _droppable_bytes(entry, [file.block_index for file in stub.files])
         report.externalized_entry_count += len(page.waiting())
         rest = [size for size in page.sizes if size.seq not in large]
-        condensed = await condense_entries(self._database, self._blobs, self._workers, key, rest, is_dry_run=True)
+        condensed = await condense_entries(
+            self._database, self._blobs, self._workers, key, rest, is_dry_run=True
+        )
         report.condensed_entry_count += condensed.entry_count
         for batch in batches(page.inline()):
             for entry in await self._read_entries(key, [one.seq for one in batch]):

@@ -55,9 +55,7 @@ async def append_entries(
         append = Append(
             key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version
         )
-        stubs = await create_stubs(
-            deps.database, deps.blobs, deps.workers, key, prepared.entries, policy
-        )
+        stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
         if stubs:
             result = await append_store.append_waiting(deps.database, append, stubs)
         else:

@@ -21,6 +21,7 @@ from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.operations.bodies.well_formed import LABELS, check_message, check_text, serialize
 from spawnmesh_transcript.operations.session_files.round_trip import require_round_trip
 
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Entries ready to be stored, and the hash of the entries as they arrived, before the
