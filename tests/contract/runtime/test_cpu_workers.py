@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
@@ -157,11 +156,12 @@ _SERVICE = """
 
 
 async def test_workers_end_with_a_service_that_is_killed() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(_SERVICE)], stdout=subprocess.PIPE, text=True
-    ) as service:
-        assert service.stdout is not None
-        line = await asyncio.to_thread(service.stdout.readline)
-        service.kill()
+    service = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(_SERVICE), stdout=asyncio.subprocess.PIPE
+    )
+    assert service.stdout is not None
+    line = await service.stdout.readline()
+    service.kill()
+    await service.wait()
     computing, idle = map(int, line.split())
     await until_ended({computing, idle})

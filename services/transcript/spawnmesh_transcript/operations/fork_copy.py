@@ -48,7 +48,8 @@ async def copy_messages(
     holds now.
 
     Missing results become entries that say so. Return None if the session has a transcript already,
-    whatever became of the source. Raises INVALID_REQUEST for a call that cannot be masked, and what `CpuWorkers.run` raises.
+    whatever became of the source. Raises INVALID_REQUEST for a call that cannot be masked, and
+    what `CpuWorkers.run` raises.
     """
     source = Key(key.tenant_id, fork.source_session_id)
     async with database.transaction(key.tenant_id) as connection:

@@ -54,7 +54,8 @@ async def recount(
     """Examine at most this many entries after a seq, for some seconds, and count those anew that
     another vocabulary counted.
 
-    Raises NOT_FOUND, and what `rehydrate_entries` and `CpuWorkers.run` raise. A dry run writes nothing.
+    A dry run writes nothing. Raises NOT_FOUND, and what `rehydrate_entries` and `CpuWorkers.run`
+    raise.
     """
     deadline = monotonic_seconds() + _CALL_SECONDS
     async with database.transaction(key.tenant_id) as connection:

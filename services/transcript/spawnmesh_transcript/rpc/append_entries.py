@@ -39,8 +39,8 @@ async def append_entries(
 
     Raises INVALID_REQUEST and ATTACHMENT_CONTENT_IS_MARKER for entries that cannot be stored,
     NOT_FOUND for the transcript or the target of an entry, IDEMPOTENCY_KEY_REUSED,
-    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the tenant's settings keep
-    changing.
+    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the
+    tenant's settings keep changing.
     """
     key = parse_key(request.session_id, caller)
     idempotency_key, writer = _parse_idempotency_key(request), _parse_writer(request, caller)
