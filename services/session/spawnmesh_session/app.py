@@ -18,8 +18,8 @@ from spawnmesh_postgres.jobs.servicer import add_jobs
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
-from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
+from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.tenant_work import run_for_tenant
