@@ -39,6 +39,7 @@ create table tenants (
     settings_version      bigint      not null default 1,
     max_running_run_count integer     not null,               -- A copy out of `settings`, for the claim,
     max_queued_run_count  integer     not null,               -- and one for the begin of a spawn.
+    run_weight            integer     not null default 1,     -- Another one for the claim.
     ready                 boolean     not null default false, -- The creation is complete.
     create_time           timestamptz not null default now(),
     next_retention_time   timestamptz not null default now()  -- The next pass of the retention.
