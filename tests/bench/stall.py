@@ -1,5 +1,5 @@
-"""How long the largest entries of one tenant hold up the small appends of another, and whether the
-time to mask a text grows with its size alone.
+"""The delay of one tenant's small appends while another appends the largest entries, and the growth
+of the time to mask a text with its size.
 """
 
 import asyncio

@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 from spawnmesh_runtime.workarounds.malloc_thresholds import fix_malloc_thresholds
 
 _NICENESS = 5
-"""The event loop of the parent gets a processor first, where there are too few."""
+"""The event loop of the parent gets a processor first if there are too few."""
 
 _OOM_SCORE = 500
-"""Where memory runs out, the kernel ends a worker, and not the service."""
+"""If memory runs out, the kernel ends a worker before it ends the service."""
 
 
 Call = partial[Any]
 """A function with its arguments, all of which can be pickled."""
 
 
-class Answer(NamedTuple):
+class WorkResult(NamedTuple):
     """The result of a call, or the exception that it raised."""
 
     value: Any = None
@@ -70,7 +70,7 @@ def _end_with_parent() -> None:
 def _answer_to(request: bytes) -> bytes:
     try:
         call: Call = pickle.loads(request)  # noqa: S301 - sent by the parent alone
-        return pickle.dumps(Answer(call()))
+        return pickle.dumps(WorkResult(call()))
     except Exception as error:  # noqa: BLE001 - the parent raises it
         error.add_note("in a worker process:\n" + traceback.format_exc())
         return _pickled_error(error)
@@ -78,8 +78,8 @@ def _answer_to(request: bytes) -> bytes:
 
 def _pickled_error(error: Exception) -> bytes:
     try:
-        pickled = pickle.dumps(Answer(error=error))
+        pickled = pickle.dumps(WorkResult(error=error))
         pickle.loads(pickled)  # noqa: S301 - an exception with arguments of its own may not come back
     except Exception:  # noqa: BLE001
-        return pickle.dumps(Answer(error=RuntimeError(f"{type(error).__name__} in a worker process")))
+        return pickle.dumps(WorkResult(error=RuntimeError(f"{type(error).__name__} in a worker process")))
     return pickled

@@ -21,7 +21,7 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.cpu_worker import Answer, Call, serve
+from spawnmesh_runtime.cpu_worker import Call, WorkResult, serve
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.settings import CpuWorkerSettings
 from spawnmesh_runtime.telemetry import traced
@@ -73,7 +73,7 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid or 0
 
-    def answer_to(self, call: Call) -> Answer:
+    def answer_to(self, call: Call) -> WorkResult:
         """Send the call and return its answer. Raises _WorkerLost."""
         request = pickle.dumps(call)
         try:
@@ -81,7 +81,7 @@ class _Worker:
             answer = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise _WorkerLost from None
-        value: Answer = pickle.loads(answer)  # noqa: S301 - sent by a process of our own
+        value: WorkResult = pickle.loads(answer)  # noqa: S301 - sent by a process of our own
         return value
 
     def kill(self) -> None:
@@ -161,13 +161,13 @@ class CpuWorkers:
         self._idle.clear()
         self._threads.shutdown()
 
-    async def _second_answer(self, name: str, call: Call) -> tuple[int, Answer]:
+    async def _second_answer(self, name: str, call: Call) -> tuple[int, WorkResult]:
         try:
             return await self._answer(name, call)
         except _WorkerLost:
             raise unavailable("a worker process") from None
 
-    async def _answer(self, name: str, call: Call) -> tuple[int, Answer]:
+    async def _answer(self, name: str, call: Call) -> tuple[int, WorkResult]:
         worker = self._idle.pop() if self._idle else await self._start()
         calling = asyncio.get_running_loop().run_in_executor(self._threads, worker.answer_to, call)
         began, outcome = monotonic_seconds(), "cancelled"
@@ -216,7 +216,7 @@ def _name_of(work: Callable[..., Any]) -> str:
     return getattr(work, "__qualname__", type(work).__name__).lstrip("_")
 
 
-async def _end(worker: _Worker, calling: "asyncio.Future[Answer]") -> None:
+async def _end(worker: _Worker, calling: "asyncio.Future[WorkResult]") -> None:
     """Wait until the thread has left the worker, whose process was killed, and release it."""
     await asyncio.wait({calling})
     calling.exception()  # Marks it as retrieved.
