@@ -93,6 +93,7 @@ class ScriptedMesh:
     window_seqs: list[int] = field(default_factory=list)
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     delays: list[run_pb.ReleaseDelay] = field(default_factory=list)
     released_claims: list[int] = field(default_factory=list)
@@ -211,6 +212,7 @@ class _Runs(run_grpc.RunServiceServicer):
     async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Any) -> run_pb.ClaimRunsResponse:
         self.mesh.refuse_if_scripted("ClaimRuns")
         self.mesh.claim_sizes.append(request.max_run_count)
+        self.mesh.reserved.append(request.reserved_run_count)
         try:
             async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):
                 return run_pb.ClaimRunsResponse(runs=[await self.mesh.queue.get()])
