@@ -12,10 +12,10 @@ from spawnmesh_runtime.settings import CpuWorkerSettings
 
 
 @asynccontextmanager
-async def cpu_workers(*, count: int = 2, seconds: float = 60.0) -> AsyncIterator[CpuWorkers]:
-    """Run worker processes for the block. They start when they are needed."""
+async def cpu_workers(*modules: str, count: int = 2, seconds: float = 60.0) -> AsyncIterator[CpuWorkers]:
+    """Run worker processes that have the modules for the block. They start when they are needed."""
     settings = CpuWorkerSettings(cpu_worker_count=count, cpu_work_seconds=seconds)
-    async with open_cpu_workers(settings, NO_METRICS.meter, modules=()) as workers:
+    async with open_cpu_workers(settings, NO_METRICS.meter, modules=[*modules]) as workers:
         yield workers
 
 

@@ -9,8 +9,10 @@ import os
 import pickle
 import signal
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,8 +38,11 @@ class WorkResult(NamedTuple):
     error: Exception | None = None
 
 
-def serve(connection: "Connection[bytes, bytes]") -> None:
-    """Do calls, one after the other, until the parent closes the connection or ends."""
+def serve(connection: "Connection[bytes, bytes]", modules: Sequence[str]) -> None:
+    """Do calls, one after the other, until the parent closes the connection or ends.
+
+    Before the first one, import the modules that the parent of the process has not.
+    """
     _end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):  # Sent to the whole group; the parent handles them.
         signal.signal(number, signal.SIG_IGN)
@@ -45,6 +50,8 @@ def serve(connection: "Connection[bytes, bytes]") -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     fix_malloc_thresholds()
+    for module in modules:
+        import_module(module)
     with suppress(EOFError, OSError):
         connection.send_bytes(b"ready")
         while True:

@@ -55,7 +55,7 @@ class _Worker:
         context.set_forkserver_preload([*modules])
         ours, theirs = context.Pipe()
         self._connection: Connection[bytes, bytes] = ours
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True, name=_PREFIX)
+        self._process = context.Process(target=serve, args=(theirs, modules), daemon=True, name=_PREFIX)
         try:
             with theirs:
                 self._process.start()

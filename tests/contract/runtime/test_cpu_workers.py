@@ -65,12 +65,12 @@ async def test_a_worker_that_was_killed_while_idle_is_replaced(workers: CpuWorke
 
 
 async def test_work_beyond_the_time_limit_is_refused_and_its_worker_ended() -> None:
-    async with cpu_workers(seconds=1.0) as workers:
+    async with cpu_workers(cpu_work.__name__, seconds=3.0) as workers:
         pid = await workers.run("t", LARGE, cpu_work.pid)
         with pytest.raises(MeshError) as error:
             await workers.run("t", LARGE, cpu_work.compute)
         assert error.value.reason is Reason.PROCESSING_TIME_EXCEEDED
-        assert error.value.facts == {"max_seconds": "1.0"}
+        assert error.value.facts == {"max_seconds": "3.0"}
         assert pid not in worker_pids()
         assert await workers.run("t", LARGE, cpu_work.pid) != pid
 

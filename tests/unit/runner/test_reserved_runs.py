@@ -6,10 +6,8 @@ import pytest
 from pydantic import ValidationError
 from spawnmesh_runner.settings import RunnerSettings
 
-_NEEDED: dict[str, Any] = {
-    **{f"{peer}_target": "h:1" for peer in ("session", "transcript", "model_router")},
-    **{"attachment_blob_target": "h:1", "hook_target": "h:1", "workspace_root": "/w"},
-}
+_PEERS = ("session", "transcript", "model_router", "attachment_blob", "hook")
+_NEEDED: dict[str, Any] = {"workspace_root": "/w", **{f"{peer}_target": "h:1" for peer in _PEERS}}
 
 
 @pytest.mark.parametrize(

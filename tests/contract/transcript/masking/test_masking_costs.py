@@ -65,10 +65,11 @@ async def test_DispatchBeforeToolCall__masking_takes_linear_time(mesh: HookMesh,
     await tenant.register("one", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
     await tenant.prepare(2, mask_secrets=True)
     small, large = INPUTS[case](1), INPUTS[case](GROWTH)
-    await call_tool(tenant, json.dumps(small))  # Later calls find everything loaded.
+    for content in (small, large):  # Later calls find everything loaded, and a worker process.
+        await call_tool(tenant, json.dumps(content))
     cost = await _cost(call_tool(tenant, json.dumps(small)))
     assert await _cost(call_tool(tenant, json.dumps(large))) < COST_LIMIT * cost
-    assert [json.loads(one.arguments_json) for one in plugin.heard] == [small, small, large]
+    assert [json.loads(one.arguments_json) for one in plugin.heard] == [small, large, small, large]
 
 
 async def test_DispatchBeforeToolCall__others_are_served_while_a_long_text_is_masked(mesh: HookMesh) -> None:
