@@ -73,6 +73,10 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid or 0
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.pid is not None and self._process.is_alive()
+
     def answer_to(self, call: Call) -> WorkResult:
         """Send the call and return its answer. Raises _WorkerLost."""
         request = pickle.dumps(call)
@@ -86,7 +90,7 @@ class _Worker:
 
     def kill(self) -> None:
         """End the process, whatever it does. A thread that calls it gets _WorkerLost."""
-        if self._process.pid is not None:
+        if self.is_alive:
             self._process.kill()
 
     def end(self) -> None:
@@ -168,7 +172,7 @@ class CpuWorkers:
             raise unavailable("a worker process") from None
 
     async def _answer(self, name: str, call: Call) -> tuple[int, WorkResult]:
-        worker = self._idle.pop() if self._idle else await self._start()
+        worker = self._idle_worker() or await self._start()
         calling = asyncio.get_running_loop().run_in_executor(self._threads, worker.answer_to, call)
         began, outcome = monotonic_seconds(), "cancelled"
         try:
@@ -197,6 +201,15 @@ class CpuWorkers:
                 await shield_until_done(_end(worker, calling))
         return worker.pid, answer
 
+    def _idle_worker(self) -> _Worker | None:
+        """Return an idle worker, and forget those that were ended meanwhile."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.end()
+        return None
+
     async def _start(self) -> _Worker:
         """Start a worker. It is kept for others if this call is cancelled meanwhile."""
         starting = asyncio.get_running_loop().run_in_executor(self._threads, _Worker, self._modules)
@@ -213,6 +226,8 @@ class CpuWorkers:
 
 
 def _name_of(work: Callable[..., Any]) -> str:
+    while isinstance(work, partial):
+        work = work.func
     return getattr(work, "__qualname__", type(work).__name__).lstrip("_")
 
 
