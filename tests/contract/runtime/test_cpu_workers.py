@@ -57,11 +57,17 @@ async def test_work_that_ends_its_worker_twice_is_refused_and_the_worker_replace
     assert await workers.run("t", LARGE, cpu_work.pid) in worker_pids()
 
 
-async def test_a_worker_that_was_killed_while_idle_is_replaced(workers: CpuWorkers) -> None:
-    pid = await workers.run("t", LARGE, cpu_work.pid)
-    os.kill(pid, signal.SIGKILL)
-    await until_ended({pid})
-    assert await workers.run("t", LARGE, cpu_work.pid) != pid
+async def test_workers_that_were_killed_while_idle_are_replaced(workers: CpuWorkers) -> None:
+    before = worker_pids()
+    held = asyncio.create_task(workers.run("t", LARGE, cpu_work.compute))
+    other = await workers.run("other", LARGE, cpu_work.pid)
+    (computing,) = worker_pids() - before - {other}
+    await workers.run("other", LARGE, cpu_work.pid)
+    os.kill(other, signal.SIGKILL)
+    await until_ended({other})
+    assert await workers.run("other", LARGE, cpu_work.pid) not in {other, computing}
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
 
 
 async def test_work_beyond_the_time_limit_is_refused_and_its_worker_ended() -> None:
