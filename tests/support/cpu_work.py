@@ -49,6 +49,7 @@ async def _serve() -> None:
     async with cpu_workers() as workers:
         computing = await workers.run("computing", LARGE, pid)
         held = asyncio.create_task(workers.run("computing", LARGE, compute))
+        await asyncio.sleep(0)  # It takes the worker.
         idle = await workers.run("idle", LARGE, pid)
         print(computing, idle, flush=True)
         await held

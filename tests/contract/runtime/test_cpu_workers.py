@@ -119,4 +119,5 @@ async def test_workers_end_with_a_service_that_is_killed() -> None:
     service.kill()
     await service.wait()
     computing, idle = map(int, line.split())
+    assert computing != idle
     await until_ended({computing, idle})
