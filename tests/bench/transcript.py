@@ -144,7 +144,7 @@ def text_of(size: int, turn: int = 0) -> str:
 
 
 @asynccontextmanager
-async def transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
+async def transcripts(stack: Stack, sampler: Sampler, tenant_id: str = TENANT) -> AsyncIterator[Begin]:
     """Open transcripts for callers whose traces the service records, or does not record. This
     process sends no spans.
     """
@@ -156,9 +156,9 @@ async def transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
 
         async def begin() -> Transcript:
             session_id, claim = new_id(IdKind.SESSION), pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
-            with impersonate(TENANT):
+            with impersonate(tenant_id):
                 await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=session_id))
-            token = minter.run_token(TENANT, session_id, claim.run_id, claim.epoch, 3600)
+            token = minter.run_token(tenant_id, session_id, claim.run_id, claim.epoch, 3600)
             with use_token(token):
                 await peer.unary(
                     stub.AcquireWriter, pb.AcquireWriterRequest(session_id=session_id, claim=claim)

@@ -61,6 +61,17 @@ class MeshError(Exception):
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the error with all its facts, for a refusal in a worker process."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[MeshError], args: tuple[object, ...], state: dict[str, object]) -> MeshError:
+    """Return the pickled error. A subclass has arguments of its own, which its state replaces."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 def not_found(what: str, identifier: str) -> MeshError:
     """Return the refusal for an id that the tenant of the caller does not have.

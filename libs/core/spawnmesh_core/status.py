@@ -98,6 +98,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.ATTACHMENTS_STORED_BYTES_EXCEEDED,
         Reason.POOL_EXHAUSTED,
         Reason.MESSAGE_TOO_LARGE,
+        Reason.PROCESSING_TIME_EXCEEDED,
         Reason.BUDGET_EXCEEDED,
     ),
     Status.ABORTED: (

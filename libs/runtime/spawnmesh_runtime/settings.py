@@ -111,6 +111,22 @@ class ProcessSettings(BaseSettings):
         return address_parts(self.listen)[1]
 
 
+class CpuWorkerSettings(ProcessSettings):
+    """Settings of a process that has worker processes for large content."""
+
+    cpu_worker_count: int = Field(default=2, ge=1, le=64)
+    """Worker processes, of which a tenant has at most half at a time.
+
+    Each takes some ten times the size of the content that it works on.
+    """
+    cpu_work_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """The longest time for one piece of work.
+
+    After it, the worker process is ended and replaced, and the call is refused with
+    PROCESSING_TIME_EXCEEDED.
+    """
+
+
 def address_parts(address: str) -> tuple[str, int]:
     """Return host and port of a well-formed `host:port`; an IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")

@@ -17,6 +17,7 @@ from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -45,6 +46,13 @@ from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
 from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
 from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
 
+_WORKER_MODULES = (
+    "spawnmesh_hook.jobs.event_delivery",
+    "spawnmesh_hook.rpc.publish_events",
+    "spawnmesh_hook.operations.request_builders",
+)
+"""The modules of the functions that worker processes call."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
@@ -57,6 +65,7 @@ class _Shared:
     guard: EndpointGuard
     probe: ConnectivityProbe
     webhooks: WebhookClient
+    workers: CpuWorkers
     invoker: PluginInvoker
 
 
@@ -88,7 +97,9 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
         bundled = read_bundled(settings.bundled_plugins_file)
         directory = PluginDirectory(database, bundled)
         await stack.enter_async_context(invalidate_on_change(directory, listener))
-        metrics = DeliveryMetrics(process.metrics.meter)
+        meter = process.metrics.meter
+        workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
+        metrics = DeliveryMetrics(meter)
         yield _Shared(
             database=database,
             listener=listener,
@@ -97,7 +108,8 @@ async def _open_shared(process: Process, settings: HookSettings, resolve: Resolv
             guard=guard,
             probe=ConnectivityProbe(settings, tls),
             webhooks=webhooks,
-            invoker=PluginInvoker(database, guard, plugin_channels, webhooks, metrics),
+            workers=workers,
+            invoker=PluginInvoker(database, guard, plugin_channels, webhooks, workers, metrics),
         )
 
 
@@ -110,7 +122,9 @@ async def open_service(
         _open_shared(process, settings, resolve) as shared,
         following_revocations(process, settings.session_target),
     ):
-        dispatcher = Dispatcher(shared.directory, shared.invoker, PluginWaits(shared.database))
+        dispatcher = Dispatcher(
+            shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers
+        )
         deps = Dependencies(
             database=shared.database,
             bundled=shared.bundled,
@@ -121,6 +135,7 @@ async def open_service(
             guard=shared.guard,
             probe=shared.probe,
             webhooks=shared.webhooks,
+            workers=shared.workers,
         )
         server = build_server(process, translate_errors=(translate,))
         add_HookServiceServicer_to_server(HookServicer(deps), server)
@@ -141,7 +156,7 @@ async def open_service(
 async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator[Worker]:
     """Give a worker, not started. Its resources are closed after the block."""
     async with _open_shared(process, settings, resolve_with_system) as shared:
-        delivery = EventDelivery(shared.database, shared.directory, shared.invoker)
+        delivery = EventDelivery(shared.database, shared.directory, shared.invoker, shared.workers)
         deliveries = JobWorker(
             shared.database,
             shared.listener,

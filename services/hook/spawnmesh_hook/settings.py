@@ -5,10 +5,10 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_postgres.database_url import DatabaseUrl
-from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.settings import CpuWorkerSettings
 
 
-class HookSettings(ProcessSettings):
+class HookSettings(CpuWorkerSettings):
     """Settings of the hook service."""
 
     model_config = SettingsConfigDict(env_prefix="HOOK_", frozen=True, extra="ignore")

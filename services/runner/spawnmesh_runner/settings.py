@@ -2,11 +2,14 @@
 
 import socket
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_runtime.settings import ProcessSettings
+
+_LEAST_RUNS_TO_RESERVE = 4
 
 
 def _generated_runner_id() -> str:
@@ -35,6 +38,11 @@ class RunnerSettings(ProcessSettings):
     """No run is claimed while the disk of the workspaces has less free space than this."""
     max_runs: int = Field(default=8, ge=1, le=64)
     """The number of runs that this process executes at once."""
+    reserved_runs: int | None = Field(default=None, ge=0, le=63)
+    """Of `max_runs`, the number kept free for tenants that have no running run.
+
+    By default 1, and 0 if `max_runs` is less than 4. A single busy tenant cannot use them.
+    """
     runner_id: str = Field(default_factory=_generated_runner_id, min_length=1, max_length=128)
     heartbeat_share: float = Field(default=1 / 3, gt=0, lt=0.9)
     """The pause between two heartbeats, as a share of the lease."""
@@ -48,3 +56,16 @@ class RunnerSettings(ProcessSettings):
 
     Then they can read the runner's key, its memory and the workspaces of all runs.
     """
+
+    @model_validator(mode="after")
+    def _leaves_places(self) -> Self:
+        if self.reserved_runs is not None and self.reserved_runs >= self.max_runs:
+            raise ValueError("reserved_runs must be less than max_runs")
+        return self
+
+    @property
+    def reserved_run_count(self) -> int:
+        """The number of places kept free for tenants that have no running run."""
+        if self.reserved_runs is not None:
+            return self.reserved_runs
+        return 1 if self.max_runs >= _LEAST_RUNS_TO_RESERVE else 0

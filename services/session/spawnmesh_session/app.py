@@ -18,6 +18,7 @@ from spawnmesh_postgres.jobs.servicer import add_jobs
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -70,6 +71,7 @@ class Components:
     metrics: RunMetrics
     queuer: RunQueuer
     terminator: RunTerminator
+    workers: CpuWorkers
     undo: SpawnUndo
     spawn_saga: SpawnSaga
     killer: FamilyKiller
@@ -118,7 +120,11 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         hooks = Hooks(hook, step_seconds, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         peers = {"attachment-blob": blob, "transcript": transcript, "hook": hook, "model-router": router}
         participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
-        metrics = RunMetrics(process.metrics.meter)
+        meter = process.metrics.meter
+        workers = await stack.enter_async_context(
+            open_cpu_workers(settings, meter, modules=("spawnmesh_core.secrets",))
+        )
+        metrics = RunMetrics(meter)
         queuer = RunQueuer(settings.max_run_attempts)
         token_ttl = longest_token_life(timedelta(seconds=settings.lease_ttl_seconds))
         terminator = RunTerminator(queuer, metrics, token_ttl)
@@ -150,6 +156,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             metrics,
             queuer,
             terminator,
+            workers,
             undo,
             spawn_saga,
             killer,
@@ -205,7 +212,9 @@ def make_dependencies(
         database=database,
         listener=components.listener,
         spawn_saga=components.spawn_saga,
-        finalize_saga=FinalizeSaga(database, components.transcripts, components.hooks, terminator, metrics),
+        finalize_saga=FinalizeSaga(
+            database, components.transcripts, components.hooks, terminator, components.workers, metrics
+        ),
         queuer=components.queuer,
         claimer=RunClaimer(database, components.listener, terminator, metrics, lease_ttl),
         terminator=terminator,

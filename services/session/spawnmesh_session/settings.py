@@ -3,10 +3,10 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_postgres.database_url import DatabaseUrl
-from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.settings import CpuWorkerSettings
 
 
-class SessionSettings(ProcessSettings):
+class SessionSettings(CpuWorkerSettings):
     """Settings from environment variables with the prefix `SESSION_`."""
 
     model_config = SettingsConfigDict(env_prefix="SESSION_")

@@ -19,6 +19,7 @@ from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.cpu_workers import open_cpu_workers
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
@@ -66,6 +67,17 @@ from spawnmesh_transcript.rpc.servicer import (
 )
 from spawnmesh_transcript.rpc.tenant_data import TranscriptTenants
 from spawnmesh_transcript.settings import TranscriptSettings
+
+_WORKER_MODULES = (
+    "spawnmesh_transcript.operations.bodies.prepare",
+    "spawnmesh_transcript.operations.fork_copy",
+    "spawnmesh_transcript.operations.session_files.line_storage",
+    "spawnmesh_transcript.operations.session_files.file_writer",
+    "spawnmesh_transcript.operations.bodies.worker_preload",
+)
+"""The modules that worker processes share: those of the functions that they call, and the
+vocabulary.
+"""
 
 
 @asynccontextmanager
@@ -125,7 +137,8 @@ async def _open_dependencies(
             channels=(CHANNEL,),
         )
     )
-    import_threads = await stack.enter_async_context(open_import_threads())
+    workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
+    import_threads = await stack.enter_async_context(open_import_threads(workers))
     search_threads = await stack.enter_async_context(open_search_threads())
     index = await stack.enter_async_context(open_search_index(database, blobs, search_threads))
     return Dependencies(
@@ -138,6 +151,7 @@ async def _open_dependencies(
         append_queue=queue,
         blobs=blobs,
         uploader=uploader,
+        workers=workers,
         import_threads=import_threads,
         search=SearchDependencies(
             database,
@@ -146,7 +160,7 @@ async def _open_dependencies(
             search_threads,
             FairLimiter(LimiterPolicy("searches", "", CONCURRENT_SEARCHES, tenant_capacity=1)),
         ),
-        tiering=PayloadTiering(database, blobs, uploader, activities, ExternalizationMetrics(meter)),
+        tiering=PayloadTiering(database, blobs, workers, uploader, activities, ExternalizationMetrics(meter)),
         model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
         hooks=await _open_peer(stack, process, "hook", settings.hook_target),
         stub_metrics=StubMetrics(meter),

@@ -3,10 +3,10 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_postgres.database_url import DatabaseUrl
-from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.settings import CpuWorkerSettings
 
 
-class TranscriptSettings(ProcessSettings):
+class TranscriptSettings(CpuWorkerSettings):
     """`TRANSCRIPT_…` variables. Only `migrate` needs `database_owner_url`."""
 
     model_config = SettingsConfigDict(env_prefix="TRANSCRIPT_")

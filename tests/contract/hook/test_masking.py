@@ -23,6 +23,7 @@ from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 
 from tests.support import tenancy
+from tests.support.cpu_workers import worker_pids
 from tests.support.hook.dispatching import DEFAULT_ANSWERS
 from tests.support.hook.fixtures import (
     COMPACTION,
@@ -253,6 +254,20 @@ async def test_events_are_masked_in_the_outbox_and_for_observers(
     rows = await stored_content(databases["hook"], tenant)
     assert [secret for secret in SECRETS if secret.encode() in rows] == []
     assert {row.plugin for row in await tenant.deliveries() if row.decision == "told"} == {"grpc", "webhook"}
+
+
+async def test_large_content_is_masked_in_another_process(
+    mesh: HookMesh, replica: Peer, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(DEFAULT_ANSWERS[TOOL_CALL])
+    await tenant.register("grpc", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
+    await tenant.prepare(2, mask_secrets=True)
+    before = worker_pids()
+    await call_tool(tenant)
+    assert worker_pids() == before, "little content needs no worker"
+    await call_tool(tenant, json.dumps({"padding": "x " * 32_000, "command": TEXT}))
+    assert worker_pids() > before
+    assert_masked(plugin.heard[1].arguments_json, "tool call")
 
 
 async def test_events_published_before_the_change_are_delivered_masked(

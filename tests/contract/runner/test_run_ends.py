@@ -283,6 +283,14 @@ async def test_ClaimRuns__claims_no_more_runs_than_max_runs(
     assert min(mesh.claim_sizes) == 1
 
 
+async def test_ClaimRuns__a_runner_keeps_a_place_for_newcomers(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with running_runner(mesh, keys, tmp_path, max_runs=8, claim_wait_seconds=0.05):
+        await eventually(lambda: mesh.reserved)
+    assert set(mesh.reserved) == {1}
+
+
 async def test_ReleaseRun__a_run_that_outlasts_the_grace_is_released(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ class ScriptedMesh:
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
     claimed_by: list[str] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     delays: list[run_pb.ReleaseDelay] = field(default_factory=list)
     released_claims: list[int] = field(default_factory=list)
@@ -212,6 +213,7 @@ class _Runs(run_grpc.RunServiceServicer):
     async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Any) -> run_pb.ClaimRunsResponse:
         self.mesh.refuse_if_scripted("ClaimRuns")
         self.mesh.claim_sizes.append(request.max_run_count)
+        self.mesh.reserved.append(request.reserved_run_count)
         try:
             async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):
                 run = await self.mesh.queue.get()

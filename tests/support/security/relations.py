@@ -47,6 +47,7 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
     "session.tenant_directory": {
         "tenant_id": Kind.ID,
         "max_running_run_count": Kind.COUNTER,
+        "run_weight": Kind.COUNTER,
         "next_retention_time": Kind.TIME,
         "is_listed": Kind.STATE,
         "size_bytes": Kind.COUNTER,

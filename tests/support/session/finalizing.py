@@ -37,7 +37,12 @@ async def saga_with(mesh: Mesh, after: Between) -> AsyncIterator[FinalizeSaga]:
     async with components_of(mesh.settings) as components:
         transcripts: Any = Labelling(components.transcripts, after)
         yield FinalizeSaga(
-            components.database, transcripts, components.hooks, components.terminator, components.metrics
+            components.database,
+            transcripts,
+            components.hooks,
+            components.terminator,
+            components.workers,
+            components.metrics,
         )
 
 

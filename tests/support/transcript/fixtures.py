@@ -222,21 +222,28 @@ class Session:
 @pytest.fixture(scope="module")
 async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Service]:
     """The service, migrated and serving."""
-    dsn = databases["transcript"]
+    async with serving(databases["transcript"], keys) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def serving(dsn: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Service]:
+    """Serve for the block, with these settings besides those of all tests."""
     await asyncio.to_thread(migrate, dsn.owner, package="spawnmesh_transcript", schema="transcript")
-    settings = TranscriptSettings(
+    chosen = TranscriptSettings(
         database_url=dsn.app,
         database_max_connections=8,
         jwks_file=keys / "jwks.json",
         signing_key_file=keys / "transcript.pem",
         log_level="error",
+        **settings,
     )
     session, hook, client = (
         TokenMinter(issuer, keys / f"{issuer}.pem") for issuer in ("session", "hook", "client")
     )
     async with (
-        start_process("transcript", settings) as process,
-        _serving(process, settings) as port,
+        start_process("transcript", chosen) as process,
+        _serving(process, chosen) as port,
         open_peer(process, "transcript", f"127.0.0.1:{port}") as peer,
     ):
         yield Service(peer, session, hook, client, dsn, f"127.0.0.1:{port}")

@@ -140,4 +140,4 @@ def test_settings_of_zero_or_absent_have_the_defaults() -> None:
     assert spawn_limits_of({"max_spawn_depth": 0, "max_running_run_count": 7}) == SpawnLimits(
         max_running_run_count=7
     )
-    assert spawn_limits_of({}) == SpawnLimits(5, 5, 1000, 32, 0)
+    assert spawn_limits_of({}) == SpawnLimits(5, 5, 1000, 32, 0, 1)

@@ -70,8 +70,9 @@ def test_every_limit_is_read_from_the_settings() -> None:
         "max_queued_run_count": 3,
         "max_running_run_count": 4,
         "max_spawn_count": 6,
+        "run_weight": 7,
     }
-    assert spawn_limits_of(settings) == SpawnLimits(1, 2, 3, 4, 6)
+    assert spawn_limits_of(settings) == SpawnLimits(1, 2, 3, 4, 6, 7)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ _ADVICE = {
     Reason.ATTACHMENTS_TOTAL_BYTES_EXCEEDED: _SMALLER,
     Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: _SMALLER,
     Reason.MESSAGE_TOO_LARGE: _SMALLER,
+    Reason.PROCESSING_TIME_EXCEEDED: "send it in smaller parts",
     Reason.ATTACHMENTS_INVALID_NAME: "rename the file",
     Reason.ATTACHMENTS_DUPLICATE_NAME: "rename one of the files",
     Reason.INTERNAL: "tell the operator the trace id",

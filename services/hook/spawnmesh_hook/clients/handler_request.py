@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 from grpc import aio
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import HookKind
@@ -16,6 +17,17 @@ Answer = TypeVar("Answer", bound=Message)
 
 def _always_permitted(_answer: object) -> CallFailure | None:
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerMethod:
+    """A method of HookHandlerService, by its name. A worker process cannot return a function."""
+
+    name: str
+
+    def __call__(self, channel: aio.Channel) -> "aio.UnaryUnaryMultiCallable[Any, Any]":
+        method: aio.UnaryUnaryMultiCallable[Any, Any] = getattr(HookHandlerServiceStub(channel), self.name)
+        return method
 
 
 @dataclass(frozen=True, slots=True)

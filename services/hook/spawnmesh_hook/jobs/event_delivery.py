@@ -12,13 +12,13 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.errors import PluginFailed
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
 from spawnmesh_hook.operations import redaction, request_builders
-from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.time_budget import budget_of
@@ -46,6 +46,7 @@ class EventDelivery:
     database: Database
     directory: PluginDirectory
     invoker: PluginInvoker
+    workers: CpuWorkers
 
     def kind(self, concurrency: int) -> JobKind:
         """Return the kind of the jobs, of which `concurrency` run at the same time."""
@@ -108,7 +109,9 @@ class EventDelivery:
             async with self.database.transaction(job.tenant_id) as connection:
                 await jobs.delay(connection, (job.tenant_id, job.kind, job.key), plugin.timeout + _CLAIM)
         [access] = await self.directory.content_access(job.tenant_id, event.hook, [plugin])
-        request = await offload(len(event.content), _build_request, access, event.hook, observed)
+        request = await self.workers.run(
+            job.tenant_id, len(event.content), _build_request, access, event.hook, observed
+        )
         answer = await self.invoker.invoke(job.tenant_id, plugin, request, budget, attempt=job.attempt)
         if isinstance(answer, CallFailure):
             raise PluginFailed(plugin.name, event.hook, answer)

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import ContentAccess, FailurePolicy, HookKind, Plugin
-from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
 from spawnmesh_hook.operations.plugin_waits import PluginWaits
@@ -23,10 +23,13 @@ A = TypeVar("A", bound=Message)
 class Dispatcher:
     """Calls the active plugins of a hook in order of priority."""
 
-    def __init__(self, directory: PluginDirectory, invoker: PluginInvoker, waits: PluginWaits) -> None:
+    def __init__(
+        self, directory: PluginDirectory, invoker: PluginInvoker, waits: PluginWaits, workers: CpuWorkers
+    ) -> None:
         self._directory = directory
         self._invoker = invoker
         self._waits = waits
+        self._workers = workers
 
     async def answers(
         self,
@@ -47,7 +50,7 @@ class Dispatcher:
             plugins = await self._directory.active(tenant_id, hook)
         for access in await self._directory.content_access(tenant_id, hook, plugins):
             plugin = access.plugin
-            request = await offload(event.ByteSize(), build, access, event)
+            request = await self._workers.run(tenant_id, event.ByteSize(), build, access, event)
             answer = await self._invoker.invoke(tenant_id, plugin, request, budget)
             if not isinstance(answer, CallFailure):
                 await self._waits.answered(tenant_id, plugin, hook, request.run_id)
@@ -69,7 +72,9 @@ class Dispatcher:
         It takes as long as the slowest plugin, and returns when the last call has ended.
         """
         accesses = await self._directory.content_access(tenant_id, hook, plugins)
-        requests = [await offload(event.ByteSize(), build, access, event) for access in accesses]
+        requests = [
+            await self._workers.run(tenant_id, event.ByteSize(), build, access, event) for access in accesses
+        ]
         calls = [
             self._invoker.invoke(tenant_id, access.plugin, request, budget)
             for access, request in zip(accesses, requests, strict=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import structlog
@@ -27,7 +28,7 @@ from spawnmesh_hook.domain.decisions import (
     merge_decisions,
 )
 from spawnmesh_hook.domain.errors import DispatchInProgress
-from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
+from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
@@ -128,9 +129,7 @@ class FinalizeGate:
     async def _collect_decisions(
         self, claim: _Claim, event: BeforeAgentFinalizeEvent, budget: TimeBudget
     ) -> list[PluginDecision]:
-        def build(access: ContentAccess, event: BeforeAgentFinalizeEvent) -> request_builders.FinalizeRequest:
-            return request_builders.before_agent_finalize(access, event, claim.revision_count)
-
+        build = partial(request_builders.before_agent_finalize, revision_count=claim.revision_count)
         plugin_decisions: list[PluginDecision] = []
         answers = self._dispatcher.answers(
             claim.draft.tenant_id,

@@ -11,6 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.telemetry import traced
 
@@ -26,7 +27,6 @@ from spawnmesh_hook.domain.plugins import Plugin
 from spawnmesh_hook.metrics import DeliveryMetrics
 from spawnmesh_hook.operations.bulkheads import Bulkheads
 from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
-from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
 
@@ -56,12 +56,14 @@ class PluginInvoker:
         guard: EndpointGuard,
         channels: PluginChannelPool,
         webhooks: WebhookClient,
+        workers: CpuWorkers,
         metrics: DeliveryMetrics,
     ) -> None:
         self._database = database
         self._guard = guard
         self._channels = channels
         self._webhooks = webhooks
+        self._workers = workers
         self._metrics = metrics
         self._breakers = CircuitBreakers()
         self._bulkheads = Bulkheads()
@@ -158,7 +160,11 @@ class PluginInvoker:
         if isinstance(answer, CallFailure):
             return answer
         size_bytes = request.request.ByteSize() + answer.ByteSize()
-        return check_answer(answer) or await offload(size_bytes, request.check_permitted, answer) or answer
+        return (
+            check_answer(answer)
+            or await self._workers.run(invocation.tenant_id, size_bytes, request.check_permitted, answer)
+            or answer
+        )
 
     async def _send(
         self,

@@ -1,19 +1,29 @@
-"""Builds the request to a plugin's HookHandlerService for each hook."""
+"""Builds the request to a plugin's HookHandlerService for each hook.
+
+A request consists of what can be pickled: a worker process builds that of a large event.
+"""
+
+from functools import partial
 
 from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1.compaction_pb2 import BeforeCompactionEvent
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
-from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh_core.unmasking import NotRestorable
 
-from spawnmesh_hook.clients.handler_request import HandlerRequest
+from spawnmesh_hook.clients.handler_request import HandlerMethod, HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure, not_permitted
 from spawnmesh_hook.domain.modifiers import is_object
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind
 from spawnmesh_hook.operations import redaction
 from spawnmesh_hook.operations.tool_call_rewrites import rewritten_arguments
 
+_DecisionAnswer = (
+    pb.HandleBeforeSpawnResponse
+    | pb.HandleBeforeAgentFinalizeResponse
+    | pb.HandleBeforeToolCallResponse
+    | pb.HandleBeforeCompactionResponse
+)
 FinalizeRequest = HandlerRequest[pb.HandleBeforeAgentFinalizeRequest, pb.HandleBeforeAgentFinalizeResponse]
 
 
@@ -25,10 +35,10 @@ def before_spawn(
         hook=HookKind.BEFORE_SPAWN,
         session_id=event.session_id,
         run_id="",
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeSpawn,
+        method=HandlerMethod("HandleBeforeSpawn"),
         request=pb.HandleBeforeSpawnRequest(event=redaction.redact_spawn(access, event)),
         answer_type=pb.HandleBeforeSpawnResponse,
-        decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
+        decision_of=_chosen_decision,
     )
 
 
@@ -40,12 +50,12 @@ def before_agent_finalize(
         hook=HookKind.BEFORE_AGENT_FINALIZE,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeAgentFinalize,
+        method=HandlerMethod("HandleBeforeAgentFinalize"),
         request=pb.HandleBeforeAgentFinalizeRequest(
             event=redaction.redact_draft(access, event, revision_count)
         ),
         answer_type=pb.HandleBeforeAgentFinalizeResponse,
-        decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
+        decision_of=_chosen_decision,
     )
 
 
@@ -57,10 +67,10 @@ def before_model_resolve(
         hook=HookKind.BEFORE_MODEL_RESOLVE,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeModelResolve,
+        method=HandlerMethod("HandleBeforeModelResolve"),
         request=pb.HandleBeforeModelResolveRequest(event=event),
         answer_type=pb.HandleBeforeModelResolveResponse,
-        decision_of=lambda answer: "chosen" if answer.decision.model else "continue",
+        decision_of=_model_decision,
     )
 
 
@@ -72,10 +82,10 @@ def before_prompt_build(
         hook=HookKind.BEFORE_PROMPT_BUILD,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforePromptBuild,
+        method=HandlerMethod("HandleBeforePromptBuild"),
         request=pb.HandleBeforePromptBuildRequest(event=redaction.redact_prompt(access, event)),
         answer_type=pb.HandleBeforePromptBuildResponse,
-        decision_of=lambda answer: "changed" if answer.decision.ByteSize() else "continue",
+        decision_of=_prompt_decision,
     )
 
 
@@ -83,31 +93,15 @@ def before_tool_call(
     access: ContentAccess, event: event_pb2.BeforeToolCallEvent
 ) -> HandlerRequest[pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse]:
     """Ask whether to call the tool with these arguments."""
-
-    def check_permitted(answer: pb.HandleBeforeToolCallResponse) -> CallFailure | None:
-        if not answer.decision.HasField("rewrite"):
-            return None
-        if not access.plugin.sees_content:
-            return not_permitted("decision.rewrite needs the grant CONVERSATION_ACCESS")
-        if not is_object(answer.decision.rewrite.arguments_json):
-            return not_permitted(
-                "decision.rewrite.arguments_json is not a JSON object within the bounds of depth and size"
-            )
-        try:
-            rewritten_arguments(access, event, answer.decision)
-        except NotRestorable as error:
-            return not_permitted(f"decision.rewrite.arguments_json {error}")
-        return None
-
     return HandlerRequest(
         hook=HookKind.BEFORE_TOOL_CALL,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeToolCall,
+        method=HandlerMethod("HandleBeforeToolCall"),
         request=pb.HandleBeforeToolCallRequest(event=redaction.redact_tool_call(access, event)),
         answer_type=pb.HandleBeforeToolCallResponse,
-        decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
-        check_permitted=check_permitted,
+        decision_of=_chosen_decision,
+        check_permitted=partial(_check_rewrite, access, event),
     )
 
 
@@ -119,10 +113,10 @@ def delivery_target(
         hook=HookKind.DELIVERY_TARGET,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleDeliveryTarget,
+        method=HandlerMethod("HandleDeliveryTarget"),
         request=pb.HandleDeliveryTargetRequest(event=event),
         answer_type=pb.HandleDeliveryTargetResponse,
-        decision_of=lambda answer: "chosen" if answer.decision.target else "continue",
+        decision_of=_target_decision,
     )
 
 
@@ -130,21 +124,15 @@ def before_compaction(
     access: ContentAccess, event: BeforeCompactionEvent
 ) -> HandlerRequest[pb.HandleBeforeCompactionRequest, pb.HandleBeforeCompactionResponse]:
     """Ask whether to summarize, and what the summary has to keep."""
-
-    def check_permitted(answer: pb.HandleBeforeCompactionResponse) -> CallFailure | None:
-        if answer.decision.compact.instructions and not access.plugin.changes_prompts:
-            return not_permitted("decision.compact.instructions needs the grant PROMPT_INJECTION")
-        return None
-
     return HandlerRequest(
         hook=HookKind.BEFORE_COMPACTION,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeCompaction,
+        method=HandlerMethod("HandleBeforeCompaction"),
         request=pb.HandleBeforeCompactionRequest(event=redaction.redact_compaction(access, event)),
         answer_type=pb.HandleBeforeCompactionResponse,
-        decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
-        check_permitted=check_permitted,
+        decision_of=_chosen_decision,
+        check_permitted=partial(_check_instructions, access),
     )
 
 
@@ -156,8 +144,54 @@ def observed(
         hook=hook,
         session_id=event.session_id,
         run_id=event.run_id,
-        method=lambda channel: HookHandlerServiceStub(channel).HandleObservedEvent,
+        method=HandlerMethod("HandleObservedEvent"),
         request=pb.HandleObservedEventRequest(event=redaction.redact_observed(access, event)),
         answer_type=pb.HandleObservedEventResponse,
-        decision_of=lambda _answer: "told",
+        decision_of=_told,
     )
+
+
+def _check_rewrite(
+    access: ContentAccess, event: event_pb2.BeforeToolCallEvent, answer: pb.HandleBeforeToolCallResponse
+) -> CallFailure | None:
+    if not answer.decision.HasField("rewrite"):
+        return None
+    if not access.plugin.sees_content:
+        return not_permitted("decision.rewrite needs the grant CONVERSATION_ACCESS")
+    if not is_object(answer.decision.rewrite.arguments_json):
+        return not_permitted(
+            "decision.rewrite.arguments_json is not a JSON object within the bounds of depth and size"
+        )
+    try:
+        rewritten_arguments(access, event, answer.decision)
+    except NotRestorable as error:
+        return not_permitted(f"decision.rewrite.arguments_json {error}")
+    return None
+
+
+def _check_instructions(
+    access: ContentAccess, answer: pb.HandleBeforeCompactionResponse
+) -> CallFailure | None:
+    if answer.decision.compact.instructions and not access.plugin.changes_prompts:
+        return not_permitted("decision.compact.instructions needs the grant PROMPT_INJECTION")
+    return None
+
+
+def _chosen_decision(answer: _DecisionAnswer) -> str:
+    return answer.decision.WhichOneof("decision") or ""
+
+
+def _model_decision(answer: pb.HandleBeforeModelResolveResponse) -> str:
+    return "chosen" if answer.decision.model else "continue"
+
+
+def _prompt_decision(answer: pb.HandleBeforePromptBuildResponse) -> str:
+    return "changed" if answer.decision.ByteSize() else "continue"
+
+
+def _target_decision(answer: pb.HandleDeliveryTargetResponse) -> str:
+    return "chosen" if answer.decision.target else "continue"
+
+
+def _told(_answer: pb.HandleObservedEventResponse) -> str:
+    return "told"

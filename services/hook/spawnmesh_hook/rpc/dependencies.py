@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
@@ -27,3 +28,4 @@ class Dependencies:
     guard: EndpointGuard
     probe: ConnectivityProbe
     webhooks: WebhookClient
+    workers: CpuWorkers

@@ -9,7 +9,6 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_hook.domain.modifiers import MergedToolCall, ToolCallAnswer, merge_tool_call
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.operations import request_builders
-from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.operations.tool_call_rewrites import rewritten_arguments
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -34,7 +33,9 @@ async def dispatch_before_tool_call(
     async with aclosing(answers):
         async for access, answer in answers:
             size_bytes = current.ByteSize() + answer.ByteSize()
-            arguments = await offload(size_bytes, rewritten_arguments, access, current, answer.decision)
+            arguments = await deps.workers.run(
+                caller.tenant_id, size_bytes, rewritten_arguments, access, current, answer.decision
+            )
             parsed.append(ToolCallAnswer(access.plugin.name, arguments, answer.decision.block.reason))
             if parsed[-1].block_reason:
                 break

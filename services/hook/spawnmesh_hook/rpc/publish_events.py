@@ -17,7 +17,6 @@ from spawnmesh_hook.domain.plugins import (
     HookKind,
 )
 from spawnmesh_hook.operations import redaction
-from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import check_own_run
 from spawnmesh_hook.store import outbox
@@ -41,7 +40,9 @@ async def publish_events(
         observers = await deps.directory.observers(caller.tenant_id, hook)
         if observers:
             accesses = await deps.directory.content_access(caller.tenant_id, hook, observers)
-            published = await offload(event.ByteSize(), _redact_and_render, event, accesses, caller.run_id)
+            published = await deps.workers.run(
+                caller.tenant_id, event.ByteSize(), _redact_and_render, event, accesses, caller.run_id
+            )
             to_enqueue.append((published, [plugin.name for plugin in observers]))
     if not to_enqueue:
         return pb.PublishEventsResponse(queued_count=0)

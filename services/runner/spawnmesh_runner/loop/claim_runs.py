@@ -109,7 +109,12 @@ async def _claim(
     free_count = settings.max_runs - len(running)
     wait = Duration()
     wait.FromMilliseconds(int(settings.claim_wait_seconds * 1000))
-    request = pb.ClaimRunsRequest(runner_id=settings.runner_id, max_run_count=free_count, wait=wait)
+    request = pb.ClaimRunsRequest(
+        runner_id=settings.runner_id,
+        max_run_count=free_count,
+        reserved_run_count=settings.reserved_run_count,
+        wait=wait,
+    )
     with use_token(minter.runner_token()):
         response = await peers.session.unary(
             peers.runs.ClaimRuns, request, timeout_seconds=settings.claim_wait_seconds + _RESPONSE_SECONDS

@@ -91,6 +91,7 @@ class SpawnLimits:
     max_queued_run_count: int = 1000
     max_running_run_count: int = 32
     max_spawn_count: int = 0  # 0 is no limit.
+    run_weight: int = 1
 
 
 def spawn_limits_of(settings: Mapping[str, object]) -> SpawnLimits:

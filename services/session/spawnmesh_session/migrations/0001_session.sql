@@ -42,6 +42,7 @@ create table tenants (
     settings_version      bigint      not null default 1,
     max_running_run_count integer     not null,               -- A copy out of `settings`, for the claim,
     max_queued_run_count  integer     not null,               -- and one for the begin of a spawn.
+    run_weight            integer     not null default 1,     -- Another one for the claim.
     ready                 boolean     not null default false, -- The creation is complete.
     create_time           timestamptz not null default now(),
     next_retention_time   timestamptz not null default now()  -- The next pass of the retention.
@@ -388,7 +389,7 @@ create policy delete_of_every_tenant on revoked_tokens for delete
 -- size of its name and its settings. The view has no condition, so nothing of the tables can leak
 -- through one.
 create view tenant_directory as
-    select t.tenant_id, t.max_running_run_count, t.next_retention_time,
+    select t.tenant_id, t.max_running_run_count, t.run_weight, t.next_retention_time,
            t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id) as is_listed,
            octet_length(t.display_name) + octet_length(t.settings::text) as size_bytes
     from tenants t;

@@ -14,7 +14,9 @@ from spawnmesh.transcript.v1.entry_pb2 import (
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.secrets import mask_text
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.clients.hooks import Hooks
@@ -42,7 +44,6 @@ from spawnmesh_session.domain.runs import (
 )
 from spawnmesh_session.domain.sessions import EventKind
 from spawnmesh_session.metrics import RunMetrics
-from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import drafts, events, inbox, runs, sessions
 from spawnmesh_session.store.drafts import FinalizingRun
@@ -64,6 +65,7 @@ class FinalizeSaga:
     transcripts: Transcripts
     hooks: Hooks
     terminator: RunTerminator
+    workers: CpuWorkers
     metrics: RunMetrics
 
     async def finalize(self, tenant_id: str, draft: Draft) -> Run | Revision | MessagesPending:
@@ -77,7 +79,7 @@ class FinalizeSaga:
         if isinstance(finalizing, MessagesPending):
             return finalizing
         run = finalizing.run
-        draft = await _masked_draft(finalizing, draft)
+        draft = await self._masked_draft(tenant_id, finalizing, draft)
         require_decided_text(run, draft)
         if run.state == RunState.SUCCEEDED:
             return run
@@ -259,6 +261,16 @@ class FinalizeSaga:
                     require_lease(await runs.get_run(connection, tenant_id, draft.run_id), draft.epoch)
             raise
 
+    async def _masked_draft(self, tenant_id: str, finalizing: FinalizingRun, draft: Draft) -> Draft:
+        """Return the draft, masked if the tenant masks secrets, or did when it was decided."""
+        if not finalizing.masks_secrets and decided_text_key_of(finalizing.run, draft) in (
+            "",
+            draft.text_key,
+        ):
+            return draft
+        text = await self.workers.run(tenant_id, len(draft.text.encode()), mask_text, draft.text)
+        return replace(draft, text=text, is_masked=True, offered_key=draft.text_key)
+
     async def _commit(self, tenant_id: str, draft: Draft) -> Run:
         outcome = RunOutcome(
             state=RunState.SUCCEEDED,
@@ -296,10 +308,3 @@ class FinalizeSaga:
 
 def _is_absent_entry(error: MeshError) -> bool:
     return refused_with(error, Reason.NOT_FOUND, Reason.INVALID_REQUEST)
-
-
-async def _masked_draft(finalizing: FinalizingRun, draft: Draft) -> Draft:
-    """Return the draft, masked if the tenant masks secrets, or did when it was decided."""
-    if not finalizing.masks_secrets and decided_text_key_of(finalizing.run, draft) in ("", draft.text_key):
-        return draft
-    return replace(draft, text=await mask_secrets(draft.text), is_masked=True, offered_key=draft.text_key)

@@ -44,11 +44,14 @@ class RunAssignment:
 class ClaimRequest:
     """A claim of at most `limit` runs of those that the runner serves.
 
+    So many of the limit are `reserved` for tenants that have no running run.
+
     The runs are at most `max_bytes` together by `size_of`, but the first may have any size.
     """
 
     runner_id: str
     limit: int
+    reserved: int
     served: ServedRuns
     max_bytes: int
     size_of: Callable[[RunAssignment], int]
@@ -94,7 +97,7 @@ class RunClaimer:
 
     async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
         taken = await run_queue.take_claimable_runs(
-            self.database, request.limit, self.lease_ttl, request.served
+            self.database, request.limit, self.lease_ttl, request.served, reserved=request.reserved
         )
         return await self._claim_taken(request, taken.runs), taken.others_took
 

@@ -34,6 +34,7 @@ async def claim_runs(
     command = ClaimRequest(
         runner_id=parse_text("runner_id", request.runner_id),
         limit=request.max_run_count,
+        reserved=request.reserved_run_count,
         served=ServedRuns(
             [
                 parse_enum(session_pb2.Runtime, runtime, "RUNTIME_")

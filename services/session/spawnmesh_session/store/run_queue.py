@@ -71,14 +71,16 @@ class ServedRuns:
 
 
 async def take_claimable_runs(
-    database: Database, limit: int, lease_ttl: timedelta, served: ServedRuns
+    database: Database, limit: int, lease_ttl: timedelta, served: ServedRuns, *, reserved: int = 0
 ) -> TakenRuns:
     """Take claimable runs that are served, in the scope of every tenant and one round trip.
 
-    Each is leased, and one attempt is used.
+    Each is leased, and one attempt is used. So many of the limit are `reserved` for tenants that
+    have no leased run.
     """
     values = {
         "limit": limit,
+        "reserved": reserved,
         "lease_ttl": lease_ttl,
         "runtimes": list(served.runtimes),
         "tenants": list(served.tenants) or None,

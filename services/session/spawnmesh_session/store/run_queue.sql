@@ -9,7 +9,10 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 -- one row, which is without a run if none was taken.
 --   - Locks the rows taken and skips the rows that another claim holds.
 --   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
---     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count.
+--     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count. The
+--     lowest rank for its tenant's run_weight is first.
+--   - Leaves %(reserved)s of the %(limit)s to runs of rank 1, the first of a tenant that has none
+--     leased.
 --   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
 --   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
@@ -20,12 +23,12 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 -- Index: run_queue_runtime_due_idx or run_queue_agent_due_idx, run_queue_tenant_due_idx,
 -- run_queue_pkey, tenants_pkey.
 with served as (
-    select tenant_id, max_running_run_count from tenant_directory where %(tenants)s::text[] is null
+    select tenant_id, max_running_run_count, run_weight from tenant_directory where %(tenants)s::text[] is null
     union all
-    select tenant_id, max_running_run_count from tenant_directory
+    select tenant_id, max_running_run_count, run_weight from tenant_directory
     where tenant_id = any (%(tenants)s::text[])
 ), due as materialized (
-    select t.tenant_id, t.max_running_run_count as cap,
+    select t.tenant_id, t.max_running_run_count as cap, t.run_weight as weight,
            t.max_running_run_count < (select count(*) from (
                select from run_queue d
                where d.tenant_id = t.tenant_id and d.due_time >= '-infinity'
@@ -55,15 +58,15 @@ with served as (
            ) found
            limit 1)
 ), reserved as materialized (
-    select tenant_id, cap,
+    select tenant_id, cap, weight,
            case when is_crowded
                 then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0))
                 else true end as is_ours
     from due
 ), waiting as materialized (
-    select tenant_id, cap, count_leased_runs(tenant_id) as leased from reserved where is_ours
+    select tenant_id, cap, weight, count_leased_runs(tenant_id) as leased from reserved where is_ours
 ), candidates as (
-    select w.tenant_id, w.cap, d.run_id, d.due_time,
+    select w.tenant_id, w.cap, w.weight, d.run_id, d.due_time,
            w.leased + row_number() over (partition by w.tenant_id order by d.due_time) as rank
     from waiting w
     cross join unnest(%(runtimes)s::text[]) as wanted (runtime)
@@ -84,9 +87,16 @@ with served as (
             order by due_time limit %(limit)s * 2
         ) of_agent
     ) d
+), placed as (
+    select tenant_id, run_id, rank,
+           row_number() over (order by rank / weight::double precision, due_time) as place
+    from candidates where rank <= cap
+), admitted as (
+    select tenant_id, run_id, place from placed
+    where rank = 1 or place <= %(limit)s::bigint - %(reserved)s::bigint
 ), chosen as (
     select c.tenant_id, c.run_id, now() - d.due_time as wait
-    from (select tenant_id, run_id from candidates where rank <= cap order by rank, due_time) c
+    from (select tenant_id, run_id from admitted order by place) c
     cross join lateral (
         select due_time from run_queue
         where tenant_id = c.tenant_id and run_id = c.run_id
@@ -105,7 +115,7 @@ select others.took as others_took, t.tenant_id, t.run_id, t.wait
 from (
     select coalesce((select bool_or(not is_ours) from reserved), false)
            or (select count(*) from taken)
-              < (select least(count(*), %(limit)s) from candidates where rank <= cap) as took
+              < (select least(count(*), %(limit)s) from admitted) as took
 ) others
 left join taken t on true
 

@@ -67,6 +67,7 @@ def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dic
         "settings": Jsonb(settings),
         "max_running_run_count": limits.max_running_run_count,
         "max_queued_run_count": limits.max_queued_run_count,
+        "run_weight": limits.run_weight,
     }
 
 

@@ -1,9 +1,9 @@
 -- name: insert_tenant
 -- Does nothing if the tenant exists. Index: tenants_pkey.
 insert into tenants (tenant_id, display_name, settings, max_running_run_count, max_queued_run_count,
-                     settings_version)
+                     run_weight, settings_version)
 values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s, %(max_queued_run_count)s,
-        %(settings_version)s)
+        %(run_weight)s, %(settings_version)s)
 on conflict do nothing
 
 -- name: mark_tenant_ready
@@ -19,7 +19,7 @@ select display_name, settings, settings_version from tenants where tenant_id = %
 update tenants
 set display_name = %(display_name)s, settings = %(settings)s,
     max_running_run_count = %(max_running_run_count)s, max_queued_run_count = %(max_queued_run_count)s,
-    settings_version = settings_version + 1, next_retention_time = now()
+    run_weight = %(run_weight)s, settings_version = settings_version + 1, next_retention_time = now()
 where tenant_id = %(tenant_id)s
 
 -- name: join_beginners

@@ -1,12 +1,12 @@
 """Condense messages that were appended while the tenant had no stub tier, and undo it."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.condensation import CONDENSED_BYTES
@@ -35,7 +35,13 @@ class CondensedEntries:
 
 
 async def condense_entries(
-    database: Database, blobs: BlobStore, key: Key, sizes: Sequence[EntrySize], *, is_dry_run: bool = False
+    database: Database,
+    blobs: BlobStore,
+    workers: CpuWorkers,
+    key: Key,
+    sizes: Sequence[EntrySize],
+    *,
+    is_dry_run: bool = False,
 ) -> CondensedEntries:
     """Condense those of some successive entries that have no stub. A dry run writes nothing."""
     done = CondensedEntries()
@@ -51,7 +57,7 @@ async def condense_entries(
     for batch in batches(left):
         seqs = [one.seq for one in batch]
         try:
-            found = await _condensed(database, blobs, key, seqs)
+            found = await _condensed(database, blobs, workers, key, seqs)
         except MeshError as error:  # An image of one of them cannot be read from the blob store.
             done.failures |= dict.fromkeys(seqs, error.reason)
             continue
@@ -78,7 +84,9 @@ def _complete_bytes(size: EntrySize) -> int:
     return size.stored_bytes + size.dropped_bytes
 
 
-async def _condensed(database: Database, blobs: BlobStore, key: Key, seqs: Sequence[int]) -> list[Stub]:
+async def _condensed(
+    database: Database, blobs: BlobStore, workers: CpuWorkers, key: Key, seqs: Sequence[int]
+) -> list[Stub]:
     """Return the condensed bodies of entries; `place` is the seq of each."""
     async with database.transaction(key.tenant_id) as connection:
         await snapshots.begin_snapshot(connection)
@@ -90,8 +98,9 @@ async def _condensed(database: Database, blobs: BlobStore, key: Key, seqs: Seque
         for entry in complete
         if pb.EntryBody.FromString(entry.body).HasField("message")
     }
-    return await asyncio.to_thread(
-        lambda: [
-            replace(stub, place=seq) for seq, message in messages.items() for stub in condense([message])
-        ]
-    )
+    size_bytes = sum(len(message.body) for message in messages.values())
+    return await workers.run(key.tenant_id, size_bytes, _condense, messages)
+
+
+def _condense(messages: Mapping[int, NewEntry]) -> list[Stub]:
+    return [replace(stub, place=seq) for seq, message in messages.items() for stub in condense([message])]

@@ -1,11 +1,11 @@
 """Copy the messages of another transcript for a fork."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, StoredEntry
@@ -41,12 +41,15 @@ class ForkCopies:
     is_masked: bool
 
 
-async def copy_messages(database: Database, blobs: BlobStore, key: Key, fork: Fork) -> ForkCopies | None:
+async def copy_messages(
+    database: Database, blobs: BlobStore, workers: CpuWorkers, key: Key, fork: Fork
+) -> ForkCopies | None:
     """Copy the source's newest messages, redacted as they are there, and masked by the policy that
     holds now.
 
     Missing results become entries that say so. Return None if the session has a transcript already,
-    whatever became of the source. Raises INVALID_REQUEST for a call that cannot be masked.
+    whatever became of the source. Raises INVALID_REQUEST for a call that cannot be masked, and
+    what `CpuWorkers.run` raises.
     """
     source = Key(key.tenant_id, fork.source_session_id)
     async with database.transaction(key.tenant_id) as connection:
@@ -72,7 +75,10 @@ async def copy_messages(database: Database, blobs: BlobStore, key: Key, fork: Fo
     stored = {entry.seq: entry for entry in complete}
     groups = [_copy_group(group, stored) for group in chosen.groups]
     if policy.mask_secrets:
-        groups = await asyncio.to_thread(_masked, groups, max_token_count=fork.max_token_count)
+        size_bytes = sum(len(copy.body) for group in groups for copy in group)
+        groups = await workers.run(
+            key.tenant_id, size_bytes, _masked, groups, max_token_count=fork.max_token_count
+        )
     return ForkCopies([copy for group in groups for copy in group], policy.mask_secrets)
 
 

@@ -2,13 +2,13 @@
 tenant's settings.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
@@ -42,18 +42,26 @@ class RecountReport:
 
 
 async def recount(
-    database: Database, blobs: BlobStore, key: Key, *, after_seq: int, max_entry_count: int, is_dry_run: bool
+    database: Database,
+    blobs: BlobStore,
+    workers: CpuWorkers,
+    key: Key,
+    *,
+    after_seq: int,
+    max_entry_count: int,
+    is_dry_run: bool,
 ) -> RecountReport:
     """Examine at most this many entries after a seq, for some seconds, and count those anew that
     another vocabulary counted.
 
-    Raises NOT_FOUND, and what `rehydrate_entries` raises. A dry run writes nothing.
+    A dry run writes nothing. Raises NOT_FOUND, and what `rehydrate_entries` and `CpuWorkers.run`
+    raise.
     """
     deadline = monotonic_seconds() + _CALL_SECONDS
     async with database.transaction(key.tenant_id) as connection:
         transcript = await transcript_store.get_transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
-    pages = _Recount(database, blobs, key, transcript.head.incarnation, policy.token_vocabulary)
+    pages = _Recount(database, blobs, workers, key, transcript.head.incarnation, policy.token_vocabulary)
     report = RecountReport(after_seq, policy.token_vocabulary)
     while (
         not report.done and report.examined_entry_count < max_entry_count and monotonic_seconds() < deadline
@@ -82,6 +90,7 @@ class _Counts:
 class _Recount:
     database: Database
     blobs: BlobStore
+    workers: CpuWorkers
     key: Key
     incarnation: str
     vocabulary: Vocabulary
@@ -113,7 +122,10 @@ class _Recount:
             stubs = await recount_store.read_stub_bodies(connection, self.key, seqs)
         complete = await rehydrate_entries(self.database, self.blobs, self.key, entries)
         bodies = {entry.seq: entry.body for entry in complete}
-        return await asyncio.to_thread(_count_bodies, bodies, stubs, self.vocabulary)
+        size_bytes = sum(map(len, (*bodies.values(), *stubs.values())))
+        return await self.workers.run(
+            self.key.tenant_id, size_bytes, _count_bodies, bodies, stubs, self.vocabulary
+        )
 
     async def _write(self, counts: _Counts) -> set[int]:
         return await recount_store.recount_entries(

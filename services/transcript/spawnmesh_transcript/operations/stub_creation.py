@@ -4,9 +4,9 @@ the tenant's policy has any.
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import NewEntry
@@ -25,12 +25,11 @@ from spawnmesh_transcript.operations.bodies.stubs import (
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store import payloads as payload_store
 
-_INLINE_BYTES = 32 * 1024  # Fewer bytes are condensed in less time than a thread takes to start.
-
 
 async def create_stubs(
     database: Database,
     blobs: BlobStore,
+    workers: CpuWorkers,
     key: Key,
     entries: Sequence[NewEntry],
     policy: TranscriptPolicy,
@@ -51,27 +50,27 @@ async def create_stubs(
         missing = {result.call_id for result in results} - calls.keys()
         if missing:
             calls = await _read_calls(database, key, missing, before_seq=before_seq) | calls
-        stubs = await asyncio.to_thread(make_stubs, results, calls)
-    return [*stubs, *images, *await _condense(entries, stubs)]
+        size_bytes = sum(result.body.ByteSize() for result in results)
+        stubs = await workers.run(key.tenant_id, size_bytes, make_stubs, results, calls)
+    size_bytes, places = sum(len(entry.body) for entry in entries), [stub.place for stub in stubs]
+    condensed = await workers.run(key.tenant_id, size_bytes, condense, entries, except_places=places)
+    return [*stubs, *images, *condensed]
 
 
 async def create_stubs_of_fork(
     blobs: BlobStore, entries: Sequence[NewEntry], policy: TranscriptPolicy
 ) -> list[Stub]:
-    """Return the stubs of the entries of a fork, which has the call of every result."""
+    """Return the stubs of the entries of a fork, which has the call of every result.
+
+    They are made in a thread: the caller is in a transaction, in which it may not wait for a
+    worker process.
+    """
     if not policy.stub_large_tool_payloads:
         return []
     results, images = _find_large(entries, blobs, policy)
     stubs = await asyncio.to_thread(make_stubs, results, calls_in(entries)) if results else []
-    return [*stubs, *images, *await _condense(entries, stubs)]
-
-
-async def _condense(entries: Sequence[NewEntry], stubs: Sequence[Stub]) -> list[Stub]:
-    """Return the condensed bodies of entries without a stub, in a thread if that takes long."""
-    condense_others = partial(condense, entries, except_places=[stub.place for stub in stubs])
-    if sum(len(entry.body) for entry in entries) <= _INLINE_BYTES:
-        return condense_others()
-    return await asyncio.to_thread(condense_others)
+    places = [stub.place for stub in stubs]
+    return [*stubs, *images, *await asyncio.to_thread(condense, entries, except_places=places)]
 
 
 def _find_large(

@@ -14,6 +14,7 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import StoredEntry
@@ -92,12 +93,14 @@ class PayloadTiering:
         self,
         database: Database,
         blobs: BlobStore,
+        workers: CpuWorkers,
         uploader: PayloadUploader,
         activities: ActivityRecorder,
         metrics: ExternalizationMetrics,
     ) -> None:
         self._database = database
         self._blobs = blobs
+        self._workers = workers
         self._uploader = uploader
         self._activities = activities
         self._metrics = metrics
@@ -178,7 +181,9 @@ class PayloadTiering:
                     report.cooled_bytes += _droppable_bytes(entry, [file.block_index for file in stub.files])
         report.externalized_entry_count += len(page.waiting())
         rest = [size for size in page.sizes if size.seq not in large]
-        condensed = await condense_entries(self._database, self._blobs, key, rest, is_dry_run=True)
+        condensed = await condense_entries(
+            self._database, self._blobs, self._workers, key, rest, is_dry_run=True
+        )
         report.condensed_entry_count += condensed.entry_count
         for batch in batches(page.inline()):
             for entry in await self._read_entries(key, [one.seq for one in batch]):
@@ -198,7 +203,7 @@ class PayloadTiering:
                 failures |= await self._release(key, releasing)
                 page = await self._reload(key, page)
             page = await self._record_payloads(key, page, failures)
-            condensed = await condense_entries(self._database, self._blobs, key, page.sizes)
+            condensed = await condense_entries(self._database, self._blobs, self._workers, key, page.sizes)
             report.condensed_entry_count += condensed.entry_count
             failures |= condensed.failures
             if waiting := page.waiting():
@@ -329,7 +334,9 @@ class PayloadTiering:
             vocabularies = await entry_store.read_token_vocabularies(connection, key, seqs)
         for entry in sorted(entries, key=lambda entry: entry.seq):
             new = as_new(entry, vocabularies[entry.seq])
-            stubs = await create_stubs(self._database, self._blobs, key, [new], policy, before_seq=entry.seq)
+            stubs = await create_stubs(
+                self._database, self._blobs, self._workers, key, [new], policy, before_seq=entry.seq
+            )
             found += [(entry, stub) for stub in stubs if stub.files]
         return found
 

@@ -8,6 +8,7 @@ from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry
@@ -46,13 +47,20 @@ class NewTranscript:
         return NewEntry(kind=EntryKind.HEADER, body=serialize(entry_pb.EntryBody(header=header)))
 
 
-async def create(database: Database, blobs: BlobStore, uploader: PayloadUploader, new: NewTranscript) -> Head:
+async def create(
+    database: Database,
+    blobs: BlobStore,
+    workers: CpuWorkers,
+    uploader: PayloadUploader,
+    new: NewTranscript,
+) -> Head:
     """Create the transcript and return its head; if it exists, return the head that it has.
 
-    Raises NOT_FOUND, ALREADY_EXISTS, TRANSCRIPT_DELETED, UNKNOWN_TENANT, and CONFLICT.
+    Raises NOT_FOUND, ALREADY_EXISTS, TRANSCRIPT_DELETED, UNKNOWN_TENANT, CONFLICT, and what
+    `CpuWorkers.run` raises.
     """
     if new.fork:
-        return await _create_fork(database, blobs, uploader, new, new.fork)
+        return await _create_fork(database, blobs, workers, uploader, new, new.fork)
     return await _create_empty(database, new)
 
 
@@ -76,10 +84,15 @@ async def _create_empty(database: Database, new: NewTranscript) -> Head:
 
 
 async def _create_fork(
-    database: Database, blobs: BlobStore, uploader: PayloadUploader, new: NewTranscript, fork: Fork
+    database: Database,
+    blobs: BlobStore,
+    workers: CpuWorkers,
+    uploader: PayloadUploader,
+    new: NewTranscript,
+    fork: Fork,
 ) -> Head:
     key = new.key
-    copies = await copy_messages(database, blobs, key, fork)
+    copies = await copy_messages(database, blobs, workers, key, fork)
     async with database.transaction(key.tenant_id) as connection:
         existing = await _insert(connection, new)
         if existing:

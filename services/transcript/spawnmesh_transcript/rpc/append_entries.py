@@ -39,14 +39,14 @@ async def append_entries(
 
     Raises INVALID_REQUEST and ATTACHMENT_CONTENT_IS_MARKER for entries that cannot be stored,
     NOT_FOUND for the transcript or the target of an entry, IDEMPOTENCY_KEY_REUSED,
-    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, and CONFLICT if the tenant's settings keep
-    changing.
+    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the
+    tenant's settings keep changing.
     """
     key = parse_key(request.session_id, caller)
     idempotency_key, writer = _parse_idempotency_key(request), _parse_writer(request, caller)
     for _ in range(_ATTEMPTS):
         policy = deps.policies.get(key.tenant_id)
-        prepared = await prepare_entries(request.entries, policy)
+        prepared = await prepare_entries(deps.workers, key.tenant_id, request.entries, policy)
         for entry in prepared.entries:
             if not may_append(writer, entry):
                 raise unowned_append_not_allowed(
@@ -55,7 +55,7 @@ async def append_entries(
         append = Append(
             key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version
         )
-        stubs = await create_stubs(deps.database, deps.blobs, key, prepared.entries, policy)
+        stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
         if stubs:
             result = await append_store.append_waiting(deps.database, append, stubs)
         else:

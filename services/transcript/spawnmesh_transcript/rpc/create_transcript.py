@@ -24,7 +24,7 @@ async def create_transcript(
     key = parse_key(request.session_id, caller)
     fork, parent_session_id = _parse_fork(request), _parse_parent(request)
     new = NewTranscript(key, new_id(IdKind.INCARNATION), parent_session_id, fork, caller.service)
-    head = await create(deps.database, deps.blobs, deps.uploader, new)
+    head = await create(deps.database, deps.blobs, deps.workers, deps.uploader, new)
     return pb.CreateTranscriptResponse(head=render_head(head))
 
 

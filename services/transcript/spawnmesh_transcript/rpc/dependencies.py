@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.peers import Peer
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -37,6 +38,7 @@ class Dependencies:
     append_queue: AppendQueue
     blobs: BlobStore
     uploader: PayloadUploader
+    workers: CpuWorkers
     import_threads: ImportThreads
     search: SearchDependencies
     tiering: PayloadTiering

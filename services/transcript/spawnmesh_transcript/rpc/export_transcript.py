@@ -17,11 +17,16 @@ async def export_transcript(
     """Send the session file after a position, up to the head at the time of the first page.
 
     All entries up to `read_seq` are in the pieces sent so far. Raises NOT_FOUND, also for another
-    incarnation, and what `rehydrate_entries` raises.
+    incarnation, and what `rehydrate_entries` and `CpuWorkers.run` raise.
     """
     key = parse_key(request.session_id, caller)
     pieces = export_pieces(
-        deps.database, deps.blobs, key, after_seq=request.after_seq, incarnation=request.incarnation
+        deps.database,
+        deps.blobs,
+        deps.workers,
+        key,
+        after_seq=request.after_seq,
+        incarnation=request.incarnation,
     )
     async with aclosing(pieces):
         async for piece in pieces:

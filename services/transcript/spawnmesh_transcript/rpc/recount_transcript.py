@@ -26,6 +26,7 @@ async def recount_transcript(
     report = await recount(
         deps.database,
         deps.blobs,
+        deps.workers,
         parse_key(request.session_id, caller),
         after_seq=request.after_seq,
         max_entry_count=request.max_entry_count or _DEFAULT_ENTRY_COUNT,

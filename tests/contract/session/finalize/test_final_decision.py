@@ -1,6 +1,7 @@
 """Messages, crashes and other drafts around the moment in which a draft is made the answer."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -17,7 +18,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.domain.drafts import Draft
-from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 
 from tests.support.serving import caller_at
 from tests.support.session.calls import offer, take_all
@@ -218,7 +218,7 @@ async def test_FinalizeRun__decision_for_an_absent_draft_is_withdrawn_by_the_nex
             raise Crash
 
     async with saga_with(mesh, nothing) as saga:
-        dying: Any = FinalizeSaga(saga.database, cast(Any, Lost()), saga.hooks, saga.terminator, saga.metrics)
+        dying: Any = replace(saga, transcripts=cast(Any, Lost()))
         with impersonate(mesh.tenant), pytest.raises(Crash):
             await dying.finalize(
                 mesh.tenant, Draft(held.run.run_id, held.run.epoch, of_no_entry().draft_entry_id, "42", {})

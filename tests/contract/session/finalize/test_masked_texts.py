@@ -15,6 +15,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.cpu_workers import worker_pids
 from tests.support.serving import caller_at
 from tests.support.session.calls import offer
 from tests.support.session.crashing import Crash
@@ -72,6 +73,17 @@ async def is_kept(mesh: Mesh, remains: Remains, text: str) -> bool:
             {"tenant": mesh.tenant},
         )
         return any(text in row for (row,) in await rows.fetchall())
+
+
+async def test_FinalizeRun__a_large_result_is_masked_in_another_process(
+    masking: Mesh, transcript: Peer
+) -> None:
+    held = await masking.claim((await masking.spawn()).session_id)
+    padding, before = "as it is. " * 8_000, worker_pids()
+    offered = await draft(transcript, held, padding + SAID)
+    ended = await masking.run(held, masking.runs.FinalizeRun, offered)
+    assert ended.accepted.run.result_text == padding + KEPT
+    assert worker_pids() > before
 
 
 async def test_FinalizeRun__result_reads_as_the_transcript_does(

@@ -13,7 +13,7 @@ from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
 from tests.support.session.statements import SQL
 
 WAITING = 10_000
-TAKE = {"lease_ttl": "1 minute", "limit": 4, "tenants": None, "agents": None}
+TAKE = {"lease_ttl": "1 minute", "limit": 4, "reserved": 0, "tenants": None, "agents": None}
 BLOCKS_TO_TAKE = 260  # Of each run its row, its place in every index, and the way there.
 
 _OF_REVIEWER = """

@@ -116,7 +116,7 @@ def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[
 def test_runs_are_taken_without_reading_all_that_wait(alive: tuple[Grown, list[str]], mode: str) -> None:
     grown, _ = alive
     everything = {"tenants": None, "agents": None}
-    values = {"lease_ttl": "1 minute", "limit": 4, "runtimes": ["SUBAGENT"], **everything}
+    values = {"lease_ttl": "1 minute", "limit": 4, "reserved": 1, "runtimes": ["SUBAGENT"], **everything}
     with psycopg.connect(grown.superuser_dsn) as link:
         tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
     assert blocks_touched(grown, ALL_TENANTS, "take_claimable_runs", values, mode) < 520 + 5 * tenants[0]

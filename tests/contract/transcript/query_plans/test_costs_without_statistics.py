@@ -33,6 +33,7 @@ from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import tier as tier_store
 from spawnmesh_transcript.store.tenants import TENANT_TABLES
 
+from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.files import HEADER, file_of, message
 from tests.support.transcript.fixtures import Service, Session, assistant
 from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS
@@ -390,7 +391,8 @@ async def test_imports_read_no_row_repeatedly(
     async with (
         open_activity_recorder(counted) as activities,
         open_payload_uploader(counted, BlobStore(None), activities) as uploader,
-        open_import_threads() as threads,
+        cpu_workers() as workers,
+        open_import_threads(workers) as threads,
     ):
         key = Key(fresh.tenant_id, fresh.session_id)
         done = await import_chunks(

@@ -17,6 +17,7 @@ from spawnmesh_transcript.operations.session_files.chunk_import import import_ch
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.session_files.line_storage import Importer
 
+from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.files import HEADER, exported, file_of, go_on, message, send, values
 from tests.support.transcript.fixtures import Service, Session, refused
 from tests.support.transcript.tables import Superuser, rows_of
@@ -51,7 +52,8 @@ async def _import_malformed(database: Database, session: Session) -> None:
     async with (
         open_activity_recorder(database) as activities,
         open_payload_uploader(database, BlobStore(None), activities) as uploader,
-        open_import_threads() as threads,
+        cpu_workers() as workers,
+        open_import_threads(workers) as threads,
     ):
         key = Key(session.tenant_id, session.session_id)
         with refused(Reason.IMPORT_MALFORMED):

@@ -18,6 +18,7 @@ from spawnmesh_transcript.operations.session_files.line_storage import Importer
 from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES, LongLineLimiter
 from spawnmesh_transcript.store.imports import ImportProgress
 
+from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.files import HEADER, exported, file_of, message, send, send_requests, values
 from tests.support.transcript.fixtures import Service, Session
 
@@ -121,7 +122,8 @@ async def _import(
         open_database(service.dsn.app, name="slow", max_connections=2) as database,
         open_activity_recorder(database) as activities,
         open_payload_uploader(database, BlobStore(None), activities) as uploader,
-        open_import_threads() as threads,
+        cpu_workers() as workers,
+        open_import_threads(workers) as threads,
     ):
         threads.long_lines = LongLineLimiter(seconds=seconds)
         key = Key(session.tenant_id, session.session_id)

@@ -29,6 +29,7 @@ from spawnmesh_transcript.operations.tiering import PayloadTiering
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tier as tier_store
 
+from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.faulty_blobs import FaultyBlobStore
 from tests.support.transcript.fixtures import assistant, refused, text_of
 from tests.support.transcript.statements import all_statements
@@ -244,12 +245,12 @@ async def test_TierTranscript__reports_what_was_done_before_the_database_failed(
     async with (
         open_activity_recorder(database) as activities,
         open_payload_uploader(database, blobs, activities) as uploader,
+        cpu_workers() as workers,
     ):
         for transaction_count in (0, 1, 2, 3):
             gone: Any = _GoneAfter(database, transaction_count)
-            tiering = PayloadTiering(
-                gone, blobs, uploader, activities, ExternalizationMetrics(NoOpMeter("test"))
-            )
+            metrics = ExternalizationMetrics(NoOpMeter("test"))
+            tiering = PayloadTiering(gone, blobs, workers, uploader, activities, metrics)
             tier = tiering.tier(key_of(tier_session), TierAction.DRY_RUN, after_seq=0, max_entry_count=1_000)
             if transaction_count < 2:
                 with pytest.raises(psycopg.OperationalError):

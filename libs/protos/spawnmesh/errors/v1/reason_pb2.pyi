@@ -53,8 +53,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_DRAINING: _Reason.ValueType  # 11
     """UNAVAILABLE with RetryInfo. The process is shutting down. Another replica serves."""
     REASON_POOL_EXHAUSTED: _Reason.ValueType  # 12
-    """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, or all upload slots:
-    then `pool` is `uploads`.
+    """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
+    `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`).
     """
     REASON_CONFLICT: _Reason.ValueType  # 13
     """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -75,6 +75,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_TOKEN_LIFETIME_EXCEEDED: _Reason.ValueType  # 19
     """UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
     (`max_seconds`). Get a token with a shorter life.
+    """
+    REASON_PROCESSING_TIME_EXCEEDED: _Reason.ValueType  # 22
+    """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
+    The limit is in the facts (`max_seconds`). The same call would fail again: send smaller parts.
     """
     REASON_UNKNOWN_AGENT: _Reason.ValueType  # 30
     """FAILED_PRECONDITION. The tenant has no agent with this id."""
@@ -270,8 +274,8 @@ REASON_DEPENDENCY_UNAVAILABLE: Reason.ValueType  # 10
 REASON_DRAINING: Reason.ValueType  # 11
 """UNAVAILABLE with RetryInfo. The process is shutting down. Another replica serves."""
 REASON_POOL_EXHAUSTED: Reason.ValueType  # 12
-"""RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, or all upload slots:
-then `pool` is `uploads`.
+"""RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
+`pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`).
 """
 REASON_CONFLICT: Reason.ValueType  # 13
 """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -292,6 +296,10 @@ as well.
 REASON_TOKEN_LIFETIME_EXCEEDED: Reason.ValueType  # 19
 """UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
 (`max_seconds`). Get a token with a shorter life.
+"""
+REASON_PROCESSING_TIME_EXCEEDED: Reason.ValueType  # 22
+"""RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
+The limit is in the facts (`max_seconds`). The same call would fail again: send smaller parts.
 """
 REASON_UNKNOWN_AGENT: Reason.ValueType  # 30
 """FAILED_PRECONDITION. The tenant has no agent with this id."""

@@ -34,10 +34,16 @@ class ClaimRunsRequest(_message.Message):
     MAX_RUN_COUNT_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     RUNTIMES_FIELD_NUMBER: _builtins.int
+    RESERVED_RUN_COUNT_FIELD_NUMBER: _builtins.int
     runner_id: _builtins.str
     """The name of the runner in logs and rows."""
     max_run_count: _builtins.int
     """The largest number of runs to claim."""
+    reserved_run_count: _builtins.int
+    """Claim fewer runs, so that this many of `max_run_count` stay free, except for the first run of a
+    tenant that has none running: a tenant with long runs does not make a newcomer wait for their
+    end. 0 reserves none.
+    """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for the first run. Absent means no waiting."""
@@ -55,10 +61,11 @@ class ClaimRunsRequest(_message.Message):
         max_run_count: _builtins.int = ...,
         wait: _duration_pb2.Duration | None = ...,
         runtimes: _abc.Iterable[_session_pb2.Runtime.ValueType] | None = ...,
+        reserved_run_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_run_count", b"max_run_count", "runner_id", b"runner_id", "runtimes", b"runtimes", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_run_count", b"max_run_count", "reserved_run_count", b"reserved_run_count", "runner_id", b"runner_id", "runtimes", b"runtimes", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,7 +84,7 @@ class RunServiceServicer:
 
     def ClaimRuns(self, request, context):
         """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
-        tenants.
+        tenants: each place goes to the tenant with the fewest running runs for its `run_weight`.
         - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
         sessions with these agents. Other runs are not counted, ended or otherwise touched.
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for

@@ -39,7 +39,7 @@ class RunServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     ClaimRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]
     """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
-    tenants.
+    tenants: each place goes to the tenant with the fewest running runs for its `run_weight`.
     - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
       sessions with these agents. Other runs are not counted, ended or otherwise touched.
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
@@ -123,7 +123,7 @@ class RunServiceAsyncStub(RunServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]  # type: ignore[assignment]
     """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
-    tenants.
+    tenants: each place goes to the tenant with the fewest running runs for its `run_weight`.
     - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
       sessions with these agents. Other runs are not counted, ended or otherwise touched.
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
@@ -210,7 +210,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ClaimRunsResponse, _abc.Awaitable[_run_service_pb2.ClaimRunsResponse]]:
         """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
-        tenants.
+        tenants: each place goes to the tenant with the fewest running runs for its `run_weight`.
         - If the token names tenants, only their runs are claimed, and if it names agents, only runs of
           sessions with these agents. Other runs are not counted, ended or otherwise touched.
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for

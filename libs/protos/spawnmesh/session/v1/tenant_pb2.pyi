@@ -188,6 +188,7 @@ class TenantSettings(_message.Message):
     PLUGINS_FIELD_NUMBER: _builtins.int
     MAX_AGENT_COUNT_FIELD_NUMBER: _builtins.int
     MAX_MCP_SERVER_COUNT_FIELD_NUMBER: _builtins.int
+    RUN_WEIGHT_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
     """Keep the attachments of sessions with cleanup KEEP after their end, until
     `attachments.retention` is over or the session is deleted.
@@ -208,6 +209,10 @@ class TenantSettings(_message.Message):
     """The largest number of agents. 0 means 1,000."""
     max_mcp_server_count: _builtins.int
     """The largest number of MCP servers that one agent names. A run opens each of them. 0 means 8."""
+    run_weight: _builtins.int
+    """The weight of the tenant where runners are scarce: tenants with waiting runs have running runs
+    in proportion to their weights. 0 means 1.
+    """
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
         """Limits of attachments and how long files are kept, at most ten years. Absent means 50 files, 1
@@ -258,10 +263,11 @@ class TenantSettings(_message.Message):
         plugins: _plugin_limits_pb2.PluginLimits | None = ...,
         max_agent_count: _builtins.int = ...,
         max_mcp_server_count: _builtins.int = ...,
+        run_weight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "run_weight", b"run_weight", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,5 @@
 """Prepare appended entries for the store: redact, trim, mask, count, serialize. CPU work only."""
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
@@ -21,11 +21,6 @@ from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.operations.bodies.well_formed import LABELS, check_message, check_text, serialize
 from spawnmesh_transcript.operations.session_files.round_trip import require_round_trip
 
-_INLINE_BYTES = 32 * 1024
-"""Fewer bytes are prepared on the event loop, in about a millisecond: starting a thread takes
-longer.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -37,15 +32,17 @@ class Prepared:
     content_hash: bytes
 
 
-async def prepare_entries(bodies: Sequence[pb.EntryBody], policy: TranscriptPolicy) -> Prepared:
-    """Prepare the entries of one append by the tenant's policy, in a thread if that takes long.
+async def prepare_entries(
+    workers: CpuWorkers, tenant_id: str, bodies: Sequence[pb.EntryBody], policy: TranscriptPolicy
+) -> Prepared:
+    """Prepare the entries of one append by the tenant's policy, in a worker process if they are
+    large.
 
-    Raises INVALID_REQUEST for what cannot be stored, with the path of the field, and
-    ATTACHMENT_CONTENT_IS_MARKER.
+    Raises INVALID_REQUEST for what cannot be stored, with the path of the field,
+    ATTACHMENT_CONTENT_IS_MARKER, and what `CpuWorkers.run` raises.
     """
-    if sum(body.ByteSize() for body in bodies) <= _INLINE_BYTES:
-        return _prepare(bodies, policy)
-    return await asyncio.to_thread(_prepare, bodies, policy)
+    size_bytes = sum(body.ByteSize() for body in bodies)
+    return await workers.run(tenant_id, size_bytes, _prepare, [*bodies], policy)
 
 
 def _prepare(bodies: Sequence[pb.EntryBody], policy: TranscriptPolicy) -> Prepared:

@@ -1,12 +1,12 @@
 """Write a transcript as a session file, piece by piece."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryFilter, PagePosition, StoredEntry
@@ -26,7 +26,6 @@ from spawnmesh_transcript.store import imports as import_store
 _PAGE_SIZE = 500
 _PIECE_BYTES = 256 * 1024
 _ALL = EntryFilter()
-_INLINE_BYTES = 32 * 1024  # The lines of a smaller page are written faster than a thread starts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,18 @@ class FilePiece:
 
 
 async def export_pieces(
-    database: Database, blobs: BlobStore, key: Key, *, after_seq: int, incarnation: str
+    database: Database,
+    blobs: BlobStore,
+    workers: CpuWorkers,
+    key: Key,
+    *,
+    after_seq: int,
+    incarnation: str,
 ) -> AsyncGenerator[FilePiece, None]:
     """Write the file after a position, up to the head at the time of the first page.
 
     The last piece is empty. Raises NOT_FOUND, also for another incarnation than the given one, and
-    what `rehydrate_entries` raises.
+    what `rehydrate_entries` and `CpuWorkers.run` raise.
     """
     before = await _exported_at(database, key, after_seq)
     head_seq = -1
@@ -57,10 +62,10 @@ async def export_pieces(
         entries = [entry for entry in page.entries if entry.seq <= head_seq]
         bodies = [entry_pb.EntryBody.FromString(entry.body) for entry in entries]
         ids = await _exported_ids(database, key, entries, bodies)
-        if sum(len(entry.body) for entry in entries) > _INLINE_BYTES:
-            lines, before = await asyncio.to_thread(write_lines, entries, bodies, ids, before)
-        else:
-            lines, before = write_lines(entries, bodies, ids, before)
+        size_bytes = sum(len(entry.body) for entry in entries)
+        lines, before = await workers.run(
+            key.tenant_id, size_bytes, write_lines, entries, bodies, ids, before
+        )
         pending = bytearray()
         sent_seq = after_seq
         for entry, data in zip(entries, lines, strict=True):

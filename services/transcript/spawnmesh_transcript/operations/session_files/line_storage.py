@@ -66,15 +66,20 @@ async def store_lines(
     """
     importer, key = file_import.importer, file_import.key
     read = partial(_read, file_import.file, data, progress)
-    reached, entries = await importer.threads.run_in_thread(key.tenant_id, read)
+    reached, entries = await importer.threads.read(key.tenant_id, len(data), read)
     if repeated := await find_repeated(importer.database, key, reached, entries):
-        reached, entries = await importer.threads.run_in_thread(
-            key.tenant_id, partial(read, known_entry_ids=repeated)
+        reached, entries = await importer.threads.read(
+            key.tenant_id, len(data), partial(read, known_entry_ids=repeated)
         )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     stubs = await create_stubs(
-        importer.database, importer.blobs, key, [entry for _, entry in entries], file_import.policy
+        importer.database,
+        importer.blobs,
+        importer.threads.workers,
+        key,
+        [entry for _, entry in entries],
+        file_import.policy,
     )
     batch = _Batch(data, entries, stubs, is_last)
     try:
