@@ -61,15 +61,13 @@ def images(base_digest: str) -> Iterator[Component]:
     trial = yaml.safe_load((_CHART / "ci" / "trial.yaml").read_text())
     for server in ("postgresql", "s3"):
         repository = values[server]["bundled"]["image"]["repository"]
-        yield _image(
-            repository, trial[server]["bundled"]["image"]["tag"], "", ComponentScope.OPTIONAL
-        )
+        yield _image(repository, trial[server]["bundled"]["image"]["tag"], "", ComponentScope.OPTIONAL)
 
 
 def _image(repository: str, tag: str, digest: str, scope: ComponentScope) -> Component:
     _, namespace, name = repository.split("/")
     url = PackageURL("docker", namespace, name, digest or tag)
-    properties = [Property(name="spawnmesh:image", value=f"{repository}:{tag}{'@' if digest else ''}{digest}")]
+    named = f"{repository}:{tag}@{digest}" if digest else f"{repository}:{tag}"
     return Component(
         type=ComponentType.CONTAINER,
         name=repository,
@@ -77,7 +75,7 @@ def _image(repository: str, tag: str, digest: str, scope: ComponentScope) -> Com
         bom_ref=str(url),
         purl=url,
         scope=scope,
-        properties=properties,
+        properties=[Property(name="spawnmesh:image", value=named)],
     )
 
 

@@ -104,9 +104,7 @@ CALLS_OUT = {"model-router", "hook", "hook-worker", "runner"}
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
-def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers(
-    tmp_path: Path, values: str
-) -> None:
+def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers(tmp_path: Path, values: str) -> None:
     over = tmp_path / "outside.yaml"
     over.write_text(json.dumps(OUTSIDE))
     for name, policy in of_kind("NetworkPolicy", values, str(over)).items():
@@ -117,9 +115,7 @@ def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers(
                 if "ipBlock" not in peer:
                     continue
                 network = ip_network(peer["ipBlock"]["cidr"])
-                is_private = any(
-                    network.version == one.version and network.subnet_of(one) for one in PRIVATE
-                )
+                is_private = any(network.version == one.version and network.subnet_of(one) for one in PRIVATE)
                 assert is_private or (name in CALLS_OUT and ports_of(rule) == {443}), (
                     f"{name} may send to {network} on {ports_of(rule)}"
                 )

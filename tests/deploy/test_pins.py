@@ -122,7 +122,9 @@ def test_bill_of_materials_has_the_images(tmp_path: Path) -> None:
 
 def recipe(target: str) -> tuple[str, str]:
     """Return what a target of the Makefile needs, and its commands."""
-    found = re.search(rf"^{target}: ([^#\n]*)#.*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^{target}: ([^#\n]*)#.*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     assert found, target
     return found[1], found[2]
 
@@ -131,9 +133,7 @@ def test_audit_reads_every_file_of_pins_and_tests_write_the_bill() -> None:
     files = re.search(r"^PIN_FILES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert files
     assert sorted(files[1].split()) == sorted(PIN_FILES)
-    assert {path.name for path in ROOT.glob("requirements-*.txt")} - {"requirements-dev.txt"} < set(
-        PIN_FILES
-    )
+    assert {path.name for path in ROOT.glob("requirements-*.txt")} - {"requirements-dev.txt"} < set(PIN_FILES)
     _, commands = recipe("audit")
     assert "for file in $(PIN_FILES)" in commands
     assert re.search(r"pip-audit .*--require-hashes .*-r \$\$file", commands)

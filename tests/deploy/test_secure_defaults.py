@@ -159,7 +159,11 @@ def test_images_of_a_release_are_named_by_their_digests() -> None:
     [
         ("minimal", "image", "image.digests is empty: name the digests of all seven images"),
         ("trial", "image", "image.digests is empty: name the digests of all seven images"),
-        ("trial", "postgresql", "postgresql.bundled.image has no digest: name that of docker.io/library/postgres"),
+        (
+            "trial",
+            "postgresql",
+            "postgresql.bundled.image has no digest: name that of docker.io/library/postgres",
+        ),
         ("trial", "s3", "s3.bundled.image has no digest: name that of docker.io/chrislusf/seaweedfs"),
     ],
 )
@@ -175,7 +179,9 @@ def test_images_without_digests_are_refused_unless_a_tag_is_named(
     named["image"] = {"tag": "7.8.9"}
     images = [one["image"] for _, pod in pods(over(tmp_path, values)) for one in containers(pod)]
     by_tag = [image for image in images if image.endswith(":7.8.9")]
-    assert len(by_tag) == (len([one for one in images if one.startswith("spawnmesh/")]) if named is values else 1)
+    assert len(by_tag) == (
+        len([one for one in images if one.startswith("spawnmesh/")]) if named is values else 1
+    )
 
 
 def test_digests_of_some_images_alone_are_refused(tmp_path: Path) -> None:
@@ -196,7 +202,9 @@ def test_digest_of_a_bundled_server_goes_before_its_tag(tmp_path: Path) -> None:
 
 
 def test_notes_say_where_images_are_named_by_tag() -> None:
-    told = {values: "not by digest" in helm("--notes", str(CI / f"{values}.yaml")).stdout for values in VALUE_SETS}
+    told = {
+        values: "not by digest" in helm("--notes", str(CI / f"{values}.yaml")).stdout for values in VALUE_SETS
+    }
     assert told == {"minimal": False, "trial": True, "production": False}
 
 
