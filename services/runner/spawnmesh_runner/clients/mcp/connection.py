@@ -265,7 +265,9 @@ class McpConnection:
         self._excess = await workspace_excess(self._workspace, self._max_workspace_bytes)
         if self._excess:
             raise OSError("it would be ended at once")
-        async with own_cgroup(sandbox.cgroup, server.max_memory_bytes, server.max_processes) as cgroup:
+        # Two more processes make the sandbox.
+        count = server.max_processes + 2
+        async with own_cgroup(sandbox.cgroup, server.max_memory_bytes, count) as cgroup:
             self._cgroup = cgroup
             confinement = confinement_of(server, self._workspace, cgroup)
             async with open_stdio(
