@@ -27,6 +27,7 @@ from tests.support.runner.mcp_fixtures import config, text, tool_results
 from tests.support.runner.sandboxes import BACKENDS, PYTHON, Starter, processes_in, starter
 from tests.support.security import tool_attacks
 from tests.support.security.tool_attacks import MIB, connecting, reading, writing
+from tests.support.waiting import eventually
 
 PROGRAM = Path(__file__).parents[1] / "support" / "runner" / "mcp_attacker.py"
 MAX_PROCESSES = 24
@@ -42,7 +43,7 @@ class Attack:
     """The outcomes of all attacks, by their names, and what the attacked had."""
 
     outcomes: dict[str, str]
-    uid: int
+    starter: Starter
     outside: Path
     leftover: list[int]
 
@@ -186,18 +187,18 @@ async def attack(place: Place) -> AsyncIterator[Attack]:
             (other / "plan.txt").unlink()
             other.rmdir()
 
-        namespace: list[str] = []
-
         def on_generate() -> None:
             results = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
             work_of_another_run()
             if len(results) == len(codes):
                 end_of_another_run()
-                namespace.append(text(results[0]))
 
         mesh.on_generate = on_generate
         outcomes = await place.outcomes(mesh, codes, server)
-        yield Attack(outcomes, place.starter.uid, outside, processes_in(namespace[0]))
+        namespace = outcomes["namespace"]
+        if place.starter.backend == "bubblewrap":  # It does not wait for those that it has the kernel end.
+            await eventually(lambda: not processes_in(namespace))
+        yield Attack(outcomes, place.starter, outside, processes_in(namespace))
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,6 @@ async def excess(place: Place) -> dict[str, str]:
         ("temporary files", "OSError: [Errno 28] No space left on device"),
         ("memory limit", "MemoryError"),
         ("cpu limit", "(120, 120)"),
-        ("memory", "[]"),
         ("capabilities", "[0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]"),
         ("escaped child", "started"),
         ("own file", "kept"),
@@ -258,7 +258,14 @@ def test_a_tool_sees_its_own_processes_alone(attack: Attack) -> None:
 
 def test_a_tool_sees_no_environment_of_the_runner(attack: Attack) -> None:
     own = {"PATH", "HOME", "TMPDIR", "LANG", "PYTHONSAFEPATH"}
-    assert set(json.loads(attack.outcomes["environments"])) - {"LC_CTYPE"} == own
+    # Python sets the first, and Bubblewrap the second.
+    assert set(json.loads(attack.outcomes["environments"])) - {"LC_CTYPE", "PWD"} == own
+
+
+def test_a_tool_reads_the_memory_of_no_other_process(attack: Attack) -> None:
+    # Process 1 of Bubblewrap has nothing that the program has not.
+    own = ["/proc/1/mem"] if attack.starter.backend == "bubblewrap" else []
+    assert attack.outcomes["memory"] in ("[]", str(own))
 
 
 def test_a_tool_sees_its_own_workspace_alone(attack: Attack) -> None:
@@ -268,7 +275,7 @@ def test_a_tool_sees_its_own_workspace_alone(attack: Attack) -> None:
 
 def test_a_tool_of_a_root_runner_has_another_user(attack: Attack) -> None:
     uid, effective, gid, groups = json.loads(attack.outcomes["user"])
-    expected = attack.uid or 65_533
+    expected = attack.starter.uid or 65_533
     assert (uid, effective) == (expected, expected)
     assert 0 not in (gid, *groups)
 
