@@ -17,7 +17,7 @@ from spawnmesh_runner.clients.sandbox.memory import held_by
 from spawnmesh_runner.clients.sandbox.processes import ProcessTable
 from spawnmesh_runner.clients.threads import finish_in_thread
 
-_PAUSE_SECONDS = 0.25
+_PAUSE_SECONDS = 0.5
 _PAUSE_SHARE = 9  # A look that takes long, as at many files, is taken a tenth of the time.
 
 
