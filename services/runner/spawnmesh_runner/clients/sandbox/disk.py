@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 ENTRY_BYTES = 4096
-"""What a file or a directory counts beside its content: many empty ones fill a disk, too."""
+"""The bytes that a file or a directory counts beside its content: empty ones fill a disk, too."""
 MAX_DEPTH = 64
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
