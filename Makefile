@@ -48,7 +48,7 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=â
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
-test: $(READY) ## Run every check and every test that needs no cluster, in the order that SEED= makes
+test: $(READY) bom ## Run every check and every test that needs no cluster, in the order that SEED= makes
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
 	@pytest -n 4 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
@@ -116,15 +116,16 @@ docs-check: $(READY)
 	@python libs/protos/call_matrix.py --check
 	@NO_MKDOCS_2_WARNING=1 mkdocs build 2>&1 | grep -vE '^INFO' ; test $${PIPESTATUS[0]} -eq 0 && echo "docs: no broken link"
 
-bom: $(READY) ## Write the bill of materials of all pinned packages (CycloneDX) to build/spawnmesh.cdx.json
-	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json
+bom: $(READY) ## Write the bill of materials of all pinned packages and of the images (CycloneDX) to build/spawnmesh.cdx.json; BASE_DIGEST=â€¦ names the base image's digest
+	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json $(BASE_DIGEST)
 
-audit: $(TOOLS)/.ready ## Look for known vulnerabilities of the pinned packages; needs the advisories of the package index
-	@$(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r constraints.txt \
-	  || { echo "audit: a package has a vulnerability, or the advisories cannot be read from here: the lines above say which" >&2; exit 1; }
+PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt
+audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index
+	@for file in $(PIN_FILES); do echo "audit: $$file"; \
+	  $(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$file || failed="$$failed $$file"; done; \
+	  test -z "$$failed" || { echo "audit: a package of$$failed has a vulnerability, or the advisories cannot be read from here: the lines above say which" >&2; exit 1; }
 
 # Give a package another version: change it in the file, run this, and commit both.
-PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt
 pins: $(TOOLS)/.ready ## Write the hashes of every pinned version, after a version in the file has changed
 	@for file in $(PIN_FILES); do \
 	  sed -nE 's/^([^ ]+==[^ ]+).*/\1/p' $$file > build/versions.in \

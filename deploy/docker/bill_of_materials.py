@@ -1,32 +1,87 @@
-"""Write the bill of materials of all pinned packages, in the JSON format of CycloneDX.
+"""Write the bill of materials of all pinned packages and images, in the JSON format of CycloneDX.
 
-Usage: `bill_of_materials.py FILE`. The packages are those of constraints.txt, each with its version
-and the hashes of all files that pip accepts for it.
+Usage: `bill_of_materials.py FILE [BASE_DIGEST]`. The packages are those of constraints.txt, of the
+tools and of the optional model, each with its version and the hashes of all files that pip accepts
+for it. The images are the base image of the Dockerfile, with its digest if one is given, and those
+that the chart brings for a trial, by their tags.
 """
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from cyclonedx.model import HashAlgorithm, HashType
+import yaml
+from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
-from install import pins
+from install import ROOT, pins
 from packageurl import PackageURL
 
+# The tools are in nothing that is delivered.
+PIN_FILES = {
+    "constraints.txt": ComponentScope.REQUIRED,
+    "requirements-smollm2.txt": ComponentScope.OPTIONAL,
+    "requirements-tools.txt": ComponentScope.EXCLUDED,
+}
+_CHART = ROOT / "deploy" / "helm" / "spawnmesh"
 
-def component_of(name: str, pin: str) -> Component:
-    """Return the package of one pin. Its reference is its package URL, which names the version."""
-    version = pin.split()[0].partition("==")[2]
-    url = PackageURL("pypi", name=name, version=version)
-    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=one) for one in re.findall(r"sha256:(\w+)", pin)]
-    return Component(name=name, version=version, bom_ref=str(url), purl=url, hashes=hashes)
+
+def packages() -> Iterator[Component]:
+    """Yield the package of each pin once, in the scope of the first file that has it.
+
+    Its reference is its package URL, which names the version. A pin without a hash ends the process
+    with one line.
+    """
+    seen: set[str] = set()
+    for file, scope in PIN_FILES.items():
+        for name, pin in pins(file).items():
+            version = pin.split()[0].partition("==")[2]
+            url = PackageURL("pypi", name=name, version=version)
+            hashes = [
+                HashType(alg=HashAlgorithm.SHA_256, content=one) for one in re.findall(r"sha256:(\w+)", pin)
+            ]
+            if not hashes:
+                raise SystemExit(f"{file} has no hash of {name}")
+            if str(url) not in seen:
+                seen.add(str(url))
+                yield Component(
+                    name=name, version=version, bom_ref=str(url), purl=url, hashes=hashes, scope=scope
+                )
 
 
-def bill() -> Bom:
+def images(base_digest: str) -> Iterator[Component]:
+    """Yield the base image, and the images of the servers that the chart brings for a trial."""
+    base = re.search(r"^FROM (\S+):(\S+)@", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    if base is None:
+        raise SystemExit("the Dockerfile names no base image with a tag and a digest")
+    yield _image(f"docker.io/library/{base[1]}", base[2], base_digest, ComponentScope.REQUIRED)
+    values = yaml.safe_load((_CHART / "values.yaml").read_text())
+    trial = yaml.safe_load((_CHART / "ci" / "trial.yaml").read_text())
+    for server in ("postgresql", "s3"):
+        repository = values[server]["bundled"]["image"]["repository"]
+        yield _image(repository, trial[server]["bundled"]["image"]["tag"], "", ComponentScope.OPTIONAL)
+
+
+def _image(repository: str, tag: str, digest: str, scope: ComponentScope) -> Component:
+    _, namespace, name = repository.split("/")
+    url = PackageURL("docker", namespace, name, digest or tag)
+    named = f"{repository}:{tag}@{digest}" if digest else f"{repository}:{tag}"
+    return Component(
+        type=ComponentType.CONTAINER,
+        name=repository,
+        version=digest or tag,
+        bom_ref=str(url),
+        purl=url,
+        scope=scope,
+        properties=[Property(name="spawnmesh:image", value=named)],
+    )
+
+
+def bill(base_digest: str = "") -> Bom:
     """Return the bill of materials of the whole mesh."""
-    parts = [component_of(name, pin) for name, pin in pins().items()]
+    parts = [*packages(), *images(base_digest)]
     made = Bom(components=parts)
     made.metadata.component = Component(name="spawnmesh", type=ComponentType.APPLICATION)
     made.register_dependency(made.metadata.component, parts)
@@ -34,8 +89,10 @@ def bill() -> Bom:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: bill_of_materials.py FILE")
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit("usage: bill_of_materials.py FILE [BASE_DIGEST]")
+    if len(sys.argv) == 3 and not re.fullmatch(r"sha256:[0-9a-f]{64}", sys.argv[2]):
+        raise SystemExit("BASE_DIGEST is no digest: sha256: and 64 hexadecimal digits")
     file = Path(sys.argv[1])
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(JsonV1Dot6(bill()).output_as_string(indent=2) + "\n")
+    file.write_text(JsonV1Dot6(bill(*sys.argv[2:])).output_as_string(indent=2) + "\n")

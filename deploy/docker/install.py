@@ -51,9 +51,9 @@ def closure(name: str) -> list[Path]:
     return sorted(found)
 
 
-def pins() -> dict[str, str]:
-    """Return version and hashes of each package in constraints.txt, as pip reads them."""
-    return {match[1]: match[0] for match in _PIN.finditer((ROOT / "constraints.txt").read_text())}
+def pins(file: str = "constraints.txt") -> dict[str, str]:
+    """Return version and hashes of each package in the file, as pip reads them."""
+    return {match[1]: match[0] for match in _PIN.finditer((ROOT / file).read_text())}
 
 
 def pins_of(requirements: list[str]) -> str:

@@ -71,6 +71,7 @@ INSTALLS = [line for block in blocks("sh") for line in block.splitlines() if lin
 
 
 DOCKER = """#!/bin/sh
+[ "$1" != build ] || echo "$@" >> built
 [ "$1" != inspect ] || for last in "$@"; do :; done
 [ "$1" != inspect ] || echo "${last%:*}@sha256:$(printf %s "${last%:*}" | sha256sum | cut -d ' ' -f 1)"
 """
@@ -87,6 +88,16 @@ def follow(step: str, folder: Path) -> None:
     (commands,) = [block for block in blocks("sh") if step in block]
     path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(["sh", "-ec", commands], cwd=folder, env={"PATH": path, "HOME": str(folder)}, check=True)
+
+
+def test_base_image_is_built_upon_by_the_digest_that_images_yaml_names(tmp_path: Path) -> None:
+    follow("docker push", tmp_path)
+    (image,) = set(re.findall(r"^FROM (\S+)@", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE))
+    digest = f"sha256:{sha256(image.partition(':')[0].encode()).hexdigest()}"
+    built = (tmp_path / "built").read_text().splitlines()
+    assert len(built) == 7
+    assert all(f" --build-arg BASE_DIGEST={digest} " in command for command in built)
+    assert (tmp_path / "images.yaml").read_text().splitlines()[0] == f"# Base image: {image}@{digest}"
 
 
 def values_of(install: str, tmp_path: Path) -> list[str]:
@@ -113,8 +124,9 @@ def secrets_of(pod: Object) -> set[str]:
 
 @pytest.mark.parametrize("block", blocks("yaml"))
 def test_values_on_the_page_are_ones_that_the_chart_takes(tmp_path: Path, block: str) -> None:
+    follow("docker push", tmp_path)
     (tmp_path / "values.yaml").write_text(block)
-    done = helm(str(tmp_path / "values.yaml"))
+    done = helm(str(tmp_path / "images.yaml"), str(tmp_path / "values.yaml"))
     assert done.returncode == 0, done.stderr
 
 

@@ -50,11 +50,17 @@ def test_image_runs_as_the_account_that_the_chart_says() -> None:
         assert pod["securityContext"]["runAsGroup"] == int(group), name
 
 
-def test_stages_start_from_one_pinned_image() -> None:
-    images = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+def test_stages_start_from_one_image_by_a_digest_that_the_build_must_be_given() -> None:
+    text = DOCKERFILE.read_text()
+    images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
     assert len(images) == 2
     assert len(set(images)) == 1
-    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", images[0])
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+@\$\{BASE_DIGEST\}", images[0])
+    before, _, after = text.partition("\nFROM ")
+    assert re.findall(r"^ARG (BASE_DIGEST.*)", before, re.MULTILINE) == ["BASE_DIGEST"], "it has no default"
+    name = images[0].partition("@")[0]
+    assert f'image.base.name="docker.io/library/{name}"' in after
+    assert 'image.base.digest="$BASE_DIGEST"' in after
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)

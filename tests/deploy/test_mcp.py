@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from spawnmesh_runner.clients.mcp.config import McpServer, load_mcp_config
+from spawnmesh_runner.settings import RunnerSettings
 
 from tests.support.deploy.policies import ports_of
 from tests.support.deploy.rendering import ROOT, Object, of_kind, refusal
@@ -115,6 +116,14 @@ def test_runner_does_without_a_sandbox_by_name_alone(tmp_path: Path) -> None:
     pod, told, _ = runner("minimal", with_mcp(tmp_path, {"unsandboxedStdioServers": True}))
     assert told["UNSANDBOXED_STDIO_SERVERS"] == "true"
     assert "hostUsers" not in pod
+
+
+def test_workspaces_at_their_bound_fit_into_the_volume_of_a_pod() -> None:
+    pod, _, _ = runner("minimal")
+    (volume,) = [one["emptyDir"]["sizeLimit"] for one in pod["volumes"] if one["name"] == "workspaces"]
+    fields = RunnerSettings.model_fields
+    needed = fields["max_runs"].default * fields["max_workspace_bytes"].default
+    assert needed * 1.25 <= int(volume.removesuffix("Gi")) * 1024**3
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ tests/mesh/test_replicas.py compares the allowed calls with those of a trace.
 
 import importlib
 import json
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.support.deploy.policies import (
     component_of,
     ports_of,
 )
-from tests.support.deploy.rendering import of_kind
+from tests.support.deploy.rendering import VALUE_SETS, of_kind
 
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
 DATABASE = {*SERVICES, "session-worker", "attachment-blob-worker", "transcript-worker", "hook-worker"}
@@ -87,11 +88,37 @@ def test_storage_and_providers_are_reached_by_those_who_use_them(port: int, cidr
     assert reaching == who
 
 
-def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers() -> None:
-    for name, policy in of_kind("NetworkPolicy", "production").items():
-        for rule in policy["spec"]["egress"]:
-            assert ports_of(rule) <= {53, 443, 4317, 5432, 50051}, name
-            assert rule["to"], f"{name} may send to any address"
+# Everything that leads outside is on: a collector, and keys by URL and of an identity provider.
+OUTSIDE = {
+    "telemetry": {"otlpEndpoint": "http://collector.example.com:4317"},
+    "tokens": {
+        "jwksUrl": "https://keys.example.com/jwks.json",
+        "oidcIssuers": [
+            {"issuer": "https://id.example.com", "audience": "x", "jwks_url": "https://id.example.com/keys"}
+        ],
+    },
+}
+PRIVATE = [ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
+# What calls providers, plugins and MCP servers of the internet.
+CALLS_OUT = {"model-router", "hook", "hook-worker", "runner"}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers(tmp_path: Path, values: str) -> None:
+    over = tmp_path / "outside.yaml"
+    over.write_text(json.dumps(OUTSIDE))
+    for name, policy in of_kind("NetworkPolicy", values, str(over)).items():
+        for rule in policy["spec"].get("egress", []):
+            assert ports_of(rule) <= {53, 443, 4317, 5432, 8333, 50051}, name
+            assert rule.get("to"), f"{name} may send to any address on {ports_of(rule)}"
+            for peer in rule["to"]:
+                if "ipBlock" not in peer:
+                    continue
+                network = ip_network(peer["ipBlock"]["cidr"])
+                is_private = any(network.version == one.version and network.subnet_of(one) for one in PRIVATE)
+                assert is_private or (name in CALLS_OUT and ports_of(rule) == {443}), (
+                    f"{name} may send to {network} on {ports_of(rule)}"
+                )
 
 
 def test_names_are_asked_of_the_clusters_own_servers_alone() -> None:

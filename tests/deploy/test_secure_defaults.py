@@ -9,11 +9,21 @@ import psycopg
 import pytest
 import yaml
 
-from tests.support.deploy.rendering import CI, VALUE_SETS, Object, containers, of_kind, pods, text_of
+from tests.support.deploy.rendering import (
+    CI,
+    ROOT,
+    VALUE_SETS,
+    Object,
+    containers,
+    helm,
+    of_kind,
+    pods,
+    text_of,
+)
 
 DATABASE_SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook"}
 # The values that minimal.yaml must leave to the chart, so that the tests below see defaults.
-LEFT_OUT = {"networkPolicy": None, "image": None, "postgresql": "sslMode", "tls": "mode", "s3": "secure"}
+LEFT_OUT = {"networkPolicy": None, "image": "tag", "postgresql": "sslMode", "tls": "mode", "s3": "secure"}
 
 
 def values_of(name: str) -> dict[str, Any]:
@@ -142,6 +152,70 @@ def test_images_of_a_release_are_named_by_their_digests() -> None:
         for container in containers(pod):
             repository, _, digest = container["image"].partition("@")
             assert digest == digests[repository.rpartition("/")[2]], name
+
+
+@pytest.mark.parametrize(
+    ("base", "section", "said"),
+    [
+        ("minimal", "image", "image.digests is empty: name the digests of all seven images"),
+        ("trial", "image", "image.digests is empty: name the digests of all seven images"),
+        (
+            "trial",
+            "postgresql",
+            "postgresql.bundled.image has no digest: name that of docker.io/library/postgres",
+        ),
+        ("trial", "s3", "s3.bundled.image has no digest: name that of docker.io/chrislusf/seaweedfs"),
+    ],
+)
+def test_images_without_digests_are_refused_unless_a_tag_is_named(
+    tmp_path: Path, base: str, section: str, said: str
+) -> None:
+    values = values_of(base)
+    named = values if section == "image" else values[section]["bundled"]
+    del named["image"]
+    done = helm(over(tmp_path, values))
+    assert done.returncode == 1
+    assert said in done.stderr
+    named["image"] = {"tag": "7.8.9"}
+    images = [one["image"] for _, pod in pods(over(tmp_path, values)) for one in containers(pod)]
+    by_tag = [image for image in images if image.endswith(":7.8.9")]
+    assert len(by_tag) == (
+        len([one for one in images if one.startswith("spawnmesh/")]) if named is values else 1
+    )
+
+
+def test_digests_of_some_images_alone_are_refused(tmp_path: Path) -> None:
+    values = values_of("minimal")
+    del values["image"]["digests"]["client"]
+    done = helm(over(tmp_path, values))
+    assert done.returncode == 1
+    assert "/image/digests" in done.stderr
+
+
+def test_digest_of_a_bundled_server_goes_before_its_tag(tmp_path: Path) -> None:
+    digest = f"sha256:{64 * 'a'}"
+    bundled = {"bundled": {"image": {"digest": digest}}}
+    values = over(tmp_path, {"postgresql": bundled, "s3": bundled})
+    images = {name: containers(pod)[0]["image"] for name, pod in pods("trial", values)}
+    assert images["StatefulSet/postgresql"] == f"docker.io/library/postgres@{digest}"
+    assert images["StatefulSet/s3"] == f"docker.io/chrislusf/seaweedfs@{digest}"
+
+
+def test_notes_say_where_images_are_named_by_tag() -> None:
+    told = {
+        values: "not by digest" in helm("--notes", str(CI / f"{values}.yaml")).stdout for values in VALUE_SETS
+    }
+    assert told == {"minimal": False, "trial": True, "production": False}
+
+
+def test_what_is_on_by_default_is_listed_with_what_switches_it_off() -> None:
+    page = (ROOT / "docs" / "howto" / "install-on-kubernetes.md").read_text()
+    listed = page.partition("### What is on by default")[2].partition("\n## ")[0]
+    rows = dict(row.strip("| ").split(" | ") for row in listed.splitlines() if row.startswith("| "))
+    (images,) = [off for on, off in rows.items() if on.startswith("images by digest")]
+    assert "`image.tag`" in images
+    (policies,) = [on for on in rows if on.startswith("network policies")]
+    assert "private addresses" in policies
 
 
 def test_trial_switches_off_tls_by_its_name_and_nothing_else() -> None:

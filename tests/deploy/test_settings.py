@@ -111,14 +111,15 @@ def test_ceiling_and_identity_providers_are_those_of_the_values(tmp_path: Path) 
         },
     )
     tokens = {"maxLifetimeSeconds": 1_000_000, "oidcIssuers": [issuer]}
-    over.write_text(json.dumps({"tokens": tokens, "networkPolicy": {"jwks": {"to": [], "ports": [8443]}}}))
+    to = [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
+    over.write_text(json.dumps({"tokens": tokens, "networkPolicy": {"jwks": {"to": to, "ports": [8443]}}}))
     for component, deployment in of_kind("Deployment", "minimal", str(over)).items():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         told = {one["name"].partition("_")[2]: one.get("value") for one in container["env"]}
         told |= {name.removeprefix("ROUTER_").removeprefix("BLOB_"): value for name, value in told.items()}
         assert told["MAX_TOKEN_LIFETIME_SECONDS"] == "1000000", component
         assert [OidcIssuer(**one) for one in json.loads(told["OIDC_ISSUERS"])] == [OidcIssuer(**issuer)]
-    rule = {"ports": [{"port": 8443, "protocol": "TCP"}]}
+    rule = {"ports": [{"port": 8443, "protocol": "TCP"}], "to": to}
     assert rule in of_kind("NetworkPolicy", "minimal", str(over))["hook"]["spec"]["egress"]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
@@ -11,6 +12,8 @@ from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_runner.clients.mcp.config import McpConfig, commands_among, load_mcp_config
 from spawnmesh_runner.clients.peers import open_peers
+from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup
+from spawnmesh_runner.clients.sandbox.command_line import MIB
 from spawnmesh_runner.clients.sandbox.sandbox import NO_SANDBOX, FindSandbox, Sandbox, find_sandbox
 from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
 from spawnmesh_runner.loop.claim_runs import claim_runs
@@ -73,9 +76,22 @@ async def _sandbox(process: Process, settings: RunnerSettings, mcp: McpConfig, f
     if not commands_among(mcp.servers):
         return NO_SANDBOX
     sandbox = await find(settings.workspace_root, settings.unsandboxed_stdio_servers)
+    await _check_cgroup(settings.mcp_cgroup)
+    sandbox = replace(sandbox, cgroup=settings.mcp_cgroup)
     measure_sandbox(process.metrics.meter, sandbox)
     await process.health.dependency(SANDBOX_CHECK, is_up=sandbox.command_line is not None)
     return sandbox
+
+
+async def _check_cgroup(parent: Path | None) -> None:
+    """End the process with one line if no cgroup with bounds can be made below the parent."""
+    try:
+        async with own_cgroup(parent, memory_bytes=MIB, processes=1):
+            return
+    except OSError as error:
+        raise SystemExit(
+            f"runner: RUNNER_MCP_CGROUP is no cgroup that is delegated with memory and pids: {error.strerror}"
+        ) from None
 
 
 def _own_files(settings: RunnerSettings) -> list[Path]:

@@ -56,6 +56,14 @@ class RunnerSettings(ProcessSettings):
 
     Then they can read the runner's key, its memory and the workspaces of all runs.
     """
+    mcp_cgroup: Path | None = None
+    """Directory of a cgroup (version 2) that is delegated to the runner, with no process in it.
+
+    Each MCP server that is a command gets a cgroup below it, by which the kernel bounds the memory
+    and the number of all its processes.
+    """
+    max_workspace_bytes: int = Field(default=192 * 1024 * 1024, ge=1024 * 1024)
+    """MCP servers that are commands are ended when the workspace of their run has more bytes."""
 
     @model_validator(mode="after")
     def _leaves_places(self) -> Self:

@@ -179,3 +179,43 @@ async def test_a_server_at_an_address_needs_no_sandbox(
             unsandboxed_stdio_servers=False,
         )
     assert text(result) == "1 fine day(s) in Oslo"
+
+
+async def test_a_server_that_the_kernel_ends_for_its_memory_is_named(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """A plain directory stands in for the cgroup."""
+    delegated = tmp_path / "delegated"
+    delegated.mkdir()
+    write = f"""
+import os
+from pathlib import Path
+for cgroup in Path({str(delegated)!r}).iterdir():
+    (cgroup / "memory.events").write_text("oom 1\\noom_kill 1\\n")
+os._exit(137)
+"""
+    file = config(tmp_path, attacker=stdio(program=ATTACKER, max_memory_bytes=64 * 1024 * 1024))
+    [ended] = await tool_results(
+        mesh,
+        keys,
+        tmp_path,
+        execute(write),
+        mcp_servers=("attacker",),
+        mcp_config_file=file,
+        mcp_cgroup=delegated,
+    )
+    assert text(ended) == (
+        "MCP_LIMIT_EXCEEDED: the server was ended, because its processes held more than 67108864 bytes"
+        " of memory; it may or may not have been done"
+    )
+
+
+async def test_a_cgroup_that_is_not_delegated_ends_the_runner_with_one_line(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    file = config(tmp_path, weather=stdio())
+    with pytest.raises(SystemExit, match="RUNNER_MCP_CGROUP is no cgroup that is delegated"):
+        async with running_runner(
+            mesh, keys, tmp_path / "work", mcp_config_file=file, mcp_cgroup=tmp_path / "missing"
+        ):
+            raise AssertionError("it was started")

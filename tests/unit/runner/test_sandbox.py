@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,20 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from spawnmesh_runner.clients.sandbox.command_line import (
-    CommandLine,
-    Confinement,
-    ProcessLimits,
-    bubblewrap,
-    namespaces,
-)
+from spawnmesh_runner.clients.sandbox.command_line import Confinement, ProcessLimits, namespaces
 from spawnmesh_runner.clients.sandbox.sandbox import find_sandbox
 
-from tests.support.runner.sandboxes import LIMITS, processes_in, require_sandbox, sandbox_problem
+from tests.support.runner.sandboxes import (
+    ACCEPT_NO_SANDBOX,
+    BACKENDS,
+    LIMITS,
+    Starter,
+    leave_out,
+    processes_in,
+    require_sandbox,
+    starter,
+)
 from tests.support.waiting import eventually
 
-NOBODY = 65_534
-PYTHON = "/usr/bin/python3"
 SHELL = "/bin/sh"
 SHOW = """
 id -u
@@ -44,22 +44,16 @@ env | cut -d= -f1 | grep -vE '^(PWD|OLDPWD|SHLVL|LC_CTYPE|_)$' | sort | tr '\\n'
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A backend and the user that starts it."""
+    """A backend, the user that starts it, and a folder with a workspace."""
 
-    command_line: CommandLine
-    uid: int
+    starter: Starter
     folder: Path
 
     def started(self, script: str) -> subprocess.Popen[str]:
         """Start a shell with the script in the sandbox."""
         confinement = Confinement(self.folder / "workspace", paths=(), network=False, limits=LIMITS)
-        line = self.command_line([SHELL, "-c", script], confinement)
-        if self.uid != os.geteuid():
-            who = f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--no-new-privs"
-            # The interpreter of the tests may lie where another user cannot come.
-            line = ["setpriv", *who, "--bounding-set=-all", PYTHON, *line[1:]]
         return subprocess.Popen(
-            line,
+            self.starter.command_line([SHELL, "-c", script], confinement),
             env={"PATH": "/usr/bin:/bin"},
             start_new_session=True,
             text=True,
@@ -69,41 +63,29 @@ class Backend:
         )
 
 
-@pytest.fixture(params=["namespaces", "namespaces of another user", "bubblewrap"])
+@pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Give each backend that this machine has. Root stands for a runner of either kind of user."""
-    require_sandbox()
-    uid, command_line = os.geteuid(), namespaces
-    if request.param != "namespaces":
-        if uid == 0 and not (shutil.which("setpriv") and os.access(PYTHON, os.X_OK)):
-            pytest.skip("only root can be another user, by setpriv and an interpreter for all")
-        uid = NOBODY if uid == 0 else uid
-    if request.param == "bubblewrap":
-        if not shutil.which("bwrap"):
-            pytest.skip("this machine has no bwrap")
-        command_line = bubblewrap
+    """Give each backend that this machine has."""
+    found = starter(request.param)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        workspace = Path(folder) / "workspace"
-        workspace.mkdir(mode=0o700)
+        (Path(folder) / "workspace").mkdir(mode=0o700)
         (Path(folder) / "secret").write_text("the secret")
-        if uid != os.geteuid():
-            os.chown(workspace, uid, uid)
-        yield Backend(command_line, uid, Path(folder))
+        yield Backend(found, Path(folder))
 
 
 def test_a_program_sees_its_workspace_and_the_system_alone(backend: Backend) -> None:
     process = backend.started(SHOW.replace("SECRET", str(backend.folder / "secret")))
     said, problem = process.communicate()
     user, rights, processes, networks, kept, sizes, hidden, files, count, names = said.splitlines()
-    assert int(user) == (backend.uid or 65_533), problem
+    assert int(user) == (backend.starter.uid or 65_533), problem
     assert rights == "CapEff:0000000000000000 CapBnd:0000000000000000 NoNewPrivs:1 "
     assert int(processes) < 8
     assert sizes.split() == ["65536", "65536"], "64 MiB each"
     assert (networks, kept, hidden) == ("1", "kept", "hidden")
     assert (int(files), int(count)) == (LIMITS.open_files, LIMITS.processes)
     assert names.split() == ["PATH"]
-    assert (backend.folder / "workspace" / "mine").stat().st_uid == backend.uid
+    assert (backend.folder / "workspace" / "mine").stat().st_uid == backend.starter.uid
     assert process.returncode == 0
 
 
@@ -120,7 +102,7 @@ def test_the_exit_code_and_the_errors_are_those_of_the_program(backend: Backend)
 def test_the_program_alone_holds_the_streams(tmp_path: Path) -> None:
     require_sandbox()
     (tmp_path / "workspace").mkdir()
-    process = Backend(namespaces, os.geteuid(), tmp_path).started("exec >&- 2>&-; exec sleep 600")
+    process = Backend(starter("namespaces"), tmp_path).started("exec >&- 2>&-; exec sleep 600")
     try:
         assert process.stdout is not None
         assert process.stdout.read() == ""
@@ -190,8 +172,7 @@ async def test_an_operator_may_do_without_a_sandbox(tmp_path: Path) -> None:
 
 
 def test_a_runner_that_may_make_no_namespaces_finds_none_and_says_why(tmp_path: Path) -> None:
-    if sandbox_problem():
-        pytest.skip("user namespaces have to be there before they can be forbidden")
+    require_sandbox()  # User namespaces have to be there before they can be forbidden.
     find = (
         "import asyncio, pathlib, sys; from spawnmesh_runner.clients.sandbox.sandbox import find_sandbox;"
         "print(asyncio.run(find_sandbox(pathlib.Path(sys.argv[1]), False)).backend)"
@@ -209,3 +190,18 @@ def test_limits_are_not_above_the_runners_own(tmp_path: Path) -> None:
     huge = ProcessLimits(2**50, 2**30, 2**30, 2**50, 2**30)
     line = namespaces([SHELL], Confinement(tmp_path, paths=(), network=False, limits=huge))
     assert json.loads(line[-1])["limits"]["nofile"] < 2**30
+
+
+def test_a_machine_without_sandboxes_fails_their_tests_unless_that_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = (pytest.fail.Exception, pytest.skip.Exception)
+    monkeypatch.delenv(ACCEPT_NO_SANDBOX, raising=False)
+    with pytest.raises(outcomes, match="no namespaces here") as ended:
+        leave_out("no namespaces here")
+    assert ended.type is pytest.fail.Exception
+    assert f"{ACCEPT_NO_SANDBOX}=1 accepts" in str(ended.value)
+    monkeypatch.setenv(ACCEPT_NO_SANDBOX, "1")
+    with pytest.raises(outcomes, match="no namespaces here") as ended:
+        leave_out("no namespaces here")
+    assert ended.type is pytest.skip.Exception

@@ -35,9 +35,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{- define "spawnmesh.image" -}}
 {{- $image := .root.Values.image -}}
-{{- $version := printf ":%s" ($image.tag | default .root.Chart.AppVersion) -}}
-{{- with get $image.digests .service }}{{ $version = printf "@%s" . }}{{ end -}}
-{{- printf "%s/%s%s" $image.repository .service $version -}}
+{{- if not (or $image.digests $image.tag) -}}
+{{- fail "image.digests is empty: name the digests of all seven images, as docs/howto/install-on-kubernetes.md writes them in step 1; or, for a trial, a tag as image.tag" -}}
+{{- end -}}
+{{- include "spawnmesh.reference" (dict "repository" (printf "%s/%s" $image.repository .service) "digest" (get $image.digests .service) "tag" $image.tag) -}}
+{{- end -}}
+
+{{/* The image of a bundled server: {root, section}. */}}
+{{- define "spawnmesh.bundledImage" -}}
+{{- $image := (index .root.Values .section).bundled.image -}}
+{{- if not (or $image.digest $image.tag) -}}
+{{- fail (printf "%s.bundled.image has no digest: name that of %s; or, for a trial, a tag" .section $image.repository) -}}
+{{- end -}}
+{{- include "spawnmesh.reference" $image -}}
+{{- end -}}
+
+{{- define "spawnmesh.reference" -}}
+{{- .repository -}}{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end -}}
 {{- end -}}
 
 {{- define "spawnmesh.host" -}}

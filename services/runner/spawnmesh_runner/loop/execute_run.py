@@ -150,7 +150,7 @@ async def _work(
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
             # The servers find the files in the workspace.
-            async with open_mcp_servers(servers, workspace, sandbox.command_line) as offered:
+            async with open_mcp_servers(servers, workspace, sandbox, settings.max_workspace_bytes) as offered:
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 

@@ -208,7 +208,7 @@ def commands_among(servers: Mapping[str, McpServer]) -> list[str]:
     return [name for name, server in servers.items() if server.command is not None]
 
 
-def confinement_of(server: McpServer, workspace: Path) -> Confinement:
+def confinement_of(server: McpServer, workspace: Path, cgroup: Path | None = None) -> Confinement:
     """Return what the server may use if it is a command."""
     return Confinement(
         workspace=workspace,
@@ -221,6 +221,7 @@ def confinement_of(server: McpServer, workspace: Path) -> Confinement:
             file_bytes=server.max_file_bytes,
             cpu_seconds=server.max_cpu_seconds,
         ),
+        cgroup=cgroup,
     )
 
 

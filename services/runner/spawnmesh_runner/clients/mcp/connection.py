@@ -1,7 +1,8 @@
 """The connection to one MCP server during one run: connect, list, call and reconnect."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,15 @@ from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secre
 from spawnmesh_runner.clients.mcp.http import open_http
 from spawnmesh_runner.clients.mcp.result import result_text, truncate_with_note
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
-from spawnmesh_runner.clients.mcp.stdio import open_stdio
-from spawnmesh_runner.clients.sandbox.command_line import CommandLine
+from spawnmesh_runner.clients.mcp.stdio import Streams, open_stdio
+from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup, ran_out_of_memory
+from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
+from spawnmesh_runner.clients.sandbox.watch import (
+    Bounds,
+    memory_excess,
+    wait_for_excess,
+    workspace_excess,
+)
 from spawnmesh_runner.domain.tools import ToolRefused
 
 log = structlog.get_logger()
@@ -55,12 +63,15 @@ class McpConnection:
     """
 
     def __init__(
-        self, name: str, server: McpServer, workspace: Path, command_line: CommandLine | None
+        self, name: str, server: McpServer, workspace: Path, sandbox: Sandbox, max_workspace_bytes: int
     ) -> None:
         self._name = name
         self._server = server
         self._workspace = workspace
-        self._command_line = command_line
+        self._sandbox = sandbox
+        self._max_workspace_bytes = max_workspace_bytes
+        self._excess = ""
+        self._cgroup: Path | None = None
         self._secrets: list[str] = []
         self._stderr = StderrTail()
         self._client: Client | None = None
@@ -137,6 +148,11 @@ class McpConnection:
             ) from None
         except MCPError as error:
             if self._has_lost(client, error):
+                if excess := self._found_excess():
+                    raise ToolRefused(
+                        "MCP_LIMIT_EXCEEDED",
+                        f"the server was ended, because {excess}; {_UNKNOWN_OUTCOME}",
+                    ) from None
                 raise ToolRefused(
                     "MCP_SERVER_LOST", f"the server ended during the call; {_UNKNOWN_OUTCOME}"
                 ) from None
@@ -236,23 +252,52 @@ class McpConnection:
                 connect_seconds=server.connect_timeout_seconds,
                 call_seconds=server.call_timeout_seconds,
             )
-        assert server.command is not None
-        assert self._command_line is not None, "such a server is refused before"
-        confinement = confinement_of(server, self._workspace)
-        command_line = self._command_line
         env, self._secrets = resolve_secrets(server.env)
-        home = self._workspace / ".mcp" / self._name
         self._stderr = StderrTail()
-        return open_stdio(
-            server.command,
-            server.args,
-            env,
-            self._workspace,
-            home,
-            self._stderr,
-            self._lose,
-            start_with=lambda arguments: command_line(arguments, confinement),
-        )
+        return self._open_command(env)
+
+    @asynccontextmanager
+    async def _open_command(self, env: Mapping[str, str]) -> AsyncIterator[Streams]:
+        server, sandbox = self._server, self._sandbox
+        assert server.command is not None
+        assert sandbox.command_line is not None, "such a server is refused before"
+        command_line = sandbox.command_line
+        self._excess = await workspace_excess(self._workspace, self._max_workspace_bytes)
+        if self._excess:
+            raise OSError("it would be ended at once")
+        # Two more processes make the sandbox.
+        count = server.max_processes + 2
+        async with own_cgroup(sandbox.cgroup, server.max_memory_bytes, count) as cgroup:
+            self._cgroup = cgroup
+            confinement = confinement_of(server, self._workspace, cgroup)
+            async with open_stdio(
+                server.command,
+                server.args,
+                env,
+                self._workspace,
+                self._workspace / ".mcp" / self._name,
+                self._stderr,
+                self._lose,
+                start_with=lambda arguments: command_line(arguments, confinement),
+                watch=self._watch,
+            ) as streams:
+                try:
+                    yield streams
+                finally:
+                    self._found_excess()  # While the cgroup is there.
+
+    async def _watch(self, pid: int) -> None:
+        """Return once the server uses more than it may."""
+        memory_bytes = self._server.max_memory_bytes if self._cgroup is None else None
+        bounds = Bounds(memory_bytes, self._workspace, self._max_workspace_bytes)
+        self._excess = await wait_for_excess(pid, bounds, self._sandbox.processes)
+        log.warning("mcp server above a limit", server=self._name, why=self._excess)
+
+    def _found_excess(self) -> str:
+        """Return what the server used too much of, for which it was ended."""
+        if not self._excess and self._cgroup is not None and ran_out_of_memory(self._cgroup):
+            self._excess = memory_excess(self._server.max_memory_bytes)
+        return self._excess
 
     def _describe_problem(self, error: BaseException) -> str:
         kinds = {type(leaf) for leaf in _leaves(error)}
@@ -262,6 +307,8 @@ class McpConnection:
             return f"it did not answer within {self._server.connect_timeout_seconds:g} seconds"
         if self._server.url is not None:
             return "it could not be reached, or did not answer as an MCP server does"
+        if excess := self._found_excess():
+            return f"it may not go on, because {excess}"
         if any(issubclass(kind, OSError) for kind in kinds):
             return "it could not be started"
         return "it ended, or did not answer as an MCP server does"

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ async def open_stdio(
     stderr: StderrTail,
     on_silence: Callable[[], object],
     start_with: Callable[[Sequence[str]], list[str]],
+    watch: Callable[[int], Awaitable[object]] | None = None,
 ) -> AsyncIterator[Streams]:
     """Run the command in `workspace` and open streams to its standard input and output.
 
@@ -57,8 +58,8 @@ async def open_stdio(
     nothing of this process. `start_with` makes the command line that starts it, in a sandbox or
     without one. `stderr` keeps the end of its standard error. When the block ends, the process and
     its group have ended, and in a sandbox every process that it started. If this process is killed,
-    so is the command. `on_silence` is called when its output ends. Raises OSError if it cannot be
-    started.
+    so is the command. `on_silence` is called when its output ends. `watch` is called with the id of
+    the process, which is killed when it returns. Raises OSError if it cannot be started.
     """
     own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
     # The agent writes to the command's directory: Python must not import modules from there.
@@ -93,6 +94,8 @@ async def open_stdio(
                 group.create_task(_write(started[0], outgoing, incoming)),
                 group.create_task(_follow(started[0], stderr)),
             ]
+            if watch is not None:
+                pumps.append(group.create_task(_end_after(watch, started[0])))
             try:
                 yield read_stream, write_stream
             finally:
@@ -186,6 +189,11 @@ async def _write(process: Process, outgoing: Outgoing, incoming: Incoming) -> No
 async def _follow(process: Process, stderr: StderrTail) -> None:
     assert process.stderr is not None
     await stderr.follow(process.stderr)
+
+
+async def _end_after(watch: Callable[[int], Awaitable[object]], process: Process) -> None:
+    await watch(process.pid)
+    _signal(process, signal.SIGKILL)
 
 
 async def _terminate(process: Process, stderr: StderrTail) -> None:

@@ -35,7 +35,11 @@ _ETC_OF_NETWORK = ("gai.conf", "hosts", "resolv.conf", "services")
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """The limits of a program: of all its processes together their number, of each the others."""
+    """The limits of a program: of all its processes together their number, of each the others.
+
+    The memory is both: the kernel bounds the private memory of each process by it, and a watch or a
+    cgroup all memory of all of them.
+    """
 
     memory_bytes: int
     processes: int
@@ -54,6 +58,8 @@ class Confinement:
     """Files and directories that it may read beside the system's programs and libraries."""
     network: bool
     limits: ProcessLimits
+    cgroup: Path | None = None
+    """The cgroup that it joins before it starts."""
 
 
 CommandLine = Callable[[Sequence[str], Confinement], list[str]]
@@ -63,9 +69,10 @@ The program is killed with the process that starts it.
 """
 
 
-def unsandboxed(arguments: Sequence[str], _confinement: Confinement) -> list[str]:
+def unsandboxed(arguments: Sequence[str], confinement: Confinement) -> list[str]:
     """Start the program as the user of this process, with all that it may do."""
-    return [*_BARE_PYTHON, str(_HERE / "launch.py"), str(os.getpid()), *arguments]
+    cgroup = str(confinement.cgroup or "")
+    return [*_BARE_PYTHON, str(_HERE / "launch.py"), str(os.getpid()), cgroup, *arguments]
 
 
 def namespaces(arguments: Sequence[str], confinement: Confinement) -> list[str]:
@@ -75,6 +82,7 @@ def namespaces(arguments: Sequence[str], confinement: Confinement) -> list[str]:
     specification = {
         "arguments": list(arguments),
         "workspace": str(confinement.workspace),
+        "cgroup": str(confinement.cgroup or ""),
         "links": links,
         "read_only": [*system, *_own_paths(arguments[0], confinement)],
         "network": confinement.network,

@@ -304,6 +304,8 @@ def _exit_code(status: int) -> int:
 def main(parent_pid: int, spec: dict[str, Any]) -> int:
     """Execute the program, and return its exit code when it and all its processes are gone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It is for the program.
+    if spec["cgroup"]:  # Before the namespaces, from which it cannot be seen.
+        _write(f"{spec['cgroup']}/cgroup.procs", "0")
     with suppress(OSError):  # Out of memory, the kernel ends the program, not the runner.
         _write("/proc/self/oom_score_adj", "1000")
     uid, gid, workspace = os.geteuid(), os.getegid(), None

@@ -1,6 +1,6 @@
 """Execute another program that is killed when its parent dies:
 
-`launch.py PARENT_PID PROGRAM [ARGUMENT…]`.
+`launch.py PARENT_PID CGROUP PROGRAM [ARGUMENT…]`. An empty CGROUP is none.
 
 A bare interpreter runs this file, so it imports the standard library only. It ensures that a killed
 runner leaves no MCP servers behind.
@@ -15,11 +15,14 @@ from contextlib import suppress
 _PR_SET_PDEATHSIG = 1
 
 
-def main(parent_pid: int, program: str, arguments: list[str]) -> None:
-    """Ask Linux for the parent-death signal, then execute the program.
+def main(parent_pid: int, cgroup: str, program: str, arguments: list[str]) -> None:
+    """Join the cgroup, ask Linux for the parent-death signal, and execute the program.
 
     Other systems have no such signal.
     """
+    if cgroup:
+        with open(f"{cgroup}/cgroup.procs", "w") as file:
+            file.write("0")
     if sys.platform == "linux":
         # Out of memory, the kernel ends the program, not the runner.
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -33,4 +36,4 @@ def main(parent_pid: int, program: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

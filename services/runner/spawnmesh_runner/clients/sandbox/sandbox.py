@@ -5,7 +5,7 @@ import os
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from spawnmesh_runner.clients.sandbox.command_line import (
     namespaces,
     unsandboxed,
 )
+from spawnmesh_runner.clients.sandbox.processes import ProcessTable
 from spawnmesh_runner.clients.workspace import private_workspace
 
 log = structlog.get_logger()
@@ -43,6 +44,9 @@ class Sandbox:
 
     backend: str
     command_line: CommandLine | None
+    cgroup: Path | None = None
+    """The cgroup below which each program gets one of its own."""
+    processes: ProcessTable = field(default_factory=ProcessTable)
 
 
 NO_SANDBOX = Sandbox(UNAVAILABLE, None)

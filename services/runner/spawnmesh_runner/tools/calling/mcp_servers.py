@@ -12,7 +12,7 @@ import structlog
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.clients.mcp.config import McpServer
-from spawnmesh_runner.clients.sandbox.command_line import CommandLine
+from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
 from spawnmesh_runner.tools.calling.tool import RemoteTool
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def load_mcp_sdk() -> None:
 
 @asynccontextmanager
 async def open_mcp_servers(
-    servers: Mapping[str, McpServer], workspace: Path, command_line: CommandLine | None
+    servers: Mapping[str, McpServer], workspace: Path, sandbox: Sandbox, max_workspace_bytes: int
 ) -> AsyncIterator[McpTools]:
     """Connect to the servers concurrently, each within its timeout, and yield their tools.
 
-    Call `load_mcp_sdk` first. `command_line` starts the servers that are commands. A server that
-    cannot be used does not fail the run. Each connection has a task that enters and leaves it. When
-    the block ends, all servers have ended.
+    Call `load_mcp_sdk` first. `sandbox` starts the servers that are commands, and they are ended
+    when the workspace has more than `max_workspace_bytes`. A server that cannot be used does not
+    fail the run. Each connection has a task that enters and leaves it. When the block ends, all
+    servers have ended.
     """
     if not servers:
         yield McpTools()
@@ -63,7 +64,8 @@ async def open_mcp_servers(
     from spawnmesh_runner.clients.mcp.connection import McpConnection
 
     connections = {
-        name: McpConnection(name, server, workspace, command_line) for name, server in servers.items()
+        name: McpConnection(name, server, workspace, sandbox, max_workspace_bytes)
+        for name, server in servers.items()
     }
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,0 +1,68 @@
+"""A cgroup for each program, below one that is delegated to the runner: the kernel's own bounds."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+
+log = structlog.get_logger()
+
+_REMOVE_SECONDS = 2.0
+_POLL_SECONDS = 0.05
+
+
+@asynccontextmanager
+async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> AsyncIterator[Path | None]:
+    """Create a cgroup with these bounds, and end its processes and remove it at the end.
+
+    Out of memory, the kernel ends all of its processes. Yields None without a parent. Raises
+    OSError if the parent does not let this process bound memory and processes below it.
+    """
+    if parent is None:
+        yield None
+        return
+    cgroup = parent / f"mcp-{uuid4().hex}"
+    cgroup.mkdir()
+    try:
+        (cgroup / "memory.max").write_text(str(memory_bytes))
+        with suppress(OSError):  # A kernel without swap has no such file.
+            (cgroup / "memory.swap.max").write_text("0")
+        (cgroup / "memory.oom.group").write_text("1")
+        (cgroup / "pids.max").write_text(str(processes))
+        yield cgroup
+    finally:
+        await _remove(cgroup)
+
+
+def ran_out_of_memory(cgroup: Path) -> bool:
+    """Return whether the kernel ended a process for the cgroup's bound of memory."""
+    try:
+        events = dict(line.split() for line in (cgroup / "memory.events").read_text().splitlines())
+    except (OSError, ValueError):
+        return False
+    return events.get("oom_kill", "0") != "0"
+
+
+async def _remove(cgroup: Path) -> None:
+    with suppress(OSError):
+        (cgroup / "cgroup.kill").write_text("1")
+    try:
+        async with asyncio.timeout(_REMOVE_SECONDS):
+            while not _is_removed(cgroup):  # noqa: ASYNC110 - nothing signals the end
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        log.warning("cgroup of an mcp server is not removed", cgroup=cgroup.name)
+
+
+def _is_removed(cgroup: Path) -> bool:
+    """Try to remove it: it is busy until its last process has ended."""
+    try:
+        cgroup.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""What a program uses, as the watch over it finds out, and the cgroup of one."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup, ran_out_of_memory
+from spawnmesh_runner.clients.sandbox.command_line import (
+    MIB,
+    CommandLine,
+    Confinement,
+    namespaces,
+    unsandboxed,
+)
+from spawnmesh_runner.clients.sandbox.disk import ENTRY_BYTES, MAX_DEPTH, Unreadable, directory_bytes
+from spawnmesh_runner.clients.sandbox.processes import ProcessTable
+
+from tests.support.runner.sandboxes import LIMITS, require_sandbox
+from tests.support.waiting import eventually
+
+ENOUGH = 1024 * MIB
+
+
+def test_files_count_with_their_content_and_one_with_two_names_once(tmp_path: Path) -> None:
+    assert directory_bytes(tmp_path, ENOUGH) == 0
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "file").write_bytes(bytes(MIB))
+    os.link(tmp_path / "below" / "file", tmp_path / "other name")
+    stored = (tmp_path / "other name").stat().st_blocks * 512
+    assert stored >= MIB
+    assert directory_bytes(tmp_path, ENOUGH) == stored + 3 * ENTRY_BYTES
+
+
+def test_empty_files_count_too(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).touch()
+    assert directory_bytes(tmp_path, ENOUGH) == 20 * ENTRY_BYTES
+
+
+def test_a_look_ends_as_soon_as_the_bound_is_passed(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).touch()
+    assert directory_bytes(tmp_path, 5 * ENTRY_BYTES) == 6 * ENTRY_BYTES
+
+
+def test_links_lead_nowhere(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (outside / "large").write_bytes(bytes(MIB))
+    (inside / "link").symlink_to(outside)
+    (inside / "loop").symlink_to(inside)
+    assert directory_bytes(inside, ENOUGH) <= 4 * ENTRY_BYTES  # Long links take a block each.
+    assert directory_bytes(inside / "gone", ENOUGH) == 0
+
+
+def test_directories_that_hide_their_content_are_refused(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*("a" for _ in range(MAX_DEPTH + 1)))
+    deep.mkdir(parents=True)
+    with pytest.raises(Unreadable, match=f"in more than {MAX_DEPTH} levels"):
+        directory_bytes(tmp_path, ENOUGH)
+
+
+async def test_a_process_whose_parent_has_ended_is_found_as_long_as_its_namespace_lives() -> None:
+    require_sandbox()
+    script = "(setsid sh -c 'sleep 60 & sleep 60' &); exec sleep 60"
+    line = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+    process = await asyncio.create_subprocess_exec(*line)
+    try:
+        # `unshare`, the process 1 that it starts, and the three that have no other parent.
+        await eventually(lambda: len(ProcessTable().below(process.pid)) == 5)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def read(parent: Path, start: CommandLine, workspace: Path) -> dict[str, str]:
+    """Return the content of the files of a program's cgroup, which a plain directory stands in for."""
+    async with own_cgroup(parent, memory_bytes=64 * MIB, processes=7) as cgroup:
+        assert cgroup is not None
+        assert cgroup.parent == parent
+        place = Confinement(workspace, paths=(), network=False, limits=LIMITS, cgroup=cgroup)
+        process = await asyncio.create_subprocess_exec(*start(["/bin/true"], place), env={})
+        assert await process.wait() == 0
+        found = {file.name: file.read_text() for file in cgroup.iterdir()}
+        for file in cgroup.iterdir():
+            file.unlink()
+    return found
+
+
+@pytest.mark.parametrize("start", [namespaces, unsandboxed])
+async def test_a_program_joins_a_cgroup_with_its_bounds_which_is_removed(
+    tmp_path: Path, start: CommandLine
+) -> None:
+    if start is namespaces:
+        require_sandbox()
+    parent, workspace = tmp_path / "delegated", tmp_path / "workspace"
+    parent.mkdir()
+    workspace.mkdir()
+    found = await read(parent, start, workspace)
+    assert found.pop("cgroup.procs") == "0", "the program itself wrote it"
+    assert found == {
+        "memory.max": str(64 * MIB),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "pids.max": "7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome"), [("oom 1\noom_kill 3\n", True), ("oom 0\noom_kill 0\n", False), (None, False)]
+)
+def test_the_kernel_says_whether_it_ended_a_program_for_its_memory(
+    tmp_path: Path, events: str | None, outcome: bool
+) -> None:
+    if events is not None:
+        (tmp_path / "memory.events").write_text(events)
+    assert ran_out_of_memory(tmp_path) is outcome
+
+
+async def test_without_a_parent_there_is_no_cgroup(tmp_path: Path) -> None:
+    async with own_cgroup(None, memory_bytes=MIB, processes=1) as cgroup:
+        assert cgroup is None
+    with pytest.raises(FileNotFoundError):
+        async with own_cgroup(tmp_path / "missing", memory_bytes=MIB, processes=1):
+            raise AssertionError("it was made")
