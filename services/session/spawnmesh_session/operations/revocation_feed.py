@@ -57,15 +57,17 @@ class RevocationFeed:
     async def read(self) -> None:
         """Read what was revoked since the last read, and wake the streams."""
         before, next_position = self._last_serial, self._position
-        async with aclosing(revoked_tokens.read_revoked_tokens(self._database, next_position)) as pages:
-            async for tokens, position in pages:
-                for token in tokens:
-                    self._keep(token)
-                self._forget()
-                next_position = position
-        self._position = next_position
-        if self._last_serial > before:
-            self._wake()
+        try:
+            async with aclosing(revoked_tokens.read_revoked_tokens(self._database, next_position)) as pages:
+                async for tokens, position in pages:
+                    for token in tokens:
+                        self._keep(token)
+                    self._forget()
+                    next_position = position
+            self._position = next_position
+        finally:  # A read that fails has passed on what it found: the next one finds it known.
+            if self._last_serial > before:
+                self._wake()
 
     def close(self) -> None:
         """End the streams, as this replica shuts down."""
