@@ -84,6 +84,26 @@ async def test_token_with_another_claim_opens_nothing(
     assert service.attacked.reached == []
 
 
+async def test_issuer_of_some_tenants_opens_no_other_one(keys: Path, provider: IdentityProvider) -> None:
+    issuer = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": provider.jwks_url, "tenants": ["ac*"]}
+    settings = ProcessSettings(
+        jwks_file=keys / "jwks.json",
+        log_level="error",
+        oidc_issuers=[issuer],  # type: ignore[list-item]
+    )
+    async with (
+        start_process("session", settings) as process,
+        open_attacked(keys, verifier=process.verifier) as attacked,
+        grpc.aio.insecure_channel(attacked.target, options=[("grpc.enable_http_proxy", 0)]) as channel,
+    ):
+        service = Service(attacked, channel)
+        for name in METHODS:
+            reason = await service.reason(provider.token("rsa-1", tenant="globex"), name)
+            assert reason is Reason.TOKEN_INVALID, name
+        assert attacked.reached == []
+        assert await service.reason(provider.token("rsa-1")) in MALFORMED_ALLOWED
+
+
 async def test_new_key_is_fetched_and_unknown_ids_are_not_fetched_again_and_again(
     service: Service, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,6 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 Options = list[tuple[str, str | int]]
 
-# A client looks for new replicas when a connection closes; running calls finish on the old
-# connection.
-_CONNECTION_AGE_MS = 60_000
 # Time for a peer to complete the HTTP/2 handshake. A busy peer needs time; a missing one refuses at
 # once.
 _CONNECT_MS = 5_000
@@ -19,22 +16,32 @@ _PING_TIMEOUT_MS = 5_000
 # A refusal is sent in headers. The default limit is too small for one with many field violations.
 _MAX_HEADER_BYTES = 64 * 1024
 
-OPEN_SERVER_OPTIONS: Options = [
-    ("grpc.so_reuseport", 0),  # Two processes on one port are a mistake that must be visible.
-    # Only uncompressed requests: gRPC inflates a message before a handler can refuse the caller.
-    ("grpc.compression_enabled_algorithms_bitset", 1),
-]
+# A call reaches its own limit, and its caller the reason, before its connection is cut.
+_GRACE_SHARE = 1.1
+
+
+def open_server_options(settings: ProcessSettings) -> Options:
+    """Return the options for a server whose RPCs need no token."""
+    return [
+        ("grpc.so_reuseport", 0),  # Two processes on one port are a mistake that must be visible.
+        # Only uncompressed requests: gRPC inflates a message before a handler can refuse it.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.max_concurrent_streams", settings.max_connection_streams),
+        # A client looks for new replicas when a connection takes no further calls. Running calls
+        # finish on the old connection, or are cut with it at the end of the grace.
+        ("grpc.max_connection_age_ms", _milliseconds(settings.max_connection_age_seconds)),
+        ("grpc.max_connection_age_grace_ms", _milliseconds(settings.max_call_seconds * _GRACE_SHARE)),
+    ]
 
 
 def server_options(settings: ProcessSettings) -> Options:
     """Return the options for `grpc.aio.server`."""
     return [
         *_both_ends(settings),
-        *OPEN_SERVER_OPTIONS,
+        *open_server_options(settings),
         # Unread data stays with the sender, except for 64 KiB: dynamic windows would buffer
         # megabytes for each call.
         ("grpc.http2.bdp_probe", 0),
-        ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
     ]
@@ -60,6 +67,10 @@ def peer_options(settings: ProcessSettings, certificate_host: str = "") -> Optio
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.dns_min_time_between_resolutions_ms", 5_000),
     ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
 
 
 def _both_ends(settings: ProcessSettings) -> Options:

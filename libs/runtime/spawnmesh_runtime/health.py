@@ -12,9 +12,10 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from opentelemetry.metrics import Meter
 
-from spawnmesh_runtime.channel_options import OPEN_SERVER_OPTIONS
+from spawnmesh_runtime.channel_options import open_server_options
 from spawnmesh_runtime.interceptors.log import call_durations
 from spawnmesh_runtime.open_services import OpenServices
+from spawnmesh_runtime.settings import ProcessSettings
 
 LIVE = "live"
 """This health service is SERVING while the event loop runs.
@@ -77,8 +78,8 @@ class Health:
 
 
 @asynccontextmanager
-async def open_health(service: str, address: str | None, meter: Meter) -> AsyncIterator[Health]:
-    """Answer health checks on `host:port` during the block. Without an address nothing is served.
+async def open_health(service: str, settings: ProcessSettings, meter: Meter) -> AsyncIterator[Health]:
+    """Answer health checks on `health_listen` during the block. Without it nothing is served.
 
     Refused checks are logged and measured. Raises SystemExit with one line if the address cannot be
     bound.
@@ -86,12 +87,13 @@ async def open_health(service: str, address: str | None, meter: Meter) -> AsyncI
     state = Health()
     await state.servicer.set(LIVE, _STATUS.SERVING)
     await state.not_ready()
+    address = settings.health_listen
     if not address:
         yield state
         return
-    server = grpc.aio.server(options=OPEN_SERVER_OPTIONS)
+    server = grpc.aio.server(options=open_server_options(settings))
     health_pb2_grpc.add_HealthServicer_to_server(
-        state.servicer, OpenServices(server, service, call_durations(meter))
+        state.servicer, OpenServices(server, service, settings, call_durations(meter))
     )
     try:
         server.add_insecure_port(address)

@@ -4,11 +4,14 @@ Such a token has plain `iss`, `aud`, `sub`, `exp` and `iat`. The settings say wh
 tenant and the roles. It opens what the token of a client opens.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from ipaddress import ip_address
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 import jwt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from spawnmesh_core.clock import Clock, utc_now
 
 from spawnmesh_runtime.caller import ROLES, Caller, CallerKind, ClientRole
@@ -24,6 +27,7 @@ from spawnmesh_runtime.key_verifier import KeyVerifier, TokenRules, check_length
 from spawnmesh_runtime.revoked_tokens import revocation_key
 
 _REQUIRED = ("iss", "sub", "aud", "exp", "iat")
+_TENANTS = re.compile(r"[a-z0-9][a-z0-9-]{0,38}\*?")
 
 
 class OidcIssuer(BaseModel):
@@ -32,6 +36,11 @@ class OidcIssuer(BaseModel):
     `tenant_claim` and `roles_claim` name a claim, or with dots a value inside of one, such as
     `realm_access.roles`. Roles above `max_role` are ignored, and so are names that are no roles of
     the mesh. If `roles_claim` is empty, every token has `max_role`.
+
+    The issuer names only these `tenants`: ids, or beginnings of ids with a `*` at the end. Without
+    any it names every tenant. An issuer for some tenants cannot give the role admin, which is for
+    all of them. Both URLs are HTTPS, except on this machine: who changes the keys on their way is
+    the issuer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +51,34 @@ class OidcIssuer(BaseModel):
     tenant_claim: str = Field(default="tenant", min_length=1)
     roles_claim: str = "roles"
     max_role: Literal["reader", "user", "operator", "admin"] = "operator"
+    tenants: tuple[str, ...] = ()
+
+    @field_validator("issuer", "jwks_url")
+    @classmethod
+    def _is_private_on_its_way(cls, value: str) -> str:
+        url = urlsplit(value)
+        if url.scheme != "https" and not _is_loopback(url.hostname or ""):
+            raise ValueError("must start with https:// unless its host is this machine")
+        return value
+
+    @field_validator("tenants")
+    @classmethod
+    def _are_tenants(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or not all(_TENANTS.fullmatch(one) for one in value):
+            raise ValueError("must be tenant ids, or beginnings of them with * at the end")
+        return value
+
+    @model_validator(mode="after")
+    def _is_no_operator_of_some_tenants(self) -> Self:
+        if self.tenants and self.max_role == "admin":
+            raise ValueError("max_role admin is for every tenant and excludes tenants")
+        return self
+
+    def names(self, tenant_id: str) -> bool:
+        """Return whether the issuer may name the tenant."""
+        return not self.tenants or any(
+            tenant_id.startswith(one[:-1]) if one.endswith("*") else tenant_id == one for one in self.tenants
+        )
 
 
 class OidcVerifier(KeyVerifier):
@@ -80,6 +117,8 @@ class OidcVerifier(KeyVerifier):
         tenant = _value_at(claims, self._issuer.tenant_claim)
         is_admin = tenant is None and role is ClientRole.ADMIN
         tenant_id = "" if is_admin else checked_tenant(tenant, self._issuer.tenant_claim)
+        if not is_admin and not self._issuer.names(tenant_id):
+            raise invalid_token("its issuer may not name this tenant")
         return Caller(
             CallerKind.ADMIN if is_admin else CallerKind.CLIENT,
             text_claim(claims, "sub"),
@@ -103,6 +142,13 @@ class OidcVerifier(KeyVerifier):
             raise invalid_token(f"the claim {name} is not a list of names")
         granted = [one for one in value if not isinstance(one, str) or _rank(one) <= self._max_role]
         return highest_role(granted, name)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _rank(name: str) -> ClientRole:

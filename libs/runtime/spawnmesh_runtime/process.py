@@ -63,13 +63,15 @@ class Process:
     metrics: Metrics = NO_METRICS
     health: Health = field(default_factory=Health)
     dependencies: DependencyWatch = field(default_factory=DependencyWatch)
-    revoked: RevokedTokens = field(default_factory=RevokedTokens)
+    revoked: RevokedTokens = field(init=False)
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
         # Not a parameter: a caller that omits it would use plaintext although the settings require
         # TLS.
         object.__setattr__(self, "tls", tls_files(self.settings))
+        count = self.settings.max_revoked_tokens
+        object.__setattr__(self, "revoked", RevokedTokens(max_count=count, max_run_count=count))
 
 
 @asynccontextmanager
@@ -87,7 +89,7 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
     use_tracer(tracer)
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
-        async with open_health(service, settings.health_listen, metrics.meter) as health:
+        async with open_health(service, settings, metrics.meter) as health:
             process = Process(service, settings, minter, verifier, tracer, metrics, health)
             report_dependencies(process.dependencies, health, metrics.meter)
             if process.tls is not None:

@@ -90,7 +90,7 @@ class RevocationFollower:
     def _take(self, message: pb.WatchRevokedTokensResponse) -> None:
         for token in message.tokens:
             key = revocation_key(token.tenant_id, token.token_id)
-            self._revoked.add(key, token.expire_time.ToNanoseconds() / 1e9)
+            self._revoked.add(key, token.expire_time.ToNanoseconds() / 1e9, is_run=token.is_run)
         if not message.change:
             return  # More pages follow.
         self._change = message.change

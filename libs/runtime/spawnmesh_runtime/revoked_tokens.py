@@ -1,13 +1,12 @@
 """The tokens that this process refuses although they have not expired."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 
 import structlog
 from spawnmesh_core.clock import Clock, utc_now
-
-MAX_REVOKED_TOKENS = 100_000
-"""Tokens that are remembered, about 20 MB. Beyond, those that expire first are forgotten."""
 
 # Expired entries do no harm: the tokens have expired as well. They are removed in bulk.
 _PRUNED_SHARE = 0.9
@@ -24,30 +23,37 @@ def revocation_key(tenant_id: str, token_id: str) -> str:
 
 
 class RevokedTokens:
-    """The keys of revoked tokens with the times at which they expire, in seconds since 1970."""
+    """The keys of revoked tokens with the times at which they expire, in seconds since 1970.
 
-    def __init__(self, *, max_count: int = MAX_REVOKED_TOKENS, clock: Clock = utc_now) -> None:
-        self._expiry: dict[str, float] = {}
-        self._max_count = max_count
-        self._clock = clock
+    Tokens that were revoked by a request and runs that have ended have a capacity each: no number
+    of requests makes this process forget an ended run. Beyond a capacity, the tenants with the most
+    entries lose those that expire first. 100,000 tokens take at most 50 MB, as many runs 20 MB.
+    """
+
+    def __init__(self, *, max_count: int, max_run_count: int, clock: Clock = utc_now) -> None:
+        self._tokens = _Entries("tokens", max_count, clock)
+        self._runs = _Entries("runs", max_run_count, clock)
         self._streams: dict[str, set[Callable[[], None]]] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._expiry
+        return key in self._tokens.expiry or key in self._runs.expiry
 
     def __len__(self) -> int:
-        return len(self._expiry)
+        return len(self._tokens.expiry) + len(self._runs.expiry)
 
-    def add(self, key: str, expire_timestamp: float) -> None:
+    @property
+    def capacity(self) -> int:
+        """The largest number of entries."""
+        return self._tokens.max_count + self._runs.max_count
+
+    def add(self, key: str, expire_timestamp: float, *, is_run: bool = False) -> None:
         """Refuse the token from now on, and end the streams that were opened with it."""
-        is_new = key not in self._expiry
-        self._expiry[key] = max(expire_timestamp, self._expiry.get(key, 0.0))
+        is_new = key not in self
+        (self._runs if is_run else self._tokens).add(key, expire_timestamp)
         if not is_new:
             return
         for end in tuple(self._streams.get(key, ())):
             end()
-        if len(self._expiry) > self._max_count:
-            self._prune()
 
     @contextmanager
     def ending(self, key: str, end: Callable[[], None]) -> Iterator[None]:
@@ -61,12 +67,51 @@ class RevokedTokens:
             if not streams:
                 self._streams.pop(key, None)
 
+
+class _Entries:
+    """Keys with their expiry, up to a number of them."""
+
+    def __init__(self, kind: str, max_count: int, clock: Clock) -> None:
+        self.expiry: dict[str, float] = {}
+        self.max_count = max_count
+        self._kind = kind
+        self._clock = clock
+
+    def add(self, key: str, expire_timestamp: float) -> None:
+        self.expiry[key] = max(expire_timestamp, self.expiry.get(key, 0.0))
+        if len(self.expiry) > self.max_count:
+            self._prune()
+
     def _prune(self) -> None:
-        """Remove the expired entries, and if too many are left, those that expire first."""
+        """Remove the expired entries. If too many are left, remove from the tenants with the most
+        of them those that expire first.
+        """
         now = self._clock().timestamp()
-        live = {key: expiry for key, expiry in self._expiry.items() if expiry > now}
-        room = int(self._max_count * _PRUNED_SHARE)
+        live = {key: expiry for key, expiry in self.expiry.items() if expiry > now}
+        room = int(self.max_count * _PRUNED_SHARE)
         if len(live) > room:
-            log.warning("revocations_forgotten", count=len(live) - room)
-            live = dict(sorted(live.items(), key=lambda entry: entry[1])[-room:])
-        self._expiry = live
+            log.warning("revocations_forgotten", kind=self._kind, count=len(live) - room)
+            live = _fair_share(live, room)
+        self.expiry = live
+
+
+def _fair_share(entries: dict[str, float], room: int) -> dict[str, float]:
+    """Return at most `room` entries. Tenants with few lose none before those with more.
+
+    Entries without a tenant are of operators of the mesh: they are lost last.
+    """
+    tenants = defaultdict[str, list[tuple[str, float]]](list)
+    for entry in entries.items():
+        tenants[entry[0].partition("/")[0]].append(entry)
+    kept = _last_to_expire(tenants.pop("", []), room)
+    smallest_first = sorted(tenants.values(), key=len)
+    for rank, of_tenant in enumerate(smallest_first):
+        share = (room - len(kept)) // (len(smallest_first) - rank)
+        kept.update(_last_to_expire(of_tenant, share))
+    return kept
+
+
+def _last_to_expire(entries: list[tuple[str, float]], count: int) -> dict[str, float]:
+    if len(entries) <= count:
+        return dict(entries)
+    return dict(sorted(entries, key=itemgetter(1))[len(entries) - count :])

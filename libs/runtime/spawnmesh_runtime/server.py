@@ -5,6 +5,7 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Any
 
 import grpc
@@ -59,7 +60,7 @@ class MeshServer(grpc.aio.Server):
         self._services: list[str] = []
         self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.drain = Drain()
-        self._open = OpenServices(self._inner, process.service, self._durations)
+        self._open = OpenServices(self._inner, process.service, process.settings, self._durations)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._open)
         process.health.report_dependencies_to(self._health)
 
@@ -97,11 +98,18 @@ class MeshServer(grpc.aio.Server):
     def _intercepted(self, method: ServedMethod, handler: Any) -> Step:
         process, path = self._process, f"{method.service}/{method.name}"
         decode = decode_valid(decode_with(handler.request_deserializer))
-        step = read_calls(servicer_step(handler), decode, client_streaming=handler.request_streaming)
+        step = read_calls(
+            servicer_step(handler),
+            decode,
+            client_streaming=handler.request_streaming,
+            timeout_seconds=process.settings.message_timeout_seconds,
+        )
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        step = bounded_calls(authorized_calls(step, method, process.revoked))
+        # A stream of new events ends with its token, or with its connection.
+        max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
+        step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
         step = typed_errors(step, process.service, self._translate)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)

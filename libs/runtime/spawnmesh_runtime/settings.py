@@ -72,6 +72,25 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
     max_message_bytes: int = Field(default=16 * MIB, ge=1024, le=1024 * MIB)
+    message_timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """Time in which a caller must send its request, and each further message of a stream of them.
+
+    The call is refused then, so that a silent or slow sender holds nothing for long.
+    """
+    max_call_seconds: float = Field(default=3600.0, gt=0, le=86_400)
+    """Time after which a call is ended, whatever its deadline, unless it is a stream of new events.
+
+    These end with their connection, which lives for its age and a little longer than this.
+    """
+    max_connection_age_seconds: float = Field(default=60.0, gt=0, le=86_400)
+    """Time after which a connection takes no further calls.
+
+    Its client connects again, and finds new replicas.
+    """
+    max_connection_streams: int = Field(default=1000, ge=1, le=1_000_000)
+    """Calls on one connection at a time; the client keeps further ones waiting."""
+    max_revoked_tokens: int = Field(default=100_000, ge=10, le=10_000_000)
+    """Revoked tokens that the process remembers, and as many ended runs."""
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     tls_ca_file: Path | None = None

@@ -126,3 +126,29 @@ async def test_what_keeps_a_message_from_being_made_reaches_the_caller(
             await peer.unary(method, unreadable(), timeout_seconds=20)
     async with asyncio.timeout(20):
         await ended.wait()
+
+
+async def test_sender_that_falls_silent_after_its_first_message_is_refused(
+    serve: Any, peer_of: Any, keys: Any
+) -> None:
+    served = await serve(message_timeout_seconds=0.5)
+    taken = list[blob_pb.UploadFileRequest]()
+
+    async def take(sent: AsyncIterator[Any], context: Any) -> Any:
+        async for message in sent:
+            taken.append(message)
+
+    served.files.uploading = take
+
+    async def silent() -> AsyncIterator[blob_pb.UploadFileRequest]:
+        yield SPEC
+        await asyncio.Event().wait()
+
+    async with peer_of(served.target) as peer:
+        method = cast(Any, blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile)
+        token = keys.minter("client").client_token("acme", "ann", 60)
+        with use_token(token), pytest.raises(MeshError) as caught:
+            await peer.unary(method, silent(), timeout_seconds=60)
+    assert caught.value.reason is Reason.DEADLINE_EXCEEDED
+    assert caught.value.facts == {"message_timeout_seconds": "0.5"}
+    assert taken == [SPEC]

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.interceptors.admission import Admit
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.metrics import SCOPE, Metrics
@@ -75,9 +76,9 @@ def _labels(point: HistogramDataPoint) -> tuple[str, str]:
 
 @asynccontextmanager
 async def open_attacked(
-    keys: Path, *, verifier: TokenVerifier | None = None, **settings: Any
+    keys: Path, *, verifier: TokenVerifier | None = None, admit: Admit | None = None, **settings: Any
 ) -> AsyncIterator[Attacked]:
-    """Serve every RPC in this process."""
+    """Serve every RPC in this process. With `admit`, it admits the calls before they are read."""
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
     tracing, metering = TracerProvider(shutdown_on_exit=False), MeterProvider([measurements])
     tracing.add_span_processor(SimpleSpanProcessor(spans))
@@ -92,6 +93,11 @@ async def open_attacked(
     )
     with captured_events() as events:
         server = build_server(process)
+        if admit is not None:
+            names = [
+                f"{service.full_name}/{one.name}" for service in mesh_services() for one in service.methods
+            ]
+            server.admit_before_read(names, admit)
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
             server.add_registered_method_handlers(service.full_name, handlers)

@@ -11,6 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import ValidationError
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -135,6 +136,57 @@ async def test_operator_of_the_mesh_has_no_tenant_and_an_issuer_that_may_say_so(
     caller = await verifier(max_role="admin").authenticate(made)
     assert (caller.kind, caller.tenant_id) == (CallerKind.ADMIN, "")
     assert (await refusal(made)).reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize(
+    ("tenants", "tenant", "is_named"),
+    [
+        (["acme"], "acme", True),
+        (["acme"], "acme-2", False),
+        (["acme"], "acm", False),
+        (["globex", "acme-*"], "acme-2", True),
+        (["globex", "acme-*"], "globex", True),
+        (["globex", "acme-*"], "acme", False),
+        (["globex", "acme-*"], "evil-acme-2", False),
+    ],
+)
+async def test_issuer_names_the_tenants_that_the_settings_let_it_name(
+    tenants: list[str], tenant: str, is_named: bool
+) -> None:
+    made = token(tenant=tenant)
+    accepting = verifier(tenants=tenants)
+    if is_named:
+        assert (await accepting.authenticate(made)).tenant_id == tenant
+        return
+    with pytest.raises(MeshError) as error:
+        await accepting.authenticate(made)
+    assert error.value.reason is Reason.TOKEN_INVALID
+    assert tenant not in error.value.message
+
+
+async def test_issuer_of_some_tenants_makes_no_operator_of_the_mesh() -> None:
+    with pytest.raises(ValidationError, match="max_role admin is for every tenant"):
+        verifier(tenants=["acme"], max_role="admin")
+    accepting = verifier(tenants=["acme"])
+    assert (await accepting.authenticate(token(roles=["admin"]))).role is ClientRole.NONE
+    with pytest.raises(MeshError) as error:
+        await accepting.authenticate(token(roles=["admin"], tenant=None))
+    assert error.value.reason is Reason.TOKEN_INVALID
+
+
+@pytest.mark.parametrize("tenants", [[], [""], ["*"], ["ac*me"], ["ACME"], ["acme/*"]])
+def test_list_of_tenants_that_says_nothing_is_refused(tenants: list[str]) -> None:
+    with pytest.raises(ValidationError, match="must be tenant ids"):
+        verifier(tenants=tenants)
+
+
+@pytest.mark.parametrize("field", ["issuer", "jwks_url"])
+def test_keys_do_not_travel_in_plain_text_but_on_this_machine(field: str) -> None:
+    for host in ("login.example.com", "10.0.0.1", "localhost.example.com", "127.0.0.1.example.com", "[::2]"):
+        with pytest.raises(ValidationError, match="must start with https://"):
+            verifier(**{field: f"http://{host}/x"})
+    for host in ("localhost:8080", "127.0.0.1:1", "[::1]"):
+        verifier(**{field: f"http://{host}/x"})
 
 
 def _part(value: object) -> str:

@@ -52,7 +52,7 @@ async def test_outage_is_logged_once_and_ended_by_a_position(tmp_path: Path) -> 
         return step
 
     session = ScriptedSession(at(1, change=7), at(5), at(20), at(40), at(41, change=9))
-    revoked = RevokedTokens()
+    revoked = RevokedTokens(max_count=10, max_run_count=10)
     minter = TokenMinter("hook", tmp_path / "hook.pem")
     follower = RevocationFollower(session, minter, revoked, monotonic=lambda: now)  # type: ignore[arg-type]
     before = structlog.get_config()["wrapper_class"]

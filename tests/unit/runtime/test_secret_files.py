@@ -60,7 +60,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
     (port,) = free_ports(1)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     async with (
-        open_health("hook", f"127.0.0.1:{port}", NO_METRICS.meter) as health,
+        open_health("hook", ProcessSettings(health_listen=f"127.0.0.1:{port}"), NO_METRICS.meter) as health,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check
@@ -80,7 +80,7 @@ async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() 
     (port,) = free_ports(1)
     with captured_events() as events:
         async with (
-            open_health("hook", f"127.0.0.1:{port}", NO_METRICS.meter),
+            open_health("hook", ProcessSettings(health_listen=f"127.0.0.1:{port}"), NO_METRICS.meter),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -91,7 +91,7 @@ async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() 
 
 
 async def test_health_port_that_cannot_be_had_ends_the_process_with_one_line() -> None:
-    async with open_health("hook", "127.0.0.1:0", NO_METRICS.meter):
+    async with open_health("hook", ProcessSettings(health_listen="127.0.0.1:0"), NO_METRICS.meter):
         with pytest.raises(SystemExit, match=r"^hook: cannot answer health checks on 192\.0\.2\.1:1: "):
-            async with open_health("hook", "192.0.2.1:1", NO_METRICS.meter):
+            async with open_health("hook", ProcessSettings(health_listen="192.0.2.1:1"), NO_METRICS.meter):
                 pass

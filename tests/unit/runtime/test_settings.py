@@ -30,6 +30,11 @@ def test_variables_are_read_by_the_services_prefix(monkeypatch: pytest.MonkeyPat
         ("TLS_CERT_FILE", "/secret", "HOOK_*: tls_cert_file and tls_key_file come together"),
         ("TLS_CA_FILE", "/secret", "HOOK_*: tls_ca_file needs tls_cert_file and tls_key_file"),
         ("CLIENT_ISSUERS", "secret", "a list or a number cannot be read"),
+        (
+            "OIDC_ISSUERS",
+            '[{"issuer": "https://a.example.com", "audience": "x", "jwks_url": "http://secret.example.com"}]',
+            "HOOK_OIDC_ISSUERS.0.JWKS_URL: must start with https:// unless its host is this machine",
+        ),
     ],
 )
 def test_invalid_setting_is_named_and_its_value_is_not_shown(

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextvars import Context, ContextVar, copy_context
+from math import inf
 
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
@@ -12,21 +13,22 @@ from spawnmesh_runtime.call import Call, Step
 _deadline: ContextVar[float | None] = ContextVar("spawnmesh_deadline", default=None)
 
 
-def bounded_calls(inner: Step) -> Step:
+def bounded_calls(inner: Step, max_seconds: float = inf) -> Step:
     """Refuse a call whose deadline has passed, and cancel a call when its deadline passes.
 
-    A call without a deadline has no time limit.
+    A call without a deadline, or with a later one, is cancelled after `max_seconds`.
     """
 
     async def step(call: Call) -> object:
         remaining: float | None = call.context.time_remaining()
         if remaining is None:
             _deadline.set(None)
-            return await inner(call)
-        if remaining <= 0:
+        elif remaining <= 0:
             raise MeshError(Reason.DEADLINE_EXCEEDED, "the deadline had passed before work began")
-        _deadline.set(monotonic_seconds() + remaining)
-        async with asyncio.timeout(remaining):
+        else:
+            _deadline.set(monotonic_seconds() + remaining)
+        limit = max_seconds if remaining is None else min(remaining, max_seconds)
+        async with asyncio.timeout(None if limit == inf else limit):
             return await inner(call)
 
     return step

@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc.aio
 from google.protobuf.message import DecodeError
-from spawnmesh_core.errors import invalid
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import END_OF_STREAM, Call, Step
 
@@ -18,16 +19,17 @@ Decode = Callable[[bytes], Any]
 _CANCELLATION_SECONDS = 0.1
 
 
-def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
+def read_calls(inner: Step, decode: Decode, *, client_streaming: bool, timeout_seconds: float) -> Step:
     """Read the request of each call: one message, or each message when the servicer asks for it.
 
-    A call whose bytes are no message is refused with INVALID_REQUEST.
+    A call whose bytes are no message is refused with INVALID_REQUEST, and one whose next message
+    does not arrive in the time with DEADLINE_EXCEEDED.
     """
 
     async def unary(call: Call) -> object:
         # `read()` instead of the iterator of grpc.aio: the iterator is part of a reference cycle
         # that keeps the last message in memory until a garbage collection. Nothing keeps the bytes.
-        call.request = await call.context.read()
+        call.request = await _read(call.context, timeout_seconds)
         if call.request is END_OF_STREAM:
             await asyncio.sleep(_CANCELLATION_SECONDS)
             raise invalid("request", "is missing: the call must send one message")
@@ -35,7 +37,7 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
         return await inner(call)
 
     async def streaming(call: Call) -> object:
-        call.request = _messages(call.context, decode)
+        call.request = _messages(call.context, decode, timeout_seconds)
         return await inner(call)
 
     return streaming if client_streaming else unary
@@ -53,8 +55,25 @@ def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
     return decode
 
 
-async def _messages(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> AsyncIterator[Any]:
-    while (data := await context.read()) is not END_OF_STREAM:
+async def _read(context: "grpc.aio.ServicerContext[Any, Any]", timeout_seconds: float) -> Any:
+    """Return the bytes of the next message, or END_OF_STREAM."""
+    try:
+        async with asyncio.timeout(timeout_seconds) as limit:
+            return await context.read()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise MeshError(
+            Reason.DEADLINE_EXCEEDED,
+            f"the caller did not send a whole message within {timeout_seconds:g} s",
+            facts={"message_timeout_seconds": f"{timeout_seconds:g}"},
+        ) from None
+
+
+async def _messages(
+    context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode, timeout_seconds: float
+) -> AsyncIterator[Any]:
+    while (data := await _read(context, timeout_seconds)) is not END_OF_STREAM:
         message = decode(data)
         del data
         yield message

@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from operator import itemgetter
@@ -31,6 +31,8 @@ _ALIVE_SECONDS = 3.0
 _STREAM_SECONDS = 240.0
 _PAGE = 1000
 _FORGET_SECONDS = 60.0
+# The share of the capacity at which entries are dropped sooner.
+_SLACK = 1.1
 
 log = structlog.get_logger()
 
@@ -44,7 +46,7 @@ class RevocationFeed:
     def __init__(self, database: Database, refused: RevokedTokens) -> None:
         self._database = database
         self._refused = refused
-        self._known: dict[tuple[str, str], datetime] = {}
+        self._known: dict[tuple[str, str], tuple[datetime, bool]] = {}
         self._log: list[tuple[int, RevokedToken]] = []  # With ascending serial numbers.
         self._last_serial = 0
         self._position = 0
@@ -54,13 +56,18 @@ class RevocationFeed:
 
     async def read(self) -> None:
         """Read what was revoked since the last read, and wake the streams."""
-        tokens, self._position = await revoked_tokens.read_revoked_tokens(self._database, self._position)
-        before = self._last_serial
-        for token in tokens:
-            self._keep(token)
-        self._forget_expired()
-        if self._last_serial > before:
-            self._wake()
+        before, next_position = self._last_serial, self._position
+        try:
+            async with aclosing(revoked_tokens.read_revoked_tokens(self._database, next_position)) as pages:
+                async for tokens, position in pages:
+                    for token in tokens:
+                        self._keep(token)
+                    self._forget()
+                    next_position = position
+            self._position = next_position
+        finally:  # A read that fails has passed on what it found: the next one finds it known.
+            if self._last_serial > before:
+                self._wake()
 
     def close(self) -> None:
         """End the streams, as this replica shuts down."""
@@ -95,21 +102,31 @@ class RevocationFeed:
     def _keep(self, token: RevokedToken) -> None:
         tenant_id = "" if token.tenant_id == NO_TENANT else token.tenant_id
         key = tenant_id, token.token_id
-        if self._known.get(key) == token.expire_time:
+        facts = token.expire_time, token.is_run
+        if self._known.get(key) == facts:
             return
-        self._known[key] = token.expire_time
+        self._known[key] = facts
         self._last_serial += 1
         self._log.append((self._last_serial, replace(token, tenant_id=tenant_id)))
-        self._refused.add(revocation_key(*key), token.expire_time.timestamp())
+        self._refused.add(revocation_key(*key), token.expire_time.timestamp(), is_run=token.is_run)
 
-    def _forget_expired(self) -> None:
-        """Drop the expired entries, at times."""
-        if monotonic_seconds() < self._forget_at:
+    def _forget(self) -> None:
+        """Drop, at times, the expired entries, and those that processes have no memory for."""
+        if monotonic_seconds() < self._forget_at and len(self._log) <= self._refused.capacity * _SLACK:
             return
         self._forget_at = monotonic_seconds() + _FORGET_SECONDS
         now = utc_now()
-        self._log = [entry for entry in self._log if entry[1].expire_time > now]
-        self._known = {key: expire_time for key, expire_time in self._known.items() if expire_time > now}
+        self._known = {
+            key: facts
+            for key, facts in self._known.items()
+            if facts[0] > now and revocation_key(*key) in self._refused
+        }
+        # An entry of the log that a later expiry has replaced is not needed either.
+        self._log = [
+            (serial, token)
+            for serial, token in self._log
+            if self._known.get((token.tenant_id, token.token_id)) == (token.expire_time, token.is_run)
+        ]
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ async def watch_revoked_tokens(
                         tenant_id=token.tenant_id,
                         token_id=token.token_id,
                         expire_time=render_time(token.expire_time),
+                        is_run=token.is_run,
                     )
                     for token in tokens
                 ],

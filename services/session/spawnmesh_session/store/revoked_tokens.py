@@ -1,5 +1,6 @@
 """Tokens that are refused before they expire."""
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,12 +20,15 @@ NO_TENANT = ALL_TENANTS
 
 @dataclass(frozen=True, slots=True)
 class RevokedToken:
-    """The id of a token, or of a run whose tokens are refused. `change` orders the revocations."""
+    """The id of a token, or of a run that has ended, whose tokens are refused. `change` orders the
+    revocations.
+    """
 
     tenant_id: str
     token_id: str
     expire_time: datetime
     change: int
+    is_run: bool = False
 
 
 async def revoke_token(
@@ -60,18 +64,23 @@ async def notify_of_revocation(connection: Connection) -> None:
     await connection.execute(_SQL["notify_of_revocation"])
 
 
-async def read_revoked_tokens(database: Database, change: int) -> tuple[list[RevokedToken], int]:
-    """Return the tokens that were revoked at this position or later, and the next position.
+async def read_revoked_tokens(
+    database: Database, change: int
+) -> AsyncGenerator[tuple[list[RevokedToken], int], None]:
+    """Yield pages of the tokens revoked at this position or later, with the next position.
 
     A read at the next position misses none, and repeats those of transactions that are open now.
     """
-    tokens: list[RevokedToken] = []
     page = {"change": change, "after_tenant_id": "", "after_token_id": "", "limit": _PAGE}
     positions, rows = await database.transact(
         ALL_TENANTS, (_SQL["read_position"], {}), (_SQL["list_revoked_tokens"], page)
     )
-    tokens += [RevokedToken(**row) for row in rows]
-    while len(rows) == _PAGE:
+    position = int(positions[0]["position"])
+    while True:
+        tokens = [RevokedToken(**row) for row in rows]
+        yield tokens, position
+        if len(rows) < _PAGE:
+            return
         last = tokens[-1]
         page |= {
             "change": last.change,
@@ -79,8 +88,6 @@ async def read_revoked_tokens(database: Database, change: int) -> tuple[list[Rev
             "after_token_id": last.token_id,
         }
         (rows,) = await database.transact(ALL_TENANTS, (_SQL["list_revoked_tokens"], page))
-        tokens += [RevokedToken(**row) for row in rows]
-    return tokens, int(positions[0]["position"])
 
 
 async def prune_revoked_tokens(connection: Connection, limit: int) -> int:

@@ -23,7 +23,7 @@ select (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint as position
 -- name: list_revoked_tokens
 -- Takes no lock, in the scope of all tenants. A page of the tokens after this one, in the order of
 -- their transactions, that have not expired. Index: revoked_tokens_change_idx.
-select tenant_id, token_id, expire_time, change from revoked_tokens
+select tenant_id, token_id, expire_time, change, is_run from revoked_tokens
 where (change, tenant_id, token_id) > (%(change)s, %(after_tenant_id)s, %(after_token_id)s)
   and expire_time > now()
 order by change, tenant_id, token_id limit %(limit)s

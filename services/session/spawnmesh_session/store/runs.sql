@@ -178,9 +178,10 @@ with ended as (
     from ended e cross join next n
     returning cursor
 ), revoked as (
-    insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)
+    insert into revoked_tokens as r (tenant_id, token_id, is_run, expire_time)
     select tenant_id, run_id, true, now() + %(token_ttl)s::interval from ended where epoch > 0
-    on conflict do nothing
+    on conflict (tenant_id, token_id) do update  -- A request revoked the id, maybe for a short time.
+    set is_run = true, expire_time = greatest(r.expire_time, excluded.expire_time), change = excluded.change
 )
 select * from ended
 

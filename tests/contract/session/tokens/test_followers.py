@@ -1,4 +1,8 @@
-"""Every service refuses the tokens of ended runs and revoked tokens soon after, also after outages."""
+"""Every service refuses the tokens of ended runs and revoked tokens soon after, also after outages.
+
+Where a test has the fixture `no_polls`, only the push can have done it: the replica of session reads
+its table again after an hour, and its streams say something without news after an hour.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +30,7 @@ from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_session.operations import revocation_feed
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import fail, kill
@@ -102,7 +107,14 @@ class Services:
             reasons = await self.reasons(calls, token, session_id)
             return set(reasons.values()) == {Reason.TOKEN_REVOKED}
 
-        await eventually(refused, within_seconds=10)
+        await eventually(refused, within_seconds=60)  # Far below what `no_polls` sets.
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what repairs a lost push: without the push, nothing is refused within an hour."""
+    for name in ("_POLL_SECONDS", "_ALIVE_SECONDS", "_STREAM_SECONDS"):
+        monkeypatch.setattr(revocation_feed, name, 3600.0)
 
 
 @pytest.fixture
@@ -151,6 +163,7 @@ async def claimed(mesh: Mesh) -> run_pb.ClaimedRun:
 
 
 @pytest.mark.parametrize("end", ["killed", "deleted", "failed"])
+@pytest.mark.usefixtures("no_polls")
 async def test_token_of_an_ended_run_is_refused_by_every_service(services: Services, end: str) -> None:
     mesh = services.mesh
     held, other = await claimed(mesh), await claimed(mesh)
@@ -171,6 +184,7 @@ async def test_token_of_an_ended_run_is_refused_by_every_service(services: Servi
     assert Reason.TOKEN_REVOKED not in left.values()
 
 
+@pytest.mark.usefixtures("no_polls")
 async def test_revoked_client_token_is_refused_by_every_service(services: Services) -> None:
     mesh, tokens = services.mesh, client_tokens(services.mesh.keys)
     session_id = (await mesh.spawn()).session_id
@@ -181,6 +195,7 @@ async def test_revoked_client_token_is_refused_by_every_service(services: Servic
     assert Reason.TOKEN_REVOKED not in (await services.reasons(OF_A_CLIENT, own, session_id)).values()
 
 
+@pytest.mark.usefixtures("no_polls")
 async def test_stream_of_new_entries_ends_when_its_run_is_killed(services: Services) -> None:
     mesh, transcript = services.mesh, services.peers["transcript"]
     held = await claimed(mesh)

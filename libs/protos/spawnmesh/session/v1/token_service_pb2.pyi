@@ -111,10 +111,13 @@ class RevokedToken(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     TOKEN_ID_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    IS_RUN_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """The tenant of the token; empty if it has none."""
     token_id: _builtins.str
     """The id of the token, or the id of the run whose tokens are refused."""
+    is_run: _builtins.bool
+    """The id is the one of a run that has ended. No request sets this."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """The time at which the token has expired at the latest."""
@@ -125,10 +128,11 @@ class RevokedToken(_message.Message):
         tenant_id: _builtins.str = ...,
         token_id: _builtins.str = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        is_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "tenant_id", b"tenant_id", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "is_run", b"is_run", "tenant_id", b"tenant_id", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

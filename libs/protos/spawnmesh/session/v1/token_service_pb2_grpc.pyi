@@ -54,7 +54,9 @@ class TokenServiceStub:
       replica sent it. Some are repeated. A position that this database never had is ignored.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again with
       the last `change`.
-    - Not promised: an order, and that a token which expires soon is reported.
+    - Not promised: an order, and that a token which expires soon is reported. A process remembers
+      100,000 tokens and, apart from them, 100,000 ended runs. Beyond, the tenants with the most
+      revocations lose those that expire first.
     """
 
 @_typing.type_check_only
@@ -83,7 +85,9 @@ class TokenServiceAsyncStub(TokenServiceStub):
       replica sent it. Some are repeated. A position that this database never had is ignored.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again with
       the last `change`.
-    - Not promised: an order, and that a token which expires soon is reported.
+    - Not promised: an order, and that a token which expires soon is reported. A process remembers
+      100,000 tokens and, apart from them, 100,000 ended runs. Beyond, the tenants with the most
+      revocations lose those that expire first.
     """
 
 class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -121,7 +125,9 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
           replica sent it. Some are repeated. A position that this database never had is ignored.
         - The stream ends with OK after some minutes, and when this replica shuts down. Call again with
           the last `change`.
-        - Not promised: an order, and that a token which expires soon is reported.
+        - Not promised: an order, and that a token which expires soon is reported. A process remembers
+          100,000 tokens and, apart from them, 100,000 ended runs. Beyond, the tenants with the most
+          revocations lose those that expire first.
         """
 
 def add_TokenServiceServicer_to_server(servicer: TokenServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
