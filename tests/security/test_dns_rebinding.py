@@ -80,9 +80,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["grpc", "webhook"])
-async def attack(
-    request: pytest.FixtureRequest, mesh: HookMesh, certificate: Path
-) -> AsyncIterator[Attack]:
+async def attack(request: pytest.FixtureRequest, mesh: HookMesh, certificate: Path) -> AsyncIterator[Attack]:
     names = Nameserver([(OWN,)])
     settings = {
         "allow_private_endpoints": False,

@@ -1,8 +1,8 @@
 """Page tokens: the position of the next page, bound to the RPC, the caller and the filters.
 
-A token is a digest and the position. The digest is no signature: a caller that makes a token of its
-own chooses a position among the rows that it may list anyway. The digest finds tokens that were cut,
-changed, or given to another caller or for another list, which would otherwise skip rows.
+A token is a digest and the position. The digest is no signature: a caller that makes a token of
+its own chooses a position among the rows that it may list anyway. The digest finds tokens that were
+cut or changed, or given to another caller or for another list, which would otherwise skip rows.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ class Position(list[str | int]):
 def page_token(position: Sequence[str | int], request: PagedRequest, *caller: str) -> str:
     """Return the token of the page after the position.
 
-    It is good for the same request, except for its page size, and for the same `caller`: the tenant,
-    and for a run its session.
+    It is good for the same request, except for its page size, and for the same `caller`: the
+    tenant, and for a run its session.
     """
     text = json.dumps(list(position), separators=(",", ":"), ensure_ascii=False).encode()
     return urlsafe_b64encode(_digest(text, request, caller) + text).decode().rstrip("=")

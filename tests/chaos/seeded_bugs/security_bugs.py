@@ -13,7 +13,9 @@ SECURITY_BUGS = (
         "the credentials of a tenant's bucket do not deny STS",
         (
             Change(
-                f"{_BLOBS}/clients/bucket_credentials.py", '"Statement": [allow, deny]', '"Statement": [allow]'
+                f"{_BLOBS}/clients/bucket_credentials.py",
+                '"Statement": [allow, deny]',
+                '"Statement": [allow]',
             ),
         ),
         ("tests/contract/attachment_blob/s3/test_role_chaining.py::test_a_tenants_policy_denies_sts",),
@@ -102,7 +104,11 @@ SECURITY_BUGS = (
     ),
     SeededBug(
         "the token of a limited runner claims runs of every tenant",
-        (Change(f"{_SESSION}/rpc/claim_runs.py", "            caller.tenants,\n", "            frozenset(),\n"),),
+        (
+            Change(
+                f"{_SESSION}/rpc/claim_runs.py", "            caller.tenants,\n", "            frozenset(),\n"
+            ),
+        ),
         (
             "tests/contract/session/work_queue/test_limited_runners.py"
             "::test_ClaimRuns__gets_the_runs_of_the_named_tenants_alone",

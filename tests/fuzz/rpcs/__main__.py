@@ -23,9 +23,11 @@ from tests.fuzz.rpcs.fuzzer import fuzzing
 async def fuzz(minutes: float, seed: int) -> bool:
     """Fuzz a fresh mesh, print what was found, and return whether all was well."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-fuzz-", ignore_cleanup_errors=True) as folder:
-        async with open_stack(Path(folder) / "data", _tell) as stack:
-            async with fuzzing(stack, seed, "fuzz") as (fuzzer, memory):
-                await fuzzer.run_for(minutes * 60)
+        async with (
+            open_stack(Path(folder) / "data", _tell) as stack,
+            fuzzing(stack, seed, "fuzz") as (fuzzer, memory),
+        ):
+            await fuzzer.run_for(minutes * 60)
     for outcome, count in fuzzer.outcomes.most_common():
         print(f"{count:8} {outcome}")
     for problem in fuzzer.problems:

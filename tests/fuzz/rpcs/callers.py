@@ -45,7 +45,9 @@ class Identity:
         if plugin:
             return self._minter("hook").service_token(self.tenant_id, plugin=plugin)
         if rng.random() < _ANOTHER_CALLER:
-            return self._token(rng.choice(list(CallerKind)), rng.choice(sorted(policy.services) or ["hook"]), rng)
+            return self._token(
+                rng.choice(list(CallerKind)), rng.choice(sorted(policy.services) or ["hook"]), rng
+            )
         service = rng.choice(sorted(policy.services) or [""])
         if policy.without_tenant:
             return self._minter(service).mesh_token()

@@ -82,9 +82,7 @@ async def _serving_plugin(keys: Path) -> AsyncIterator[str]:
     endpoint = f"grpc://127.0.0.1:{port}"
     settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="critical")
     async with start_process("plugin", settings) as process:
-        server = plugin_server(
-            process, Handlers(SimpleNamespace()), endpoint=endpoint, tenants=ALL_TENANTS
-        )
+        server = plugin_server(process, Handlers(SimpleNamespace()), endpoint=endpoint, tenants=ALL_TENANTS)
         server.add_insecure_port(endpoint.removeprefix("grpc://"))
         await server.start()
         try:
@@ -198,9 +196,13 @@ def _learn(messages: RandomMessages, method: MethodDescriptor, answers: tuple[by
 async def still_well(stack: Stack, pids: dict[str, int], name: str) -> list[str]:
     """Return what is wrong with the processes after all calls."""
     problems = [
-        f"{process} ended and was started again" for process, pid in pids.items() if stack.pids[process] != pid
+        f"{process} ended and was started again"
+        for process, pid in pids.items()
+        if stack.pids[process] != pid
     ]
-    problems += [f"{process} has ended" for process in pids if stack.processes[process].returncode is not None]
+    problems += [
+        f"{process} has ended" for process in pids if stack.processes[process].returncode is not None
+    ]
     try:
         await new_identity(stack, f"{name}-after")
     except (MeshError, RuntimeError) as error:

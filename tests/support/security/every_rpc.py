@@ -68,7 +68,9 @@ async def served_rpcs(channels: Mapping[str, grpc.aio.Channel]) -> list[Served]:
     found = []
     for name, channel in channels.items():
         services = await reflected_services(channel)
-        found += [Served(name, one) for one in METHODS.values() if one.containing_service.full_name in services]
+        found += [
+            Served(name, one) for one in METHODS.values() if one.containing_service.full_name in services
+        ]
     return found
 
 

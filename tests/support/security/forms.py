@@ -48,19 +48,88 @@ _IDS_OF_RPCS = {
 }
 
 NOT_IDS = frozenset(
-    """
-    accompanying_texts arguments_json block_json causes code command content custom_type data data_json
-    decision delivery_target description destination details display_name draft_text endpoint entry_json
-    error_reason error_type event_json fallback_models first_provider idempotent_tool_names image_provider
-    kind label line mcp_servers message method mime_type model models mount_path name outcome page_token
-    parameters_json pattern previous_summary provider reason result_text runner_id signature summary
-    system_prompt target task text thinking_level token_vocabulary tool_name tool_names tools topic type
-    words
-    """.split()
+    [
+        "accompanying_texts",
+        "arguments_json",
+        "block_json",
+        "causes",
+        "code",
+        "command",
+        "content",
+        "custom_type",
+        "data",
+        "data_json",
+        "decision",
+        "delivery_target",
+        "description",
+        "destination",
+        "details",
+        "display_name",
+        "draft_text",
+        "endpoint",
+        "entry_json",
+        "error_reason",
+        "error_type",
+        "event_json",
+        "fallback_models",
+        "first_provider",
+        "idempotent_tool_names",
+        "image_provider",
+        "kind",
+        "label",
+        "line",
+        "mcp_servers",
+        "message",
+        "method",
+        "mime_type",
+        "model",
+        "models",
+        "mount_path",
+        "name",
+        "outcome",
+        "page_token",
+        "parameters_json",
+        "pattern",
+        "previous_summary",
+        "provider",
+        "reason",
+        "result_text",
+        "runner_id",
+        "signature",
+        "summary",
+        "system_prompt",
+        "target",
+        "task",
+        "text",
+        "thinking_level",
+        "token_vocabulary",
+        "tool_name",
+        "tool_names",
+        "tools",
+        "topic",
+        "type",
+        "words",
+    ]
 )
 """Names of texts that name no stored thing of a tenant."""
 
-FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {}
+_TEXT_MESSAGE = {"role": "ROLE_USER", "content": [{"text": {"text": "hello"}}]}
+
+FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
+    "AttachmentBlobService.StageSet": lambda ids: {
+        "items": [{"name": "a.txt", "content": "a", "encoding": "ENCODING_UTF8"}]
+    },
+    "AttachmentBlobService.UploadFile": lambda ids: {"spec": {"sizeBytes": 5}},
+    "HookService.RegisterPlugin": lambda ids: {
+        "plugin": {"endpoint": "grpc://127.0.0.1:1", "failurePolicy": "FAILURE_POLICY_OPEN"},
+        "allowUnreachable": True,
+    },
+    "HookService.RelayNativeStop": lambda ids: {"eventJson": "{}"},
+    "ModelRouterService.Generate": lambda ids: {"model": "scripted/agent", "messages": [_TEXT_MESSAGE]},
+    "SearchService.SearchEntries": lambda ids: {"withDescendants": True},
+    "SessionService.WaitSession": lambda ids: {"timeout": "0s"},
+    "TranscriptService.AppendEntries": lambda ids: {"entries": [{"message": _TEXT_MESSAGE}]},
+}
 """Fields by RPC, in the JSON of the proto, that its form has besides those that the rules demand."""
 
 
@@ -112,8 +181,8 @@ def fields_of(
 
 def form_of(method: MethodDescriptor, ids: Ids) -> Message:
     """Return a request with all top-level ids, and with what the contract demands."""
-    more = FORMS.get(method.full_name)
     form = _filled(method.input_type, ids)
+    more = FORMS.get(f"{method.containing_service.name}.{method.name}")
     if more is not None:
         json_format.ParseDict(more(ids), form)
     return form
@@ -157,10 +226,10 @@ def _set(message: Message, path: Path, value: Any, ids: Ids) -> None:
 
 def _filled(kind: Descriptor, ids: Ids) -> Message:
     message = message_factory.GetMessageClass(kind)()
+    if _is_plain(kind):
+        return message
     demanded = {
-        one.fields[0].name
-        for one in kind.oneofs
-        if one.GetOptions().Extensions[validate_pb2.oneof].required
+        one.fields[0].name for one in kind.oneofs if one.GetOptions().Extensions[validate_pb2.oneof].required
     }
     for field in kind.fields:
         rules = field.GetOptions().Extensions[validate_pb2.field]
@@ -203,7 +272,9 @@ def _value(field: FieldDescriptor, rules: validate_pb2.FieldRules, ids: Ids) -> 
         return bytes(rules.bytes.len or rules.bytes.min_len) if rules.HasField("bytes") else None
     if field.type == FieldDescriptor.TYPE_ENUM:
         return 1 if 0 in rules.enum.not_in or field.is_repeated else None
-    number = next((one for one in (rules.int32, rules.int64, rules.uint32, rules.uint64) if one.HasField("gt")), None)
+    number = next(
+        (one for one in (rules.int32, rules.int64, rules.uint32, rules.uint64) if one.HasField("gt")), None
+    )
     return None if number is None else number.gt + 1
 
 

@@ -111,9 +111,7 @@ async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
     await client.put_agent(
         tenant_pb2.AgentProfile(agent_id=ids["agent"], system_prompt=marker, spawnable_agents=[ids["agent"]])
     )
-    plugin = hooks.Plugin(
-        name=ids["plugin"], endpoint=_DEAD_ENDPOINT, hooks=[events.HOOK_KIND_BEFORE_SPAWN]
-    )
+    plugin = hooks.Plugin(name=ids["plugin"], endpoint=_DEAD_ENDPOINT, hooks=[events.HOOK_KIND_BEFORE_SPAWN])
     plugin.failure_policy = hooks.FAILURE_POLICY_OPEN
     peer = client.service("hook")
     await peer.unary(
@@ -146,7 +144,9 @@ async def _work_on_the_run(tenant: Filled) -> None:
     async with tenant.connected(tenant.token(CallerKind.RUNNER)) as runner:
         peer = runner.service("session")
         request = runs.ClaimRunsRequest(runner_id="tester", max_run_count=1, wait=Duration(seconds=20))
-        [claimed] = (await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)).runs
+        [claimed] = (
+            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)
+        ).runs
     assert claimed.run.run_id == ids["run"]
     ids["epoch"] = str(claimed.run.epoch)
     async with tenant.connected(tenant.token(CallerKind.RUN)) as run:
@@ -181,7 +181,9 @@ async def _work_on_the_run(tenant: Filled) -> None:
         child = sessions.SpawnSessionRequest(
             request_id=f"{ids['request']}-child", task=f"{marker} child", agent_id=ids["agent"]
         )
-        spawned = await session.unary(SessionServiceStub(session.channel).SpawnSession, child, timeout_seconds=30)
+        spawned = await session.unary(
+            SessionServiceStub(session.channel).SpawnSession, child, timeout_seconds=30
+        )
         ids["child_session"] = spawned.session.session_id
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
         await client.send(ids["session"], f"{marker} message", request_id=ids["request"])
@@ -235,4 +237,3 @@ async def settled_rows(tenant: Filled) -> dict[str, list[str]]:
 
     await eventually(is_settled)
     return seen[-1]
-
