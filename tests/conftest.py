@@ -29,7 +29,7 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.
-_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus")
+_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "mesh")
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
 _LONG = ("mesh", "citus", "chaos", "deploy")

@@ -1,4 +1,4 @@
-"""One mesh without runners, with two filled tenants. No run of it is worked on but by the tests."""
+"""One mesh without runners: only the tests work on its runs. Each file has two tenants of its own."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -42,13 +42,13 @@ async def running() -> AsyncIterator[Attacked]:
             yield Attacked(stack, channels, rpcs)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def attacker(running: Attacked) -> Filled:
     """The tenant that attacks."""
     return await fill_tenant(running.stack)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def victim(running: Attacked) -> Filled:
     """The tenant that is attacked."""
     return await fill_tenant(running.stack)
