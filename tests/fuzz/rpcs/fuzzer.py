@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from types import SimpleNamespace
+from typing import Any
 
 import grpc.aio
 from google.protobuf import message_factory
@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.hooks import hook
 from spawnmesh_client.hooks.handlers import Handlers
 from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
 from spawnmesh_client.mesh import connect
@@ -76,13 +77,18 @@ async def open_target(stack: Stack) -> AsyncIterator[Target]:
         yield Target(channels, rpcs, endpoint)
 
 
+@hook("before_spawn")
+def _no_objection(_event: Any) -> None:
+    """Let everything pass, as a plugin does at hooks without a handler."""
+
+
 @asynccontextmanager
 async def _serving_plugin(keys: Path) -> AsyncIterator[str]:
     (port,) = free_ports(1)
     endpoint = f"grpc://127.0.0.1:{port}"
-    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="critical")
+    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
     async with start_process("plugin", settings) as process:
-        server = plugin_server(process, Handlers(SimpleNamespace()), endpoint=endpoint, tenants=ALL_TENANTS)
+        server = plugin_server(process, Handlers([_no_objection]), endpoint=endpoint, tenants=ALL_TENANTS)
         server.add_insecure_port(endpoint.removeprefix("grpc://"))
         await server.start()
         try:

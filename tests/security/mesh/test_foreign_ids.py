@@ -7,9 +7,13 @@ the contract lets services in, as each of these for its own tenant.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pytest
 from google.protobuf.message import Message
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import UploadFileResponse
+from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
@@ -23,18 +27,36 @@ REFUSALS = {"NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECON
 CHOSEN = {"agent", "dispatch_key", "event_key", "file_name", "plugin", "request", "source", "tool_call"}
 """Kinds of ids that a caller chooses for its own things. Two tenants may choose the same."""
 
-FILTERS = {
-    "ListDeliveries": "the calls about a session or run of the tenant",
-    "ListSets": "the sets of a session of the tenant",
-    "ListSessions": "the children of a session of the tenant",
-    "ListTranscripts": "the transcripts of the tenant after an id, whoever has it",
+HARMLESS = {
+    "AcknowledgeInbox keys": "keys that its own session does not have are ignored",
+    "ExplainRoute session": "a label",
+    "Generate session": "a label",
+    "ImportTranscript session": "it names a new transcript of its own tenant",
+    "ListDeliveries run": "a filter of its own rows",
+    "ListDeliveries session": "a filter of its own rows",
+    "ListSessions session": "a filter of its own rows",
+    "ListSets session": "a filter of its own rows",
+    "ListTranscripts session": "its own rows after an id, whoever has that",
+    "RevokeToken token_id": "it is revoked in its own tenant alone",
+    "UploadFile sha256": "the bytes must be sent all the same",
+    "UploadFile upload_id": "it names a new upload of its own",
+    "VerifyTranscript chain_hash": "a mismatch of its own transcript",
+    "VerifyTranscript incarnation": "a mismatch of its own transcript",
 }
-"""RPCs that answer with the rows of the tenant that fit the id: here with none, or with its own."""
+"""RPCs that may answer an id of another tenant, by the kind of the id, and what they do with it."""
 
-ENDS_SOMETHING = tuple(
-    "Archive Close Delete Discard Fail Finalize Kill Pause Purge Release Remove Revoke".split()  # noqa: SIM905
-)
-"""The beginnings of RPCs that come last: the others need what these end."""
+NEW = {
+    "CreateTranscript": ("session", IdKind.SESSION),
+    "ImportTranscript": ("session", IdKind.SESSION),
+    "PutBlob": ("blob_id", IdKind.BLOB),
+    "StageSet": ("set_id", IdKind.ATTACHMENT_SET),
+    "UploadFile": ("upload_id", IdKind.UPLOAD),
+}
+"""RPCs that create what their caller names, and so need a new id for each call."""
+
+LATER = ("Archive", "Close", "Discard", "Pause", "Release", "Remove", "Revoke")
+LAST = ("Delete", "Fail", "Finalize", "Kill", "Purge", "ReleaseRun")
+"""The beginnings of RPCs that end what others need."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +67,6 @@ class Caller:
     token: str
     is_allowed: bool
     is_service: bool = False
-
-
-@dataclass
-class Findings:
-    """What is wrong: with forms that are no attack, and with answers."""
-
-    weak: list[str]
-    wrong: list[str]
 
 
 def callers_of(rpc: Served, attacker: Filled) -> Iterator[Caller]:
@@ -78,39 +92,66 @@ def wrong_with(
         return "" if answer.code == "PERMISSION_DENIED" else f"{answer.code} for a caller that is not allowed"
     if answer.code in REFUSALS:
         return "" if answer.reason else f"{answer.code} without a reason"
-    if answer.code == "ALREADY_EXISTS" and field is not None and field.kind in CHOSEN:
-        return ""  # The attacker has used its own id of the same kind for something else.
-    is_own = field is None or field.kind in CHOSEN or caller.is_service or rpc.method.name in FILTERS
-    if answer.code == "OK" and is_own:
+    if answer.code == "OK" and is_harmless(rpc, caller, field, answer):
         return ""
-    return f"{answer.code} {answer.reason or ''}, which is neither a refusal nor in CHOSEN or FILTERS"
+    return f"{answer.code} {answer.reason or ''}, which is neither a refusal nor in CHOSEN or HARMLESS"
+
+
+def is_harmless(rpc: Served, caller: Caller, field: IdField | None, answer: Answer) -> bool:
+    if field is None or caller.is_service:  # A service names new things of the tenant of its token.
+        return True
+    if rpc.method.name == "UploadFile":
+        upload = UploadFileResponse.FromString(answer.messages[0]).upload
+        return upload.state != UPLOAD_STATE_COMPLETE and upload.durable_bytes == 0
+    return field.kind in CHOSEN or f"{rpc.method.name} {field.kind}" in HARMLESS
+
+
+def own_ids(rpc: Served, attacker: Filled) -> dict[str, str]:
+    """Return the ids of the attacker, with new ones for what the call creates."""
+    ids = {**attacker.ids, "request": uuid4().hex}
+    if rpc.method.name in NEW:
+        kind, prefix = NEW[rpc.method.name]
+        ids[kind] = new_id(prefix)
+    return ids
+
+
+def attacks_of(
+    rpc: Served, caller: Caller, attacker: Filled, victim: Filled
+) -> Iterator[tuple[IdField | None, Message]]:
+    """Yield requests with ids of the victim: in all fields, or in one field after the other."""
+    if not caller.is_allowed:
+        yield None, form_of(rpc.method, victim.ids)
+        return
+    for field in id_fields(rpc.method.input_type):
+        ids = own_ids(rpc, attacker)
+        yield field, with_id(form_of(rpc.method, ids), field, victim.ids[field.kind], ids)
 
 
 async def attack(
-    running: Attacked, rpc: Served, attacker: Filled, victim: Filled, findings: Findings
-) -> None:
-    """Call one RPC by each caller, with an id of the victim in one field after the other."""
-    fields = id_fields(rpc.method.input_type)
-    channel = running.channels[rpc.service]
-    for caller in callers_of(rpc, attacker):
+    running: Attacked, rpc: Served, caller: Caller, attacker: Filled, victim: Filled
+) -> tuple[list[str], str]:
+    """Return what is wrong with the answers, and why the form is no attack, or nothing."""
 
-        async def answer_to(sent: Message, caller: Caller = caller) -> Answer:
-            return await ask(channel, rpc.method, caller.token, sent.SerializeToString())
+    async def answer_to(sent: Message) -> Answer:
+        return await ask(running.channels[rpc.service], rpc.method, caller.token, sent.SerializeToString())
 
-        attacks: list[tuple[IdField | None, Message]] = [(None, form_of(rpc.method, victim.ids))]
-        if caller.is_allowed:
-            own = form_of(rpc.method, attacker.ids)
-            attacks = [(one, with_id(own, one, victim.ids[one.kind], attacker.ids)) for one in fields]
-        for field, sent in attacks:
-            answer = await answer_to(sent)
-            if problem := wrong_with(rpc, caller, field, answer, sent, victim):
-                where = ".".join(field.path) if field else "every field"
-                findings.wrong.append(f"{rpc.name} by {caller.label}, {where}: {problem}")
-        if caller.is_allowed:
-            # The form is an attack only if it is refused for the id and for nothing else.
-            control = await answer_to(own)
-            if control.code in ("INVALID_ARGUMENT", "INTERNAL", "UNKNOWN"):
-                findings.weak.append(f"{rpc.name} by {caller.label}: {control.text}")
+    wrong = []
+    for field, sent in attacks_of(rpc, caller, attacker, victim):
+        answer = await answer_to(sent)
+        if problem := wrong_with(rpc, caller, field, answer, sent, victim):
+            where = ".".join(field.path) if field else "every field"
+            wrong.append(f"{rpc.name} by {caller.label}, {where}: {problem}")
+    if not caller.is_allowed:
+        return wrong, ""
+    # The form is an attack only if it is refused for the foreign id and for nothing else.
+    control = await answer_to(form_of(rpc.method, own_ids(rpc, attacker)))
+    is_weak = control.code in ("INVALID_ARGUMENT", "INTERNAL", "UNKNOWN")
+    return wrong, f"{rpc.name} by {caller.label}: {control.text}" if is_weak else ""
+
+
+def turn_of(rpc: Served) -> tuple[bool, bool, str]:
+    name = rpc.method.name
+    return name.startswith(LAST), name.startswith(LATER), rpc.name
 
 
 @pytest.mark.timeout(300)
@@ -119,14 +160,21 @@ async def test_id_of_another_tenant_opens_nothing(
 ) -> None:
     before = await settled_rows(victim)
     assert {name for name, rows in before.items() if rows}
-    findings = Findings([], [])
-    for rpc in sorted(running.rpcs, key=lambda one: (one.method.name.startswith(ENDS_SOMETHING), one.name)):
-        await attack(running, rpc, attacker, victim, findings)
-    assert findings.wrong == []
-    assert findings.weak == [], "add to FORMS what these RPCs need, in tests/support/security/forms.py"
+    wrong: list[str] = []
+    weak: list[str] = []
+    rpcs = sorted(running.rpcs, key=turn_of)
+    for is_allowed in (False, True):
+        for rpc in rpcs:
+            callers = [one for one in callers_of(rpc, attacker) if one.is_allowed is is_allowed]
+            found = [await attack(running, rpc, caller, attacker, victim) for caller in callers]
+            wrong += [problem for problems, _ in found for problem in problems]
+            if found and all(why for _, why in found):
+                weak += [why for _, why in found]
+    assert not wrong, "\n".join(wrong)
+    assert not weak, "\n".join(["add to FORMS, in tests/support/security/forms.py, what these need:", *weak])
     after = await stored_rows(victim)
     assert {name: rows for name, rows in after.items() if rows != before[name]} == {}
-    assert all(victim.ids[kind] in str(after) for kind in ("session", "run", "set_id", "blob_id", "file_id"))
+    assert all(victim.ids[kind] in str(after) for kind in ("session", "run", "set_id", "blob_id"))
 
 
 async def test_every_kind_of_id_has_one_of_each_tenant(

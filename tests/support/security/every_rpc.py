@@ -11,7 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.client_stream import call_client_stream
+from spawnmesh_runtime.client_stream import FirstStatus, call_client_stream
 from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security.raw_calls import METHODS, bearer, path_of
@@ -100,7 +100,11 @@ async def ask(
     try:
         if method.client_streaming and method.server_streaming:
             stream = channel.stream_stream(path)(_each(messages), **options)
-            await _read(stream, answers, may_be_silent)
+            first_status = FirstStatus(stream)
+            try:
+                await _read(stream, answers, may_be_silent)
+            except grpc.aio.AioRpcError as error:
+                raise first_status.of(error) from None
         elif method.client_streaming:
             answers.append(await call_client_stream(channel.stream_unary(path), _each(messages), **options))
         elif method.server_streaming:

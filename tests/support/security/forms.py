@@ -119,18 +119,33 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
     "AttachmentBlobService.StageSet": lambda ids: {
         "items": [{"name": "a.txt", "content": "a", "encoding": "ENCODING_UTF8"}]
     },
-    "AttachmentBlobService.UploadFile": lambda ids: {"spec": {"sizeBytes": 5}},
+    "AttachmentBlobService.UploadFile": lambda ids: {"spec": {"sizeBytes": ids["file_bytes"]}},
     "HookService.RegisterPlugin": lambda ids: {
         "plugin": {"endpoint": "grpc://127.0.0.1:1", "failurePolicy": "FAILURE_POLICY_OPEN"},
         "allowUnreachable": True,
     },
-    "HookService.RelayNativeStop": lambda ids: {"eventJson": "{}"},
+    "HookService.PublishEvents": lambda ids: {
+        "events": [
+            {
+                "eventKey": f"{ids['event_key']}-{ids['request']}",
+                "sessionId": ids["session"],
+                "runId": ids["run"],
+                "afterToolCall": {"toolName": "a"},
+            }
+        ]
+    },
+    "HookService.RelayNativeStop": lambda ids: {
+        "eventJson": '{"hook_event_name":"Stop","session_id":"a","stop_hook_active":false}'
+    },
     "ModelRouterService.Generate": lambda ids: {"model": "scripted/agent", "messages": [_TEXT_MESSAGE]},
     "SearchService.SearchEntries": lambda ids: {"withDescendants": True},
+    "SessionService.ListSessions": lambda ids: {"requestId": None},
     "SessionService.WaitSession": lambda ids: {"timeout": "0s"},
     "TranscriptService.AppendEntries": lambda ids: {"entries": [{"message": _TEXT_MESSAGE}]},
+    "TranscriptService.CreateTranscript": lambda ids: {"parentSessionId": None},
 }
-"""Fields by RPC, in the JSON of the proto, that its form has besides those that the rules demand."""
+"""Fields by RPC, in the JSON of the proto, that its form has besides those that the rules demand; None
+for one that it must not have."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +199,10 @@ def form_of(method: MethodDescriptor, ids: Ids) -> Message:
     form = _filled(method.input_type, ids)
     more = FORMS.get(f"{method.containing_service.name}.{method.name}")
     if more is not None:
-        json_format.ParseDict(more(ids), form)
+        given = more(ids)
+        for name in (name for name, value in given.items() if value is None):
+            form.ClearField(re.sub("([A-Z])", r"_\1", name).lower())
+        json_format.ParseDict(given, form)
     return form
 
 

@@ -23,7 +23,7 @@ from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
-from spawnmesh_client.attachment_uploads import upload
+from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_core.clock import utc_now
@@ -97,6 +97,8 @@ async def fill_tenant(stack: Stack) -> Filled:
         settings = tenant_pb2.TenantSettings()
         settings.transcripts.stub_large_tool_payloads = True
         settings.attachments.enabled = True
+        settings.attachments.max_file_count = 10
+        settings.attachments.max_file_bytes = settings.attachments.max_total_bytes = 10**6
         settings.attachments.download_url_lifetime.FromSeconds(60)
         await operator.create_tenant(tenant.tenant_id, display_name=tenant.marker, settings=settings)
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
@@ -119,8 +121,9 @@ async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
         hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
     )
     kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())
-    ids["upload_id"] = (await upload(client.service("attachment-blob"), kept)).upload_id
+    ids["upload_id"] = (await upload_file(client.service("attachment-blob"), kept)).upload_id
     data = f"{marker} attached".encode()
+    ids["file_bytes"] = str(len(data))
     ids["sha256"] = hashlib.sha256(data).hexdigest()
     spawned = await client.spawn(
         f"{marker} task",
@@ -158,7 +161,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
         )
         call = content.ToolCall(tool_call_id=ids["tool_call"], name="read_file", block_json='{"path":"a"}')
         result = content.Message(
-            role=content.ROLE_TOOL,
+            role=content.ROLE_TOOL_RESULT,
             tool_call_id=ids["tool_call"],
             tool_name="read_file",
             content=[content.ContentBlock(text=content.Text(text=f"{marker} line\n" * 2_000))],
@@ -193,7 +196,6 @@ async def _read_stored_ids(tenant: Filled) -> bool:
     """Read the ids that no answer has had. Return whether all are there."""
     wanted = {
         "blob_id": "select blob_id from transcript.payloads where tenant_id = %s and is_stored",
-        "file_id": "select file_id from transcript.stubs where tenant_id = %s and file_id <> ''",
         "keys": "select key from session.inbox_messages where tenant_id = %s and text like '%% message'",
     }
     async with await psycopg.AsyncConnection.connect(tenant.stack.superuser_dsn) as connection:
@@ -202,6 +204,7 @@ async def _read_stored_ids(tenant: Filled) -> bool:
             if row is None:
                 return False
             tenant.ids[kind] = str(row[0])
+    tenant.ids["file_id"] = tenant.ids["blob_id"].replace("blb_", "file_")
     return True
 
 
