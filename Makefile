@@ -55,7 +55,7 @@ test: $(READY) bom ## Run every check and every test that needs no cluster, in t
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
 
-fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages for MINUTES=, from SEED=
+fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages and bytes for MINUTES=, from SEED=
 	@python -m tests.fuzz.rpcs --minutes $(or $(MINUTES),1) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
 
 simulation: $(READY) ## Measure the cost of a run, and simulate a mesh with 10,000 tenants and 1,000,000 sessions a day; COSTS=… keeps the costs in a file
@@ -73,8 +73,8 @@ citus: $(READY) ## Run the services on a Citus cluster of three nodes; the envir
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory
 	@python -m tests.chaos.random_faults.soak $(if $(MINUTES),--minutes $(MINUTES))
 
-seeded-bugs: $(READY) ## Seed ten known bugs, one at a time, into a copy of the product, and check that tests catch each
-	@python -m tests.chaos.seeded_bugs
+seeded-bugs: $(READY) ## Seed known bugs, one at a time, into a copy of the product, and check that tests catch each; AREA=data or security
+	@python -m tests.chaos.seeded_bugs $(if $(AREA),--area "$(AREA)")
 
 test-quick: $(READY) lint ## Run the static checks and the unit tests
 	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)

@@ -81,6 +81,17 @@ async def test_garbage_for_an_rpc_without_a_token_is_refused_logged_and_counted(
     assert attacked.measured() == {(path, "INVALID_REQUEST"): len(GARBAGE)}
 
 
+@pytest.mark.parametrize("name", ["Check", "List"])
+async def test_health_that_does_not_exist_is_refused_with_a_reason_and_no_error_is_logged(
+    attacked: Attacked, channel: grpc.aio.Channel, name: str
+) -> None:
+    method = OPEN_METHODS[f"grpc.health.v1.Health.{name}"]
+    got = await refused(channel, method, health_pb2.HealthCheckRequest(service="x").SerializeToString())
+    assert (got.code, got.reason) == ("NOT_FOUND", Reason.NOT_FOUND)
+    await eventually(lambda: len(attacked.events) == 1)
+    assert [event["log_level"] for event in attacked.events] == ["info"]
+
+
 async def test_message_with_text_that_is_not_utf_8_is_refused(
     attacked: Attacked, channel: grpc.aio.Channel
 ) -> None:

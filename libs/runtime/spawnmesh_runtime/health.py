@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from opentelemetry.metrics import Meter
+from spawnmesh_core.errors import not_found
 
 from spawnmesh_runtime.channel_options import open_server_options
 from spawnmesh_runtime.interceptors.log import call_durations
@@ -27,14 +28,37 @@ check and each dependency is a health service of its name.
 _STATUS = health_pb2.HealthCheckResponse
 
 
+class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc, name-defined]
+    """The library's servicer, whose refusals have a reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names = {""}
+
+    async def set(self, service: str, status: Any) -> None:
+        """Set the status of a health service."""
+        self._names.add(service)
+        await super().set(service, status)
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        """Return the status. Raises NOT_FOUND for a health service that does not exist."""
+        if request.service not in self._names:
+            raise not_found("health service", request.service)
+        return await super().Check(request, context)
+
+    async def List(self, request: Any, context: Any) -> Any:
+        """Raise NOT_FOUND: the names are not for callers without a token, and no probe asks."""
+        raise not_found("RPC", "List")
+
+
 class Health:
     """The health of a process. It starts live and not ready."""
 
     def __init__(self) -> None:
-        self.servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self.servicer = HealthServicer()
         self._accepts_calls = False
         self._failed_checks: set[str] = set()
-        self._servicers_of_dependencies: list[Any] = [self.servicer]
+        self._servicers_of_dependencies = [self.servicer]
 
     async def ready(self) -> None:
         """Report that the process accepts calls."""
@@ -58,7 +82,7 @@ class Health:
         await self.servicer.set(check, _STATUS.NOT_SERVING)
         await self._report()
 
-    def report_dependencies_to(self, servicer: Any) -> None:
+    def report_dependencies_to(self, servicer: HealthServicer) -> None:
         """Report the dependencies to this health servicer, too, from their next change on."""
         self._servicers_of_dependencies.append(servicer)
 

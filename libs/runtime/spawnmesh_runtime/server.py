@@ -18,6 +18,7 @@ from spawnmesh_runtime.call import ServedMethod, Step
 from spawnmesh_runtime.channel_options import server_options
 from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.handlers import servicer_step, wire_handler
+from spawnmesh_runtime.health import HealthServicer
 from spawnmesh_runtime.interceptors.admission import Admit, admitted_calls
 from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_calls
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
@@ -58,7 +59,7 @@ class MeshServer(grpc.aio.Server):
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
-        self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._health = HealthServicer()
         self.drain = Drain()
         self._open = OpenServices(self._inner, process.service, process.settings, self._durations)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._open)

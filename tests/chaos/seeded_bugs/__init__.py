@@ -1,1 +1,1 @@
-"""Bugs of the kind that lost data elsewhere. The tests must catch each of them."""
+"""Bugs of the kind that lost data elsewhere, or undo a promise of security. The tests must catch each."""

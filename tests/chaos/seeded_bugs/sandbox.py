@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.seeded_bugs.bugs import Change, SeededBug
+from tests.chaos.seeded_bugs.bug import Change, SeededBug
 
 ROOT = Path(__file__).resolve().parents[3]
 _NOT_COPIED = shutil.ignore_patterns(".*", "build", "__pycache__", "node_modules")

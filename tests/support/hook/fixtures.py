@@ -322,8 +322,10 @@ class HookMesh:
     def tenant(self, session: Peer) -> Tenant:
         return Tenant(session, self._clients, self._transcripts)
 
-    async def plugin(self, *answers: Any, host: str = "127.0.0.1") -> ScriptedPlugin:
-        """Serve a plugin with these answers on a port of its own, under this host."""
+    async def plugin(
+        self, *answers: Any, host: str = "127.0.0.1", address: str = "127.0.0.1"
+    ) -> ScriptedPlugin:
+        """Serve a plugin with these answers on a port of its own of the address, under this host."""
         plugin = ScriptedPlugin()
         if answers:
             plugin.says(*answers)
@@ -333,7 +335,7 @@ class HookMesh:
         plugin.endpoint = f"grpc://{host}:{port}"
         server = build_server(process, plugin=plugin.endpoint)
         add_HookHandlerServiceServicer_to_server(plugin, server)
-        await self._stack.enter_async_context(_serving(server, port))
+        await self._stack.enter_async_context(_serving(server, port, address))
         return plugin
 
 
@@ -395,8 +397,8 @@ async def _tenants_with_jobs(connection: psycopg.AsyncConnection) -> list[str]:
 
 
 @asynccontextmanager
-async def _serving(server: aio.Server, port: int = 0) -> AsyncIterator[int]:
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+async def _serving(server: aio.Server, port: int = 0, address: str = "127.0.0.1") -> AsyncIterator[int]:
+    port = server.add_insecure_port(f"{address}:{port}")
     await server.start()
     try:
         yield port

@@ -17,8 +17,8 @@ from spawnmesh_core.clock import utc_now
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def write_certificate(file: Path) -> Path:
-    """Write a self-signed certificate for 127.0.0.1 and its key into the file."""
+def write_certificate(file: Path, *names: str) -> Path:
+    """Write a self-signed certificate for 127.0.0.1 and the names, and its key, into the file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
     made = (
@@ -29,7 +29,12 @@ def write_certificate(file: Path) -> Path:
         .serial_number(1)
         .not_valid_before(utc_now() - timedelta(hours=1))
         .not_valid_after(utc_now() + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ip_address("127.0.0.1")), *(x509.DNSName(name) for name in names)]
+            ),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -48,16 +53,18 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def https_site(handle: Handle, certificate: Path) -> AsyncIterator[str]:
-    """Serve the handler at every path. Give a URL."""
+async def https_site(
+    handle: Handle, certificate: Path, *, host: str = "127.0.0.1", address: str = "127.0.0.1"
+) -> AsyncIterator[str]:
+    """Serve the handler at every path of the address. Give a URL with the host."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(certificate))
+        one = web.TCPSite(runner, address, 0, ssl_context=server_tls(certificate))
         await one.start()
         sockets = one._server.sockets  # type: ignore[union-attr]
-        yield f"https://127.0.0.1:{sockets[0].getsockname()[1]}/hooks"
+        yield f"https://{host}:{sockets[0].getsockname()[1]}/hooks"
     finally:
         await runner.cleanup()

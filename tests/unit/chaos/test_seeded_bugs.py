@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.chaos.seeded_bugs.bugs import SEEDED_BUGS, Change, SeededBug
+from tests.chaos.seeded_bugs.bug import Change, SeededBug
+from tests.chaos.seeded_bugs.bugs import SEEDED_BUGS
 from tests.chaos.seeded_bugs.sandbox import ROOT, NotApplicable, changed
 
 
@@ -14,7 +15,9 @@ def test_bug_can_be_seeded_and_names_tests_that_exist(bug: SeededBug) -> None:
         texts[change.path] = changed(text, change)
         assert texts[change.path] != text
     assert bug.tests
-    assert all((ROOT / path).is_file() for path in bug.tests)
+    for test in bug.tests:
+        path, _, function = test.partition("::")
+        assert f"def {function}" in (ROOT / path).read_text(), test
 
 
 @pytest.mark.parametrize("text", ["", "old old"])

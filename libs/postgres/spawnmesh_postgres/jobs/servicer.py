@@ -1,7 +1,5 @@
 """JobService of every service with background jobs."""
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +8,7 @@ from spawnmesh.jobs.v1 import job_pb2, job_service_pb2
 from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceServicer, add_JobServiceServicer_to_server
 from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.ids import TENANT_ID
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
@@ -38,12 +37,13 @@ class JobServicer(JobServiceServicer):
             scope,
             kind=request.kind,
             dead=request.dead,
-            after=_parse_token(request.page_token),
+            after=_position_of(request),
             limit=size + 1,
         )
         page = jobs[:size]
         return job_service_pb2.ListJobsResponse(
-            jobs=map(_render, page), next_page_token=_token_after(page[-1]) if len(jobs) > size else ""
+            jobs=map(_render, page),
+            next_page_token=_token_after(page[-1], request) if len(jobs) > size else "",
         )
 
     async def RetryJob(
@@ -81,20 +81,13 @@ def _tenant_of(tenant_id: str) -> str:
     return tenant_id
 
 
-def _token_after(job: StoredJob) -> str:
-    return urlsafe_b64encode(json.dumps([job.tenant_id, job.kind, job.key]).encode()).decode()
+def _token_after(job: StoredJob, request: job_service_pb2.ListJobsRequest) -> str:
+    return page_token([job.tenant_id, job.kind, job.key], request)
 
 
-def _parse_token(token: str) -> JobId | None:
-    if not token:
-        return None
-    try:
-        tenant_id, kind, key = json.loads(urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError):
-        raise invalid("page_token", "is not a token that a page before gave") from None
-    if not all(isinstance(part, str) for part in (tenant_id, kind, key)):
-        raise invalid("page_token", "is not a token that a page before gave")
-    return tenant_id, kind, key
+def _position_of(request: job_service_pb2.ListJobsRequest) -> JobId | None:
+    last = position_of(request)
+    return None if last is None else (str(last[0]), str(last[1]), str(last[2]))
 
 
 def _render(job: StoredJob) -> job_pb2.Job:

@@ -51,14 +51,6 @@ def parse_upload_id(upload_id: str) -> str:
     return _parse_id(IdKind.UPLOAD, "upload_id", upload_id)
 
 
-def parse_page_token(page_token: str) -> str:
-    """Parse the token, which is the last set id of the previous page or empty.
-
-    Raises INVALID_REQUEST.
-    """
-    return _parse_id(IdKind.ATTACHMENT_SET, "page_token", page_token) if page_token else ""
-
-
 def parse_blob_id(blob_id: str) -> str:
     """Parse the id of a payload. Raises INVALID_REQUEST."""
     return _parse_id(IdKind.BLOB, "blob_id", blob_id)

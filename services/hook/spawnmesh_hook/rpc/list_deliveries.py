@@ -1,12 +1,12 @@
 """ListDeliveries: read the delivery log, newest first."""
 
-import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import invalid
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.rpc.dependencies import Dependencies
@@ -23,22 +23,18 @@ async def list_deliveries(
     request: pb.ListDeliveriesRequest, caller: Caller, deps: Dependencies
 ) -> pb.ListDeliveriesResponse:
     """Return a page. Raises INVALID_REQUEST for a page token or a time that is malformed."""
-    query, limit = _parse(request), request.page_size or _DEFAULT_PAGE_SIZE
+    query, limit = _parse(request, caller), request.page_size or _DEFAULT_PAGE_SIZE
     async with deps.database.transaction(caller.tenant_id) as connection:
         page = await deliveries.list_deliveries(connection, caller.tenant_id, query, limit)
     return pb.ListDeliveriesResponse(
-        deliveries=map(render_delivery, page), next_page_token=_next_page_token(page, limit)
+        deliveries=map(render_delivery, page), next_page_token=_next_page_token(page, limit, request, caller)
     )
 
 
-def _parse(request: pb.ListDeliveriesRequest) -> DeliveryQuery:
+def _parse(request: pb.ListDeliveriesRequest, caller: Caller) -> DeliveryQuery:
     before_time, before_id = _END_OF_TIME, _AFTER_ALL_IDS
-    if request.page_token:
-        try:
-            text, before_id = base64.urlsafe_b64decode(request.page_token).decode().split(" ")
-            before_time = datetime.fromisoformat(text)
-        except ValueError:
-            raise invalid("page_token", "is not the next_page_token of an earlier page") from None
+    if last := position_of(request, caller.tenant_id):
+        before_time, before_id = datetime.fromisoformat(str(last[0])), str(last[1])
     has_end = request.HasField("end_time")
     return DeliveryQuery(
         session_id=request.session_id,
@@ -59,9 +55,11 @@ def _parse_time(time: Timestamp, field: str) -> datetime:
         raise invalid(field, "is not a valid time") from None
 
 
-def _next_page_token(page: Sequence[Delivery], page_size: int) -> str:
+def _next_page_token(
+    page: Sequence[Delivery], page_size: int, request: pb.ListDeliveriesRequest, caller: Caller
+) -> str:
     """Return the token of the next page, or an empty text if this page is not full."""
     if len(page) < page_size:
         return ""
     last = page[-1]
-    return base64.urlsafe_b64encode(f"{last.start_time.isoformat()} {last.delivery_id}".encode()).decode()
+    return page_token([last.start_time.isoformat(), last.delivery_id], request, caller.tenant_id)

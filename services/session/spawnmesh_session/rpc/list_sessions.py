@@ -5,12 +5,11 @@ Returns the tenant's sessions, newest first, without archived ones unless reques
 
 from spawnmesh.session.v1.session_service_pb2 import ListSessionsRequest, ListSessionsResponse
 from spawnmesh_core.errors import invalid
-from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.operations.callers import family_root_of
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import parse_page, render_session
+from spawnmesh_session.rpc.messages import parse_page, render_next_page, render_session
 from spawnmesh_session.store import sessions
 
 
@@ -18,8 +17,7 @@ async def list_sessions(
     request: ListSessionsRequest, caller: Caller, deps: Dependencies
 ) -> ListSessionsResponse:
     """Return a page of the sessions that the caller may access, newest first."""
-    token = request.page_token
-    page = parse_page(request.page_size, token, is_well_formed=is_id(IdKind.SESSION, token))
+    page = parse_page(request, caller)
     if request.request_id and request.parent_session_id:
         raise invalid("parent_session_id", "a request_id names one session; leave out the parent")
     async with deps.database.transaction(caller.tenant_id) as connection:
@@ -42,5 +40,6 @@ async def list_sessions(
             include_archived=request.include_archived,
         )
     return ListSessionsResponse(
-        sessions=map(render_session, listed.sessions), next_page_token=listed.next_before_id
+        sessions=map(render_session, listed.sessions),
+        next_page_token=render_next_page(listed.next_before_id, request, caller),
     )

@@ -5,11 +5,10 @@ that are DELETED.
 """
 
 from spawnmesh.session.v1.tenant_service_pb2 import ListTenantsRequest, ListTenantsResponse
-from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.rpc.dependencies import Dependencies
-from spawnmesh_session.rpc.messages import parse_page, render_tenant
+from spawnmesh_session.rpc.messages import parse_page, render_next_page, render_tenant
 from spawnmesh_session.store import tenants
 
 
@@ -17,9 +16,9 @@ async def list_tenants(
     request: ListTenantsRequest, caller: Caller, deps: Dependencies
 ) -> ListTenantsResponse:
     """Return a page of every tenant, by id."""
-    token = request.page_token
-    page = parse_page(request.page_size, token, is_well_formed=TENANT_ID.fullmatch(token) is not None)
+    page = parse_page(request, caller)
     listed = await tenants.list_tenants(deps.database, after_id=page.last_id, page_size=page.size)
     return ListTenantsResponse(
-        tenants=map(render_tenant, listed.tenants), next_page_token=listed.next_after_id
+        tenants=map(render_tenant, listed.tenants),
+        next_page_token=render_next_page(listed.next_after_id, request, caller),
     )

@@ -14,6 +14,8 @@ from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh_core.errors import invalid
+from spawnmesh_core.page_tokens import PagedRequest, page_token, position_of
+from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import trace_id_of
 
 from spawnmesh_session.domain.agents import AgentProfile
@@ -71,11 +73,15 @@ class PageRequest:
     last_id: str
 
 
-def parse_page(page_size: int, page_token: str, *, is_well_formed: bool) -> PageRequest:
-    """Return the page. Raise INVALID_REQUEST for a token that no page returned."""
-    if page_token and not is_well_formed:
-        raise invalid("page_token", "is not a token that a page before gave")
-    return PageRequest(page_size or _DEFAULT_PAGE_SIZE, page_token)
+def parse_page(request: PagedRequest, caller: Caller) -> PageRequest:
+    """Return the page. Raise INVALID_REQUEST for a token that no page of this list returned."""
+    last = position_of(request, caller.tenant_id, caller.session_id)
+    return PageRequest(request.page_size or _DEFAULT_PAGE_SIZE, str(last[0]) if last else "")
+
+
+def render_next_page(last_id: str, request: PagedRequest, caller: Caller) -> str:
+    """Return the token of the page after this id; empty for an empty id."""
+    return page_token([last_id], request, caller.tenant_id, caller.session_id) if last_id else ""
 
 
 # Responses

@@ -4,9 +4,7 @@ Searches the entries of the session, and with `with_descendants` of all its desc
 first in each session.
 """
 
-import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal
@@ -15,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
 from spawnmesh_core.errors import invalid
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller
 
@@ -43,17 +42,18 @@ async def search_entries(
     Raises what `find_entries` raises.
     """
     key = await readable_key(deps.database, request.session_id, caller)
-    hits, has_more = await find_entries(deps.search, key, _parse(request))
+    hits, has_more = await find_entries(deps.search, key, _parse(request, caller))
     files = await _files_of_hits(deps.database, key.tenant_id, hits)
     return pb.SearchEntriesResponse(
         hits=[_render(hit, files.get(hit, "")) for hit in hits],
-        next_page_token=_page_token(hits[-1]) if has_more else "",
+        next_page_token=_token_after(hits[-1], request, caller) if has_more else "",
     )
 
 
-def _parse(request: pb.SearchEntriesRequest) -> Search:
+def _parse(request: pb.SearchEntriesRequest, caller: Caller) -> Search:
     wanted = parse_filter(request.filter)
-    resume_session_id, resume_before_seq = _parse_page_token(request.page_token)
+    last = position_of(request, caller.tenant_id, caller.session_id)
+    resume_session_id, resume_before_seq = (str(last[0]), int(last[1])) if last else ("", 0)
     return Search(
         words=request.words,
         pattern=request.pattern,
@@ -84,19 +84,8 @@ def _parse_time(
         raise invalid(field, "is no time between the years 1 and 9999") from None
 
 
-def _page_token(last: Hit) -> str:
-    return urlsafe_b64encode(json.dumps([last.session_id, last.seq]).encode()).decode()
-
-
-def _parse_page_token(token: str) -> tuple[str, int]:
-    """Return the session and the seq before which to resume."""
-    if not token:
-        return "", 0
-    try:
-        session_id, seq = json.loads(urlsafe_b64decode(token))
-        return str(session_id), min(max(0, int(seq)), _MAX_SEQ)
-    except (ValueError, TypeError, OverflowError):
-        raise invalid("page_token", "is none that was given out") from None
+def _token_after(last: Hit, request: pb.SearchEntriesRequest, caller: Caller) -> str:
+    return page_token([last.session_id, last.seq], request, caller.tenant_id, caller.session_id)
 
 
 async def _files_of_hits(database: Database, tenant_id: str, hits: Iterable[Hit]) -> dict[Hit, str]:

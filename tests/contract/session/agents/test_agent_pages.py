@@ -14,6 +14,7 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_client.mesh import Mesh as Client
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
@@ -112,7 +113,8 @@ async def test_ListAgents__no_page_has_another_tenants(mesh: Mesh, session_datab
         tenant=other,
     )
     assert ids_of(await agent_pages(mesh, tenant=other, page_size=1)) == ["default", "filler-0003-own"]
-    behind = tenant_pb.ListAgentsRequest(page_token="filler-0002")
+    behind = tenant_pb.ListAgentsRequest()
+    behind.page_token = page_token(["filler-0002"], behind, other, "")
     rest = await mesh.client(TenantServiceStub(mesh.peer.channel).ListAgents, behind, tenant=other)
     assert ids_of([rest]) == ["filler-0003-own"]
     assert ids_of(await agent_pages(mesh, tenant=f"t-{uuid4().hex[:12]}")) == []
@@ -200,7 +202,8 @@ async def named_at_length(mesh: Mesh, postgres: Any) -> AsyncIterator[list[str]]
 async def test_ListTenants__every_one_once_in_pages_of_less_than_gRPC_takes(
     mesh: Mesh, named_at_length: list[str], page_size: int
 ) -> None:
-    pages = await mesh.tenant_pages(page_size=page_size, page_token=mesh.tenant)
+    token = page_token([mesh.tenant], tenant_pb.ListTenantsRequest(), "", "")
+    pages = await mesh.tenant_pages(page_size=page_size, page_token=token)
     assert max(page.ByteSize() for page in pages) < GRPC_TAKES_BYTES
     assert max(len(page.tenants) for page in pages) <= (page_size or 50)
     listed = [tenant.tenant_id for page in pages for tenant in page.tenants]

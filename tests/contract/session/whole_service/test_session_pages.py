@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_core.page_tokens import page_token
 from spawnmesh_postgres.database import Database
 from spawnmesh_session.store.sessions import MAX_SCANNED_SESSIONS
 
@@ -112,7 +113,9 @@ async def test_ListSessions__a_run_finds_itself_among_the_children_of_its_parent
         return await mesh.run(held, mesh.sessions.ListSessions, request)
 
     assert await pages_of(as_run, parent_session_id=parent.session_id) == [["child"]]
-    assert await pages_of(as_run, parent_session_id=parent.session_id, page_token=child.session_id) == [[]]
+    behind = pb.ListSessionsRequest(parent_session_id=parent.session_id)
+    token = page_token([child.session_id], behind, mesh.tenant, child.session_id)
+    assert await pages_of(as_run, parent_session_id=parent.session_id, page_token=token) == [[]]
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

@@ -472,7 +472,9 @@ class ListSetsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of sets on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page. Empty for the first page."""
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
         *,

@@ -685,7 +685,9 @@ class ListDeliveriesRequest(_message.Message):
     decision: _builtins.str
     """Return only deliveries with this decision."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page. INVALID_REQUEST for any other value."""
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Return only calls at this time or later."""

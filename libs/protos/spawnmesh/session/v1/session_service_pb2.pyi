@@ -226,7 +226,9 @@ class ListSessionsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of sessions on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page."""
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     include_archived: _builtins.bool
     """Return archived sessions too."""
     request_id: _builtins.str

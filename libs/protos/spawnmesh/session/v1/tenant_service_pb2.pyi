@@ -336,7 +336,9 @@ class ListTenantsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of tenants on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page."""
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
         *,
@@ -484,7 +486,9 @@ class ListAgentsRequest(_message.Message):
     page_size: _builtins.int
     """The largest number of agents on the page. 0 means 50."""
     page_token: _builtins.str
-    """The `next_page_token` of the previous page."""
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
         *,

@@ -1,0 +1,136 @@
+"""Bugs of one edit, each of which undoes a promise of docs/architecture/security.md."""
+
+from tests.chaos.seeded_bugs.bug import Change, SeededBug
+
+_RUNTIME = "libs/runtime/spawnmesh_runtime"
+_SESSION = "services/session/spawnmesh_session"
+_ROUTER = "services/model-router/spawnmesh_model_router"
+_BLOBS = "services/attachment-blob/spawnmesh_attachment_blob"
+_SANDBOX = "services/runner/spawnmesh_runner/clients/sandbox"
+
+SECURITY_BUGS = (
+    SeededBug(
+        "the credentials of a tenant's bucket do not deny STS",
+        (
+            Change(
+                f"{_BLOBS}/clients/bucket_credentials.py",
+                '"Statement": [allow, deny]',
+                '"Statement": [allow]',
+            ),
+        ),
+        ("tests/contract/attachment_blob/s3/test_role_chaining.py::test_a_tenants_policy_denies_sts",),
+    ),
+    SeededBug(
+        "the trace context of a client is trusted",
+        (
+            Change(
+                f"{_RUNTIME}/interceptors/trace.py",
+                "caller is not None and (_is_of_the_mesh(caller) or caller.issuer in trusted)",
+                "caller is not None",
+            ),
+        ),
+        ("tests/security/test_trace_context.py::test_no_rpc_continues_the_trace_of_a_client",),
+    ),
+    SeededBug(
+        "the role of a client is not checked",
+        (Change(f"{_RUNTIME}/interceptors/auth.py", "and caller.role < role:", "and caller.role < 0:"),),
+        ("tests/security/test_call_matrix.py", "tests/security/test_roles.py"),
+    ),
+    SeededBug(
+        "an issuer may sign for the callers of others",
+        (Change(f"{_RUNTIME}/tokens.py", "if not self._may_issue(issuer, named):", "if not issuer:"),),
+        (
+            "tests/unit/runtime/test_tokens.py::test_issuer_vouches_for_its_own_kinds_alone",
+            "tests/security/test_tokens.py::test_token_that_is_not_valid_opens_nothing",
+        ),
+    ),
+    SeededBug(
+        "a revoked token is not looked up",
+        (
+            Change(
+                f"{_RUNTIME}/interceptors/auth.py",
+                "if caller.revocation_key in revoked and not (",
+                "if not caller.kind and not (",
+            ),
+        ),
+        (
+            "tests/security/test_roles.py::test_token_is_revoked_in_its_tenant_alone",
+            "tests/security/test_roles.py::test_tokens_of_an_ended_run_open_only_what_finds_out_itself",
+        ),
+    ),
+    SeededBug(
+        "the first of two authorization headers is believed",
+        (Change(f"{_RUNTIME}/interceptors/auth.py", "if len(headers) > 1:", "if len(headers) > 2:"),),
+        ("tests/security/test_tokens.py::test_call_with_two_authorization_headers_is_refused",),
+    ),
+    SeededBug(
+        "a tenant without a known policy has no budget",
+        (
+            Change(
+                f"{_ROUTER}/operations/policy_cache.py",
+                "            raise unknown_tenant()\n",
+                "            return TenantPolicy()\n",
+            ),
+        ),
+        (
+            "tests/contract/model_router/test_database_away.py"
+            "::test_Generate__a_tenant_that_was_never_created_calls_no_model",
+        ),
+    ),
+    SeededBug(
+        "compressed requests are inflated",
+        (
+            Change(
+                f"{_RUNTIME}/channel_options.py",
+                '("grpc.compression_enabled_algorithms_bitset", 1)',
+                '("grpc.compression_enabled_algorithms_bitset", 7)',
+            ),
+        ),
+        ("tests/security/test_compression.py",),
+    ),
+    SeededBug(
+        "a failure that one tenant causes rests the model for all",
+        (
+            Change(
+                f"{_ROUTER}/domain/audience.py",
+                "    return Audience.TENANT\n",
+                "    return Audience.ALL_TENANTS\n",
+            ),
+        ),
+        (
+            "tests/contract/model_router/test_poisoned_cooldowns.py"
+            "::test_Generate__a_tenant_that_makes_a_model_fail_again_and_again_rests_it_for_itself",
+        ),
+    ),
+    SeededBug(
+        "the token of a limited runner claims runs of every tenant",
+        (
+            Change(
+                f"{_SESSION}/rpc/claim_runs.py", "            caller.tenants,\n", "            frozenset(),\n"
+            ),
+        ),
+        (
+            "tests/contract/session/work_queue/test_limited_runners.py"
+            "::test_ClaimRuns__gets_the_runs_of_the_named_tenants_alone",
+        ),
+    ),
+    SeededBug(
+        "a page token is not bound to its tenant",
+        (
+            Change(
+                "libs/core/spawnmesh_core/page_tokens.py",
+                "        *map(str.encode, caller),\n",
+                "",
+            ),
+        ),
+        ("tests/unit/core/test_page_tokens.py",),
+    ),
+    SeededBug(
+        "the sandbox of a tool keeps the runner's network",
+        (
+            Change(f"{_SANDBOX}/command_line.py", '"network": confinement.network,', '"network": True,'),
+            Change(f"{_SANDBOX}/command_line.py", '[] if confinement.network else ["--unshare-net"]', "[]"),
+        ),
+        ("tests/security/test_hostile_tool.py",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Attacks on a running mesh, which the tests of this directory share."""

@@ -1,0 +1,207 @@
+"""A page token opens the next page of its own list, for its own caller, and nothing else.
+
+The RPCs are all that have a `page_token`. A new one is attacked because it is in the contracts.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+from spawnmesh.session.v1 import session_service_pb2 as sessions
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.methods import policy_of
+
+from tests.security.mesh.conftest import Attacked
+from tests.support.security.every_rpc import Answer, Served, ask
+from tests.support.security.forms import form_of, id_fields, with_id
+from tests.support.security.raw_calls import METHODS
+from tests.support.security.tenants import Filled, fill_tenant
+
+LISTS = sorted(name for name, one in METHODS.items() if "page_token" in one.input_type.fields_by_name)
+WORDS = "marker"
+FILTERS_OF = {
+    "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
+    "spawnmesh.attachment_blob.v1.AttachmentBlobService.ListSets": ("session_id",),
+    "spawnmesh.session.v1.SessionService.ListSessions": ("parent_session_id", "request_id"),
+    "spawnmesh.jobs.v1.JobService.ListJobs": ("tenant_id", "kind"),
+}
+"""Ids that the first page is not asked for, so that there is a second one."""
+
+
+@dataclass
+class Lists:
+    """A tenant, and of each list the first request and the token that its answer has."""
+
+    running: Attacked
+    tenant: Filled
+    tokens: dict[str, str] = field(default_factory=dict)
+    requests: dict[str, Message] = field(default_factory=dict)
+
+    def caller(self, name: str) -> str:
+        """Return the token of a caller that the contract allows."""
+        kinds = policy_of(METHODS[name]).callers
+        kind = next(one for one in (CallerKind.CLIENT, CallerKind.ADMIN, CallerKind.RUN) if one in kinds)
+        return self.tenant.token(kind)
+
+    def served(self, name: str) -> Served:
+        """Return the list as the session service serves it, if several do."""
+        found = [one for one in self.running.rpcs if one.method.full_name == name]
+        return next((one for one in found if one.service == "session"), found[0])
+
+    async def ask(self, name: str, page_token: str, caller: str = "", **changed: Any) -> Answer:
+        """Ask for a page."""
+        rpc = self.served(name)
+        request = type(self.requests[name])()
+        request.CopyFrom(self.requests[name])
+        request.page_token = page_token  # type: ignore[attr-defined]
+        for changed_field, value in changed.items():
+            setattr(request, changed_field, value)
+        channel = self.running.channels[rpc.service]
+        return await ask(channel, rpc.method, caller or self.caller(name), request.SerializeToString())
+
+
+def _first_request(name: str, tenant: Filled) -> Message:
+    request = form_of(METHODS[name], tenant.ids)
+    for filter_name in FILTERS_OF.get(name, ()):
+        request.ClearField(filter_name)
+    if "words" in request.DESCRIPTOR.fields_by_name:
+        request.words = f"{WORDS}*"  # type: ignore[attr-defined]
+    if name.endswith("ListJobs"):
+        request.tenant_id = tenant.tenant_id  # type: ignore[attr-defined]
+    request.page_size = 1  # type: ignore[attr-defined]
+    return request
+
+
+async def _with_second_pages(running: Attacked) -> Lists:
+    """Fill a tenant until each list has a second page, and read the token of each."""
+    lists = Lists(running, await fill_tenant(running.stack))
+    tenant = lists.tenant
+    async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
+        await client.put_agent(AgentProfile(agent_id="another"))
+        peer = client.service("session")
+        for number in range(2):
+            spawn = sessions.SpawnSessionRequest(request_id=f"more-{number}", task=f"{tenant.marker} more")
+            spawn.attachments.add(name="a.txt", content="a", encoding=1)
+            await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=30)
+    async with await psycopg.AsyncConnection.connect(running.stack.superuser_dsn) as connection:
+        for number in range(2):
+            await connection.execute(
+                "insert into session.jobs (tenant_id, kind, key, dead_time) values (%s, %s, %s, now())",
+                (tenant.tenant_id, tenant.ids["job_kind"], f"dead-{number}"),
+            )
+    for name in LISTS:
+        lists.requests[name] = _first_request(name, tenant)
+        answer = await lists.ask(name, "")
+        assert answer.code == "OK", (name, answer)
+        response = _read(name, answer)
+        assert response.next_page_token, (
+            f"{name} has no second page: fill the tenant so that it has, in {__name__}._with_second_pages"
+        )
+        lists.tokens[name] = response.next_page_token
+    return lists
+
+
+def _read(name: str, answer: Answer) -> Any:
+    return message_factory.GetMessageClass(METHODS[name].output_type).FromString(answer.messages[0])
+
+
+@pytest.fixture(scope="module")
+async def own(running: Attacked) -> Lists:
+    return await _with_second_pages(running)
+
+
+@pytest.fixture(scope="module")
+async def foreign(running: Attacked) -> Lists:
+    return await _with_second_pages(running)
+
+
+def _forged(token: str, rng: random.Random) -> Iterator[str]:
+    """Yield texts that are nearly the token, and texts that are none."""
+    yield from (
+        "a",
+        "A" * 40,
+        "=",
+        "null",
+        "%",
+        "'",
+        "../x",
+        "ses_" + "0" * 26,
+        "\u202e",
+        " " + token,
+        token + "A",
+    )
+    yield rng.randbytes(30).hex()
+    for _ in range(20):
+        at = rng.randrange(len(token))
+        yield token[:at]  # The empty one is asked for as the first page.
+        yield token[:at] + chr(ord(token[at]) ^ 1 << rng.randrange(6)) + token[at + 1 :]
+        yield token[at:] + token[:at]
+
+
+def _is_refused(answer: Answer) -> bool:
+    return (answer.code, answer.reason, answer.fields) == (
+        "INVALID_ARGUMENT",
+        Reason.INVALID_REQUEST,
+        ("page_token",),
+    )
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_own_token_opens_the_next_page(own: Lists, name: str) -> None:
+    first, second = await own.ask(name, ""), await own.ask(name, own.tokens[name])
+    assert second.code == "OK"
+    assert second.messages != first.messages
+    larger = await own.ask(name, own.tokens[name], page_size=2)
+    assert larger.code == "OK"
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_token_that_was_changed_is_refused(own: Lists, name: str) -> None:
+    token = own.tokens[name]
+    forged = {one for one in _forged(token, random.Random(name)) if one not in ("", token)}
+    answers = {one: await own.ask(name, one) for one in forged}
+    assert [one for one, answer in answers.items() if not _is_refused(answer)] == []
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_token_of_another_list_is_refused(own: Lists, name: str) -> None:
+    others = {other: token for other, token in own.tokens.items() if other != name}
+    answers = {other: await own.ask(name, token) for other, token in others.items()}
+    assert [other for other, answer in answers.items() if not _is_refused(answer)] == []
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_token_of_another_tenant_is_refused(own: Lists, foreign: Lists, name: str) -> None:
+    """An administrator has no tenant: the filter for one is part of its list."""
+    if CallerKind.CLIENT not in policy_of(METHODS[name]).callers and name not in FILTERS_OF:
+        return
+    assert foreign.tokens[name] != own.tokens[name]
+    assert _is_refused(await own.ask(name, foreign.tokens[name]))
+    assert _is_refused(await foreign.ask(name, own.tokens[name]))
+    if CallerKind.CLIENT in policy_of(METHODS[name]).callers:  # Nor with the same request.
+        answer = await foreign.ask(name, foreign.tokens[name], own.caller(name))
+        assert _is_refused(answer) or answer.code == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_token_of_other_filters_is_refused(own: Lists, name: str) -> None:
+    request = own.requests[name]
+    for one in id_fields(METHODS[name].input_type):
+        changed = with_id(request, one, own.tenant.ids[one.kind], own.tenant.ids)
+        if changed == request:
+            changed = with_id(request, one, own.tenant.ids.get(f"child_{one.kind}", "other"), own.tenant.ids)
+        values = {one.path[0]: getattr(changed, one.path[0])}
+        if len(one.path) == 1 and not isinstance(values[one.path[0]], Message):
+            assert _is_refused(await own.ask(name, own.tokens[name], **values)), one
+    flags = [one.name for one in METHODS[name].input_type.fields if one.type == one.TYPE_BOOL]
+    for flag in flags:
+        answer = await own.ask(name, own.tokens[name], **{flag: not getattr(request, flag)})
+        assert _is_refused(answer), flag

@@ -1,0 +1,242 @@
+"""Tenants with something of every kind in a running mesh without runners, and all that is stored of one."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import psycopg
+from google.protobuf.duration_pb2 import Duration
+from psycopg import sql
+from spawnmesh.content.v1 import message_pb2 as content
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_service_pb2 as hooks
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import run_service_pb2 as runs
+from spawnmesh.session.v1 import session_service_pb2 as sessions
+from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh.session.v1 import token_service_pb2 as tokens
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_client.attachment_uploads import upload_file
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.caller import CallerKind, ClientRole
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.support.waiting import eventually
+
+_SECONDS = 3_600.0
+_DEAD_ENDPOINT = "grpc://127.0.0.1:1"
+_QUIET_READS = 20
+
+
+@dataclass
+class Filled:
+    """A tenant, ids of all kinds, and the words that are in all its content."""
+
+    stack: Stack
+    tenant_id: str
+    marker: str
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def token(self, kind: CallerKind, service: str = "", role: ClientRole | None = None) -> str:
+        """Return a token of this kind of caller of the tenant."""
+        name = {CallerKind.RUN: "session", CallerKind.RUNNER: "runner", CallerKind.SERVICE: service}.get(
+            kind, "client"
+        )
+        minter = TokenMinter(name, self.stack.keys / f"{name}.pem")
+        match kind:
+            case CallerKind.CLIENT:
+                return minter.client_token(self.tenant_id, "tester", _SECONDS, role=role)
+            case CallerKind.ADMIN:
+                return minter.admin_token("tester", _SECONDS)
+            case CallerKind.RUN:
+                session_id, run_id = self.ids["session"], self.ids["run"]
+                return minter.run_token(self.tenant_id, session_id, run_id, int(self.ids["epoch"]), _SECONDS)
+            case CallerKind.SERVICE:
+                return minter.service_token(self.tenant_id)
+            case CallerKind.RUNNER:
+                return minter.runner_token(tenants=[self.tenant_id])
+
+    @asynccontextmanager
+    async def connected(self, token: str) -> AsyncIterator[Mesh]:
+        """Connect to all services with the token."""
+        targets = {name.replace("-", "_"): target for name, target in self.stack.targets.items()}
+        async with connect(**targets, token=token) as mesh:
+            yield mesh
+
+
+async def fill_tenant(stack: Stack) -> Filled:
+    """Create a tenant with a running session and a child of it, files, a plugin and an agent."""
+    unique = uuid4().hex[:12]
+    tenant = Filled(stack, f"t-{unique}", f"marker{uuid4().hex}")
+    tenant.ids |= {
+        "tenant_id": tenant.tenant_id,
+        "agent": f"agent-{unique}",
+        "plugin": f"plugin-{unique}",
+        "file_name": f"file-{unique}.txt",
+        "request": uuid4().hex,
+        "tool_call": f"call-{unique}",
+        "token_id": new_id(IdKind.TOKEN),
+        "dispatch_key": f"dispatch-{unique}",
+        "event_key": f"event-{unique}",
+        "job_kind": "notify_parent",
+        "job_key": f"job-{unique}",
+        "source": f"source-{unique}",
+    }
+    async with tenant.connected(stack.admin_token()) as operator:
+        settings = tenant_pb2.TenantSettings()
+        settings.transcripts.stub_large_tool_payloads = True
+        settings.attachments.enabled = True
+        settings.attachments.max_file_count = 10
+        settings.attachments.max_file_bytes = settings.attachments.max_total_bytes = 10**6
+        settings.attachments.download_url_lifetime.FromSeconds(60)
+        await operator.create_tenant(tenant.tenant_id, display_name=tenant.marker, settings=settings)
+    async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
+        await _fill_as_client(tenant, client)
+    await _work_on_the_run(tenant)
+    await eventually(lambda: _read_stored_ids(tenant))
+    return tenant
+
+
+async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
+    ids, marker = tenant.ids, tenant.marker
+    await client.put_agent(
+        tenant_pb2.AgentProfile(agent_id=ids["agent"], system_prompt=marker, spawnable_agents=[ids["agent"]])
+    )
+    plugin = hooks.Plugin(name=ids["plugin"], endpoint=_DEAD_ENDPOINT, hooks=[events.HOOK_KIND_BEFORE_SPAWN])
+    plugin.failure_policy = hooks.FAILURE_POLICY_OPEN
+    peer = client.service("hook")
+    await peer.unary(
+        HookServiceStub(peer.channel).RegisterPlugin,
+        hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
+    )
+    kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())
+    ids["upload_id"] = (await upload_file(client.service("attachment-blob"), kept)).upload_id
+    data = f"{marker} attached".encode()
+    ids["file_bytes"] = str(len(data))
+    ids["sha256"] = hashlib.sha256(data).hexdigest()
+    spawned = await client.spawn(
+        f"{marker} task",
+        agent_id=ids["agent"],
+        label=marker,
+        attachments=[Attachment(ids["file_name"], data)],
+        request_id=ids["request"],
+        mode=1,
+    )
+    ids |= {"session": spawned.session_id, "set_id": spawned.receipt.set_id}
+    ids["run"] = spawned.latest_run.run_id
+    session = client.service("session")
+    revoked = tokens.RevokeTokenRequest(token_id=ids["token_id"])
+    revoked.expire_time.FromSeconds(int(utc_now().timestamp()) + 3_600)
+    await session.unary(TokenServiceStub(session.channel).RevokeToken, revoked)
+
+
+async def _work_on_the_run(tenant: Filled) -> None:
+    """Claim the run, write a large result, spawn a child, and get a message."""
+    ids, marker = tenant.ids, tenant.marker
+    async with tenant.connected(tenant.token(CallerKind.RUNNER)) as runner:
+        peer = runner.service("session")
+        request = runs.ClaimRunsRequest(runner_id="tester", max_run_count=1, wait=Duration(seconds=20))
+        [claimed] = (
+            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)
+        ).runs
+    assert claimed.run.run_id == ids["run"]
+    ids["epoch"] = str(claimed.run.epoch)
+    async with tenant.connected(tenant.token(CallerKind.RUN)) as run:
+        transcript, session = run.service("transcript"), run.service("session")
+        stub = TranscriptServiceStub(transcript.channel)
+        claim = transcripts.WriterClaim(run_id=ids["run"], epoch=claimed.run.epoch)
+        await transcript.unary(
+            stub.AcquireWriter, transcripts.AcquireWriterRequest(session_id=ids["session"], claim=claim)
+        )
+        call = content.ToolCall(tool_call_id=ids["tool_call"], name="read_file", block_json='{"path":"a"}')
+        result = content.Message(
+            role=content.ROLE_TOOL_RESULT,
+            tool_call_id=ids["tool_call"],
+            tool_name="read_file",
+            content=[content.ContentBlock(text=content.Text(text=f"{marker} line\n" * 2_000))],
+        )
+        answer = content.Message(role=content.ROLE_ASSISTANT, content=[content.ContentBlock(tool_call=call)])
+        last = content.Message(
+            role=content.ROLE_ASSISTANT,
+            content=[content.ContentBlock(text=content.Text(text=f"{marker} draft"))],
+        )
+        append = transcripts.AppendEntriesRequest(
+            session_id=ids["session"],
+            claim=claim,
+            idempotency_key=ids["request"],
+            entries=[entry_pb2.EntryBody(message=one) for one in (answer, result, last)],
+        )
+        appended = await transcript.unary(stub.AppendEntries, append)
+        ids["entry"] = appended.entries[-1].entry_id
+        ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
+        ids["line_chain"] = appended.head.chain_hash
+        child = sessions.SpawnSessionRequest(
+            request_id=f"{ids['request']}-child", task=f"{marker} child", agent_id=ids["agent"]
+        )
+        spawned = await session.unary(
+            SessionServiceStub(session.channel).SpawnSession, child, timeout_seconds=30
+        )
+        ids["child_session"] = spawned.session.session_id
+    async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
+        await client.send(ids["session"], f"{marker} message", request_id=ids["request"])
+
+
+async def _read_stored_ids(tenant: Filled) -> bool:
+    """Read the ids that no answer has had. Return whether all are there."""
+    wanted = {
+        "blob_id": "select blob_id from transcript.payloads where tenant_id = %s and is_stored",
+        "keys": "select key from session.inbox_messages where tenant_id = %s and text like '%% message'",
+    }
+    async with await psycopg.AsyncConnection.connect(tenant.stack.superuser_dsn) as connection:
+        for kind, query in wanted.items():
+            row = await (await connection.execute(query, (tenant.tenant_id,))).fetchone()
+            if row is None:
+                return False
+            tenant.ids[kind] = str(row[0])
+    tenant.ids["file_id"] = tenant.ids["blob_id"].replace("blb_", "file_")
+    return True
+
+
+async def stored_rows(tenant: Filled) -> dict[str, list[str]]:
+    """Return every row of the tenant in every service, by table."""
+    stored: dict[str, list[str]] = {}
+    async with await psycopg.AsyncConnection.connect(tenant.stack.superuser_dsn) as connection:
+        tables = await (
+            await connection.execute(
+                """
+                select table_schema, table_name from information_schema.columns
+                join information_schema.tables using (table_schema, table_name)
+                where column_name = 'tenant_id' and table_type = 'BASE TABLE'
+                """
+            )
+        ).fetchall()
+        for schema, table in sorted(tables):
+            query = sql.SQL("select to_jsonb(t)::text from {} t where tenant_id = %s order by 1").format(
+                sql.Identifier(schema, table)
+            )
+            rows = await (await connection.execute(query, (tenant.tenant_id,))).fetchall()
+            stored[f"{schema}.{table}"] = [str(row[0]) for row in rows]
+    return stored
+
+
+async def settled_rows(tenant: Filled) -> dict[str, list[str]]:
+    """Return every row of the tenant, once background work no longer changes them."""
+    seen: list[dict[str, list[str]]] = []
+
+    async def is_settled() -> bool:
+        seen.append(await stored_rows(tenant))
+        return len(seen) > _QUIET_READS and all(rows == seen[-1] for rows in seen[-_QUIET_READS:])
+
+    await eventually(is_settled)
+    return seen[-1]
