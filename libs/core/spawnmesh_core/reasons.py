@@ -29,6 +29,7 @@ class Reason(StrEnum):
     ROLE_MISSING = auto()
     TOKEN_REVOKED = auto()
     TOKEN_LIFETIME_EXCEEDED = auto()
+    RATE_LIMITED = auto()
     UNKNOWN_AGENT = auto()
     AGENT_NOT_SPAWNABLE = auto()
     SPAWN_DEPTH_EXCEEDED = auto()

@@ -22,6 +22,7 @@ from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
+from spawnmesh_runtime.interceptors.limits import limited_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
@@ -101,6 +102,8 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
+        if method.policy.rpc_class is not None:
+            step = limited_calls(step, method.policy.rpc_class, process.call_limits)
         step = bounded_calls(authorized_calls(step, method, process.revoked))
         step = typed_errors(step, process.service, self._translate)
         step = logged_calls(step, path, process.service, self._durations)

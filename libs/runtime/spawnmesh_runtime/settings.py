@@ -9,6 +9,7 @@ from typing import Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from spawnmesh_runtime.call_limits import DefaultCallLimits
 from spawnmesh_runtime.oidc import OidcIssuer
 
 MIB = 1024 * 1024
@@ -72,6 +73,12 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
     max_message_bytes: int = Field(default=16 * MIB, ge=1024, le=1024 * MIB)
+    call_limits: DefaultCallLimits = DefaultCallLimits()
+    """The limits of the calls of a tenant that has none of its own.
+
+    As JSON it is an object with the classes of RPCs, and within them the limits, that differ from
+    the defaults.
+    """
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     tls_ca_file: Path | None = None

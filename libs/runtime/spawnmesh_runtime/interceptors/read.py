@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import grpc.aio
 from google.protobuf.message import DecodeError
 from spawnmesh_core.errors import invalid
 
@@ -31,11 +30,13 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool) -> Step:
         if call.request is END_OF_STREAM:
             await asyncio.sleep(_CANCELLATION_SECONDS)
             raise invalid("request", "is missing: the call must send one message")
+        if call.request_bytes is not None:
+            call.request_bytes.count(call.request)
         call.request = decode(call.request)
         return await inner(call)
 
     async def streaming(call: Call) -> object:
-        call.request = _messages(call.context, decode)
+        call.request = _messages(call, decode)
         return await inner(call)
 
     return streaming if client_streaming else unary
@@ -53,8 +54,11 @@ def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
     return decode
 
 
-async def _messages(context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode) -> AsyncIterator[Any]:
-    while (data := await context.read()) is not END_OF_STREAM:
+async def _messages(call: Call, decode: Decode) -> AsyncIterator[Any]:
+    counter = call.request_bytes
+    while (data := await call.context.read()) is not END_OF_STREAM:
+        if counter is not None:
+            await counter.count_of_stream(data)
         message = decode(data)
         del data
         yield message
