@@ -47,8 +47,8 @@ class RetryPolicy:
     async def wait_before_next(self, error: MeshError) -> None:
         """Wait until the next attempt: as long as the refusal asks for, or else a second.
 
-        Raises the error if a retry does not help, or if the service would have been silent, or would
-        have refused the calls as too many, for longer than `seconds`.
+        Raises the error if a retry does not help, or if the service would have been silent, or have
+        refused the calls as too many, for longer than `seconds`.
         """
         now = self._monotonic()
         if error.reason is Reason.TOKEN_EXPIRED and now - self._called > _CONNECTED_SECONDS:

@@ -4,8 +4,8 @@
 class TokenBucket:
     """Admits `per_second` units a second, and as many at once after a pause.
 
-    A unit is a call, a byte or another thing. The bucket starts full. Times are seconds of one clock
-    that does not go back; an earlier time counts as the latest one.
+    A unit is a call, a byte or another thing. The bucket starts full. Times are seconds of one
+    clock; a time before the latest one counts as the latest one.
 
     In any span of t seconds the bucket admits at most `per_second * (1 + t)` units with `take`.
     """

@@ -1,4 +1,4 @@
-"""The limits of the calls of each tenant at this process: calls and bytes a second, by class of RPC.
+"""The limits of the calls of each tenant at this process: a second and at the same time, by class.
 
 A process counts for itself. A tenant without limits of its own has those of the settings.
 """
@@ -134,7 +134,7 @@ class CallLimits:
             self.set_tenant(tenant_id, own)
 
     def set_tenant(self, tenant_id: str, own: OwnLimits) -> None:
-        """Let the tenant have these limits. It has the defaults for everything that they leave out."""
+        """Let the tenant have these limits, and the defaults for what they leave out."""
         if not own:
             self._own.pop(tenant_id, None)
             return
@@ -246,7 +246,7 @@ class RequestBytes:
 
     async def count_of_stream(self, data: bytes) -> None:
         """Count a message of a stream once the tenant may send it. It is never refused."""
-        while (seconds := self._limits.seconds_of_debt(*self._of)) > 0:
+        while (seconds := self._limits.seconds_of_debt(*self._of)) > 0:  # noqa: ASYNC110 - time pays it
             await asyncio.sleep(seconds)
         self._limits.spend_of_stream(*self._of, len(data))
 

@@ -48,8 +48,8 @@ class FairLimiter:
     A tenant that has its share lets the others pass. The next tenant in turn is not passed over if
     it waits for more than is free: a large request is not starved by small ones.
 
-    The limiter belongs to one event loop. If `share_of` is given, it returns the most of a tenant in
-    place of the policy; it may return another number at any time.
+    The limiter belongs to one event loop. If `share_of` is given, it returns the most of a tenant,
+    in place of the policy. It may return another number at any time.
     """
 
     def __init__(self, policy: LimiterPolicy, share_of: Callable[[str], int] | None = None) -> None:
