@@ -187,12 +187,14 @@ async def count_tenants_to_retain(connection: Connection) -> int:
 async def read_call_limits(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the call limits of the tenants that have some, in the scope of every tenant."""
     found: dict[str, dict[str, Any]] = {}
-    page: list[Row] | None = None
-    while page is None or len(page) == _LIMITS_PAGE:
-        values = {"after_id": page[-1]["tenant_id"] if page else "", "limit": _LIMITS_PAGE}
-        page = await (await connection.execute(_SQL["list_call_limits"], values)).fetchall()
-        found.update((row["tenant_id"], row["call_limits"]) for row in page)
-    return found
+    after_id = ""
+    while True:
+        values = {"after_id": after_id, "limit": _LIMITS_PAGE}
+        rows = await (await connection.execute(_SQL["list_call_limits"], values)).fetchall()
+        found.update((row["tenant_id"], row["call_limits"]) for row in rows)
+        if len(rows) < _LIMITS_PAGE:
+            return found
+        after_id = rows[-1]["tenant_id"]
 
 
 async def notify_of_call_limits(connection: Connection) -> None:
