@@ -47,6 +47,6 @@ def test_work_of_an_unknown_size_exceeds_the_limit_by_its_last_piece(
 def test_a_clock_that_goes_back_adds_nothing() -> None:
     bucket = TokenBucket(1.0, 100.0)
     assert bucket.take(100.0) == 0
-    assert bucket.take(50.0) > 0
+    assert 0 < bucket.take(50.0) <= 1
     assert bucket.take(100.5) > 0
     assert bucket.take(101.0) == 0

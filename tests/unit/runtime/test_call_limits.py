@@ -166,8 +166,12 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
     client = Caller(CallerKind.CLIENT, "ann", "acme")
     held = call_of(client)
     await asyncio.sleep(0)
+    second = call_of(client)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert second.done()  # It did not wait.
     with pytest.raises(MeshError) as refused:
-        await call_of(client)
+        await second
     others = [
         call_of(Caller(CallerKind.RUN, "run", "acme")),
         call_of(Caller(CallerKind.CLIENT, "bob", "beta")),
