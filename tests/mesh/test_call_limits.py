@@ -1,9 +1,11 @@
 """A run that was accepted ends with its answer while the clients of its tenant flood every service."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from uuid import uuid4
 
 from spawnmesh.session.v1 import session_pb2
@@ -16,9 +18,13 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.mesh.shell import ROOT, shell
 from tests.support.session.all_services import READS
 from tests.support.waiting import eventually
 
+GUIDE = (ROOT / "docs/howto/limits.md").read_text()
+COMMANDS = re.findall(r"^```sh\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+UNTIL_REFUSED = "cd; while spawnmesh sessions > page 2> refusal; do :; done; cat refusal"
 TIGHT = ClassLimits(calls_per_second=2, concurrent_call_count=1)
 LIMITS = CallLimits(read=TIGHT, write=TIGHT, spawn=TIGHT, transfer=TIGHT, scan=TIGHT, generate=TIGHT)
 FLOODERS = 4
@@ -46,6 +52,30 @@ async def test_an_accepted_run_ends_with_its_answer_under_a_flood_of_its_tenant(
     run = done.session.latest_run
     assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_SUCCEEDED, "")
     assert run.result_text
+
+
+async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
+    stack: Stack, tmp_path: Path
+) -> None:
+    (typed,) = [block for block in COMMANDS if "tenant update" in block]
+    await shell("spawnmesh tenant create acme", stack, tmp_path)
+    printed = await shell(f"{typed}\nspawnmesh tenant show acme", stack, tmp_path)
+    for line in (
+        "call_limits.read.calls_per_second=5",
+        'call_limits.write.bytes_per_second="2097152"',
+        "call_limits.spawn.concurrent_call_count=4",
+    ):
+        assert line in printed
+    async with connect(session=stack.targets["session"], token=stack.client_token("acme")) as mesh:
+        reasons = Counter[str]()
+        async with asyncio.TaskGroup() as group:
+            flood = group.create_task(_flood(lambda: mesh.session("ses_" + "0" * 26), reasons))
+            await eventually(lambda: reasons[Reason.RATE_LIMITED] > FLOODERS)
+            refused = await shell(UNTIL_REFUSED, stack, tmp_path, SPAWNMESH_TENANT="acme")
+            flood.cancel()
+    print(refused)
+    assert "RATE_LIMITED: the tenant may send this replica 5 calls a second in READ calls" in refused
+    assert "(limit=calls_per_second, max_per_second=5, rpc_class=READ)" in refused
 
 
 def _calls(mesh: Mesh) -> list[Callable[[], Awaitable[object]]]:

@@ -22,7 +22,7 @@ from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
-from spawnmesh_runtime.interceptors.limits import limited_calls
+from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
@@ -108,6 +108,8 @@ class MeshServer(grpc.aio.Server):
         step = typed_errors(step, process.service, self._translate)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
+        if method.policy.rpc_class is not None:
+            step = rated_calls(step, method.policy.rpc_class, process.call_limits, process.revoked)
         return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:

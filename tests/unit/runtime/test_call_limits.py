@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.call_limits import CallLimits, DefaultCallLimits
 from spawnmesh_runtime.caller import Caller, CallerKind
-from spawnmesh_runtime.interceptors.limits import limited_calls
+from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
+from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.settings import load_settings
 
@@ -182,3 +184,21 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
     assert (refused.value.reason, refused.value.facts["pool"]) == (Reason.POOL_EXHAUSTED, "WATCH calls")
     assert refused.value.retry_after_seconds is not None
     assert await call_of(client) == "ended"
+
+
+async def test_revoked_tokens_do_not_use_up_what_the_tenant_may_call(limits: CallLimits) -> None:
+    revoked = RevokedTokens()
+    revoked.add("acme/stolen", utc_now().timestamp() + 3600)
+
+    async def refusal_of(call: Call) -> MeshError | None:
+        return call.rate_refusal
+
+    step = rated_calls(refusal_of, READ, limits, revoked)
+
+    async def refused(key: str) -> bool:
+        context: Any = None
+        caller = Caller(CallerKind.CLIENT, "ann", "acme", revocation_key=key)
+        return await step(Call(context, caller=caller)) is not None
+
+    assert [await refused("acme/stolen") for _ in range(5)] == [False] * 5
+    assert [await refused("acme/own") for _ in range(3)] == [False, False, True]

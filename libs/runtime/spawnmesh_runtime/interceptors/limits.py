@@ -13,21 +13,45 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.call_limits import OF_RUNS, CallLimits
 from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.rpc_class import RpcClass
 
 
+def rated_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, revoked: RevokedTokens) -> Step:
+    """Count each call of a client, as soon as its token is verified.
+
+    A call above the rates goes on without a span until `limited_calls` refuses it: a flood must not
+    become one of spans. Revoked tokens do not count: the holder of a stolen one must not use up
+    what the tenant's own clients may call.
+    """
+
+    async def step(call: Call) -> object:
+        caller = call.caller
+        if caller is None or caller.kind is not CallerKind.CLIENT or not caller.tenant_id:
+            return await inner(call)
+        if caller.revocation_key not in revoked:
+            try:
+                call.request_bytes = limits.admit(caller.tenant_id, rpc_class)
+            except MeshError as error:
+                call.rate_refusal = error
+        return await inner(call)
+
+    return step
+
+
 def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits) -> Step:
-    """Admit each call by the limits of its tenant, and hold a place for it until it ends."""
+    """Refuse calls above the rates, and hold a place for each other call of a tenant."""
     places = limits.limiter(rpc_class)
 
     async def step(call: Call) -> object:
+        if call.rate_refusal is not None:
+            refusal, call.rate_refusal = call.rate_refusal, None
+            raise refusal
         caller = call.caller
         if caller is None or not caller.tenant_id:
             return await inner(call)
         key = tenant_id = caller.tenant_id
-        if caller.kind is CallerKind.CLIENT:
-            call.request_bytes = limits.admit(tenant_id, rpc_class)
-        else:
+        if caller.kind is not CallerKind.CLIENT:
             key += OF_RUNS
         is_admitted = False
         try:
