@@ -23,8 +23,8 @@ from tests.bench.harness import Bench, Metric, Samples
 
 VICTIM, FLOODER = "bench-flood-victim", "bench-flood"
 TASK = "Say in one word whether the sky is blue."
-SPAWNS = 300
-WARM_UP = 30
+SPAWNS = 200
+WARM_UP = 20
 PAUSE_SECONDS = 0.05
 RATIO_BOUND = 2.0
 P99_BOUND_MS = 1000.0

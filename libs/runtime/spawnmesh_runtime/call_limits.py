@@ -23,8 +23,9 @@ from spawnmesh_runtime.rpc_class import RpcClass
 MIB = 1024 * 1024
 CALLS, BYTES = "calls_per_second", "bytes_per_second"
 
-# A tenant that is dropped begins with full buckets.
-_MAX_TENANTS = 10_000
+# Of one tenant and one class. The one that was used least recently is dropped; its buckets are full
+# after a second without calls, unless it owes bytes.
+_MAX_ACCOUNTS = 10_000
 # Waiting calls are few bytes each: their requests are not read.
 _MAX_WAITING = 4096
 # A tenant's clients and its runs take two shares at most, and leave as much for others.
@@ -192,7 +193,7 @@ class CallLimits:
         account = self._accounts.get(key)
         if account is None or account.limits is not limits:
             account = self._accounts[key] = _Account(limits, self._monotonic())
-            if len(self._accounts) > _MAX_TENANTS:
+            if len(self._accounts) > _MAX_ACCOUNTS:
                 self._accounts.popitem(last=False)
         self._accounts.move_to_end(key)
         return account
@@ -274,5 +275,5 @@ class _Refusals:
         log.warning("calls_limited", tenant=tenant_id, rpc_class=rpc_class, limit=limit, count=count or 1)
         self._unlogged[key] = now, 1
         self._unlogged.move_to_end(key)
-        if len(self._unlogged) > _MAX_TENANTS:
+        if len(self._unlogged) > _MAX_ACCOUNTS:
             self._unlogged.popitem(last=False)
