@@ -57,21 +57,22 @@ async def test_an_accepted_run_ends_with_its_answer_under_a_flood_of_its_tenant(
 async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
     stack: Stack, tmp_path: Path
 ) -> None:
-    (typed,) = [block for block in COMMANDS if "tenant update" in block]
-    await shell("spawnmesh tenant create acme", stack, tmp_path)
-    printed = await shell(f"{typed}\nspawnmesh tenant show acme", stack, tmp_path)
+    tenant = f"t-{uuid4().hex[:12]}"  # Other pages have an acme of their own.
+    (typed,) = [block.replace("acme", tenant) for block in COMMANDS if "tenant update" in block]
+    await shell(f"spawnmesh tenant create {tenant}", stack, tmp_path)
+    printed = await shell(f"{typed}\nspawnmesh tenant show {tenant}", stack, tmp_path)
     for line in (
         "call_limits.read.calls_per_second=5",
         'call_limits.write.bytes_per_second="2097152"',
         "call_limits.spawn.concurrent_call_count=4",
     ):
         assert line in printed
-    async with connect(session=stack.targets["session"], token=stack.client_token("acme")) as mesh:
+    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         reasons = Counter[str]()
         async with asyncio.TaskGroup() as group:
             flood = group.create_task(_flood(lambda: mesh.session("ses_" + "0" * 26), reasons))
             await eventually(lambda: reasons[Reason.RATE_LIMITED] > FLOODERS)
-            refused = await shell(UNTIL_REFUSED, stack, tmp_path, SPAWNMESH_TENANT="acme")
+            refused = await shell(UNTIL_REFUSED, stack, tmp_path, SPAWNMESH_TENANT=tenant)
             flood.cancel()
     print(refused)
     assert "RATE_LIMITED: the tenant may send this replica 5 calls a second in READ calls" in refused
