@@ -63,7 +63,7 @@ async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
     printed = await shell(f"{typed}\nspawnmesh tenant show {tenant}", stack, tmp_path)
     for line in (
         "call_limits.read.calls_per_second=5",
-        'call_limits.write.bytes_per_second="2097152"',
+        "call_limits.write.bytes_per_second=2097152",
         "call_limits.spawn.concurrent_call_count=4",
     ):
         assert line in printed
