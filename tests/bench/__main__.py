@@ -18,7 +18,7 @@ from spawnmesh_runtime.process import run_process
 
 from tests.bench.harness import Bench, Metric
 
-_NOT_AREAS = ("__main__", "harness", "floors", "one_row")
+_NOT_AREAS = ("__main__", "flooder", "harness", "floors", "one_row")
 
 
 def areas() -> list[str]:

@@ -13,6 +13,7 @@ from spawnmesh_hook.store.bundled_plugins import BundledPlugin, read_bundled
 from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.router_config import Model, Provider, ProviderKind, RouterConfig
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
+from spawnmesh_runtime.call_limits import DefaultCallLimits
 from spawnmesh_runtime.oidc import OidcIssuer
 
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind, pods
@@ -99,6 +100,20 @@ def test_issuers_whose_traces_are_continued_are_those_of_the_values(tmp_path: Pa
         ]
         issuers = [one["value"] for one in container["env"] if one["name"] == "SESSION_TRACE_PARENT_ISSUERS"]
         assert issuers == expected
+
+
+def test_call_limits_of_the_values_are_read_by_every_process(tmp_path: Path) -> None:
+    over = tmp_path / "limits.yaml"
+    limits = {"read": {"calls_per_second": 200, "bytes_per_second": 1_048_576}, "scan": {}}
+    over.write_text(json.dumps({"callLimits": limits}))
+    for component, deployment in of_kind("Deployment", "minimal", str(over)).items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        (told,) = (one["value"] for one in container["env"] if one["name"].endswith("_CALL_LIMITS"))
+        read = DefaultCallLimits.model_validate_json(told)
+        assert (read.read.calls_per_second, read.read.bytes_per_second) == (200, 1_048_576), component
+        assert read.scan == DefaultCallLimits().scan
+    over.write_text(json.dumps({"callLimits": {"read": {"calls_per_second": 0}}}))
+    assert helm(str(CI / "minimal.yaml"), str(over)).returncode == 1
 
 
 def test_ceiling_and_identity_providers_are_those_of_the_values(tmp_path: Path) -> None:

@@ -123,7 +123,10 @@ async def _fill(
                     on_progress(file.name, request.offset, file.size_bytes)
             return digest.hexdigest()
         except MeshError as error:
-            if error.reason is Reason.POOL_EXHAUSTED and monotonic_seconds() < wait_until:
+            if (
+                error.reason in (Reason.POOL_EXHAUSTED, Reason.RATE_LIMITED)
+                and monotonic_seconds() < wait_until
+            ):
                 await asyncio.sleep(error.retry_after_seconds or _POLL_SECONDS)
             else:
                 await retry.wait_before_next(error)

@@ -80,7 +80,10 @@ async def upload_file(
                 begun = await _while_another_sends(peer, spec, begun, on_progress)
                 continue
             resent += error.reason in _RESENT
-            if error.reason is Reason.POOL_EXHAUSTED and monotonic_seconds() < wait_until:
+            if (
+                error.reason in (Reason.POOL_EXHAUSTED, Reason.RATE_LIMITED)
+                and monotonic_seconds() < wait_until
+            ):
                 await asyncio.sleep(error.retry_after_seconds or _POLL_SECONDS)
             elif error.reason not in _RESENT or resent > _MOST_RESENT:
                 await retry.wait_before_next(error)

@@ -1,4 +1,4 @@
-"""Retries of calls to a service that stopped answering."""
+"""Retries of calls to a service that stopped answering, or that limits the tenant."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ _CONNECTED_SECONDS = (
     10.0  # An unavailable service fails sooner, so a call that lasted longer had been answered.
 )
 _TRANSIENT = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+_LIMITED = (Reason.RATE_LIMITED, Reason.POOL_EXHAUSTED)
 
 
 class RetryPolicy:
@@ -46,8 +47,8 @@ class RetryPolicy:
     async def wait_before_next(self, error: MeshError) -> None:
         """Wait until the next attempt: as long as the refusal asks for, or else a second.
 
-        Raises the error if a retry does not help, or if the service would have been silent for
-        longer than `seconds`.
+        Raises the error if a retry does not help, or if the service would have been silent, or have
+        refused the calls as too many, for longer than `seconds`.
         """
         now = self._monotonic()
         if error.reason is Reason.TOKEN_EXPIRED and now - self._called > _CONNECTED_SECONDS:
@@ -55,6 +56,7 @@ class RetryPolicy:
         if self._silent_since is None or now - self._called > _CONNECTED_SECONDS:
             self._silent_since = now
         pause = error.retry_after_seconds or _PAUSE_SECONDS
-        if error.status not in _TRANSIENT or now + pause - self._silent_since > self._seconds:
+        is_passing = error.status in _TRANSIENT or error.reason in _LIMITED
+        if not is_passing or now + pause - self._silent_since > self._seconds:
             raise error
         await self._sleep(pause)

@@ -97,6 +97,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.GATE_COUNT_EXCEEDED,
         Reason.ATTACHMENTS_STORED_BYTES_EXCEEDED,
         Reason.POOL_EXHAUSTED,
+        Reason.RATE_LIMITED,
         Reason.MESSAGE_TOO_LARGE,
         Reason.PROCESSING_TIME_EXCEEDED,
         Reason.BUDGET_EXCEEDED,

@@ -9,6 +9,7 @@ import grpc.aio
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
+from spawnmesh_runtime.call_limits import RequestBytes
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.methods import CallPolicy
 
@@ -27,9 +28,11 @@ class Call:
     """The request and the facts that interceptors learn about the call.
 
     `request` is set once the request is read: the message, or the iterator over the messages for
-    client streaming. `anonymity` is the reason why there is no caller. `status` is the gRPC name of
-    the outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
-    received, `defect` the internal error that it did not receive. The call started at
+    client streaming. Its bytes are counted by `request_bytes`, if the caller has limits. A call
+    above the limits has a `rate_refusal`, and no span. `anonymity` is the reason why there is no
+    caller. `status` is the gRPC name of the outcome; it is valid after the errors interceptor.
+    `refusal` is the error that the caller received, `defect` the internal error that it did not
+    receive. The call started at
     `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock.
     """
 
@@ -38,6 +41,8 @@ class Call:
     request: Any = None
     caller: Caller | None = None
     anonymity: BaseException | None = None
+    request_bytes: RequestBytes | None = None
+    rate_refusal: MeshError | None = None
     status: str = "OK"
     refusal: MeshError | None = None
     defect: BaseException | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -48,13 +48,15 @@ class FairLimiter:
     A tenant that has its share lets the others pass. The next tenant in turn is not passed over if
     it waits for more than is free: a large request is not starved by small ones.
 
-    The limiter belongs to one event loop.
+    The limiter belongs to one event loop. If `share_of` is given, it returns the most of a tenant,
+    in place of the policy. It may return another number at any time.
     """
 
-    def __init__(self, policy: LimiterPolicy) -> None:
+    def __init__(self, policy: LimiterPolicy, share_of: Callable[[str], int] | None = None) -> None:
         self._policy = policy
         share = policy.tenant_capacity
-        self._tenant_capacity = max(1, policy.capacity // 2) if share is None else share
+        same_share = max(1, policy.capacity // 2) if share is None else share
+        self._share_of = share_of or (lambda _tenant_id: same_share)
         self._in_flight = self._waiting = 0
         self._in_flight_of: Counter[str] = Counter()
         self._waiting_of: Counter[str] = Counter()
@@ -78,7 +80,7 @@ class FairLimiter:
         to limit without tenants. Raises MeshError POOL_EXHAUSTED if too much waits already, or
         after `wait_seconds`.
         """
-        size = min(size, self._tenant_capacity)
+        size = min(size, self._share_of(tenant_id))
         if not self._queues and self._fits(tenant_id, size):
             self._take(tenant_id, size)
         else:
@@ -94,7 +96,7 @@ class FairLimiter:
         The holder of a long task can ask this, and release its capacity early.
         """
         return any(
-            other == tenant_id or self._in_flight_of[other] < self._tenant_capacity for other in self._queues
+            other == tenant_id or self._in_flight_of[other] < self._share_of(other) for other in self._queues
         )
 
     async def _wait(self, tenant_id: str, size: int) -> None:
@@ -136,15 +138,14 @@ class FairLimiter:
         """
         for tenant_id, queue in self._queues.items():
             size = queue[0].size
-            if self._in_flight_of[tenant_id] + size <= self._tenant_capacity:
+            if self._in_flight_of[tenant_id] + size <= self._share_of(tenant_id):
                 return tenant_id if self._in_flight + size <= self._policy.capacity else None
         return None
 
     def _fits(self, tenant_id: str, size: int) -> bool:
-        return (
-            self._in_flight + size <= self._policy.capacity
-            and self._in_flight_of[tenant_id] + size <= self._tenant_capacity
-        )
+        return self._in_flight + size <= self._policy.capacity and self._in_flight_of[
+            tenant_id
+        ] + size <= self._share_of(tenant_id)
 
     def _exceeds_waiting(self, tenant_id: str, size: int) -> bool:
         """Return whether too much waits, including this size."""

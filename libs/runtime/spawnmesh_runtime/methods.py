@@ -11,6 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from spawnmesh.policy.v1 import policy_pb2
 
 from spawnmesh_runtime.caller import CallerKind, ClientRole
+from spawnmesh_runtime.rpc_class import RpcClass
 
 _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
 
@@ -29,7 +30,8 @@ class CallPolicy:
 
     `services` are the kebab ids of the allowed services; it is set if `callers` includes SERVICE.
     `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
-    `checks_run` and `without_tenant` are documented in the contract.
+    `checks_run` and `without_tenant` are documented in the contract. An RPC without `rpc_class` has
+    no limits of calls.
     """
 
     callers: frozenset[CallerKind]
@@ -38,6 +40,7 @@ class CallPolicy:
     role: ClientRole = ClientRole.NONE
     checks_run: bool = False
     without_tenant: bool = False
+    rpc_class: RpcClass | None = None
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -60,6 +63,7 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         _role_of(method, declared, callers),
         declared.checks_run,
         declared.without_tenant,
+        _class_of(method, declared, callers),
     )
 
 
@@ -74,6 +78,21 @@ def _role_of(
     if role and (role is ClientRole.ADMIN) == has_clients:
         raise PolicyMissing(f"{method.full_name} needs the role ADMIN if, and only if, no client may call it")
     return role
+
+
+def _class_of(
+    method: MethodDescriptor, declared: policy_pb2.CallPolicy, callers: frozenset[CallerKind]
+) -> RpcClass | None:
+    """Return the class whose limits the RPC has. Raises PolicyMissing."""
+    name = policy_pb2.RpcClass.Name(declared.rpc_class).removeprefix("RPC_CLASS_")
+    has_clients = CallerKind.CLIENT in callers
+    if (name != "UNSPECIFIED") != (has_clients or CallerKind.RUN in callers):
+        raise PolicyMissing(
+            f"{method.full_name} has no class although clients or runs call it, or the reverse"
+        )
+    if name == "RUN" and has_clients:
+        raise PolicyMissing(f"{method.full_name} has the class without limits, and lets clients in")
+    return None if name in ("UNSPECIFIED", "RUN") else RpcClass(name)
 
 
 def service_descriptor(full_name: str) -> ServiceDescriptor:

@@ -19,6 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import Tracer
 from spawnmesh_core.dependency_watch import DependencyWatch
 
+from spawnmesh_runtime.call_limits import CallLimits
 from spawnmesh_runtime.dependency_reports import report_dependencies
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
@@ -52,7 +53,7 @@ class Process:
     `minter` is None without `signing_key_file`, and `verifier` is None without `jwks_file` or
     `jwks_url`. `tls` has the files of the settings for all connections of the process; None means
     plaintext. `dependencies` are probed while the process serves or works. Its servers refuse the
-    `revoked` tokens.
+    `revoked` tokens, and calls above the `call_limits` of their tenants.
     """
 
     service: str
@@ -64,6 +65,7 @@ class Process:
     health: Health = field(default_factory=Health)
     dependencies: DependencyWatch = field(default_factory=DependencyWatch)
     revoked: RevokedTokens = field(init=False)
+    call_limits: CallLimits = field(init=False)
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Process:
         object.__setattr__(self, "tls", tls_files(self.settings))
         count = self.settings.max_revoked_tokens
         object.__setattr__(self, "revoked", RevokedTokens(max_count=count, max_run_count=count))
+        object.__setattr__(self, "call_limits", CallLimits(self.settings.call_limits, self.metrics.meter))
 
 
 @asynccontextmanager

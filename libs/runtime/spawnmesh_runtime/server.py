@@ -24,6 +24,7 @@ from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
+from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
@@ -108,12 +109,16 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
+        if method.policy.rpc_class is not None:
+            step = limited_calls(step, method.policy.rpc_class, process.call_limits)
         # A stream of new events ends with its token, or with its connection.
         max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
         step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
         step = typed_errors(step, process.service, self._translate)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
+        if method.policy.rpc_class is not None:
+            step = rated_calls(step, method.policy.rpc_class, process.call_limits, process.revoked)
         return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:

@@ -9,6 +9,7 @@ from typing import Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from spawnmesh_runtime.call_limits import DefaultCallLimits
 from spawnmesh_runtime.oidc import OidcIssuer
 
 MIB = 1024 * 1024
@@ -91,6 +92,12 @@ class ProcessSettings(BaseSettings):
     """Calls on one connection at a time; the client keeps further ones waiting."""
     max_revoked_tokens: int = Field(default=100_000, ge=10, le=10_000_000)
     """Revoked tokens that the process remembers, and as many ended runs."""
+    call_limits: DefaultCallLimits = DefaultCallLimits()
+    """The limits of the calls of a tenant that has none of its own.
+
+    As JSON it is an object with the classes of RPCs, and within them the limits, that differ from
+    the defaults.
+    """
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     tls_ca_file: Path | None = None

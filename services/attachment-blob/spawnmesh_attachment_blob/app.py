@@ -12,6 +12,7 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.call_limits_follower import following_call_limits
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
@@ -122,6 +123,7 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
     async with (
         open_dependencies(settings, process.metrics, process.dependencies) as deps,
         following_revocations(process, settings.session_target),
+        following_call_limits(process, settings.session_target),
     ):
         server = build_server(process, translate_errors=(translate,))
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)

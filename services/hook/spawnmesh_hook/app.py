@@ -16,6 +16,7 @@ from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.call_limits_follower import following_call_limits
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.process import Process
@@ -121,6 +122,7 @@ async def open_service(
     async with (
         _open_shared(process, settings, resolve) as shared,
         following_revocations(process, settings.session_target),
+        following_call_limits(process, settings.session_target),
     ):
         dispatcher = Dispatcher(
             shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers

@@ -10,6 +10,7 @@ from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.call_limits_follower import following_call_limits
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
@@ -94,6 +95,7 @@ async def open_service(
         for provider in config.providers:
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
         await stack.enter_async_context(following_revocations(process, settings.session_target))
+        await stack.enter_async_context(following_call_limits(process, settings.session_target))
         server = build_server(process, translate_errors=(translate,))
         servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)

@@ -37,6 +37,7 @@ from spawnmesh_session.jobs.run_end_events import RunEndPublisher
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed, open_call_limits_feed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
@@ -53,7 +54,7 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer, TokenServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import events, revoked_tokens
+from spawnmesh_session.store import events, revoked_tokens, tenants
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -101,7 +102,13 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             open_listener(
                 direct_url,
                 name="session listener",
-                channels=("run_queued", events.CHANNEL, JOBS_CHANNEL, revoked_tokens.CHANNEL),
+                channels=(
+                    "run_queued",
+                    events.CHANNEL,
+                    JOBS_CHANNEL,
+                    revoked_tokens.CHANNEL,
+                    tenants.CALL_LIMITS_CHANNEL,
+                ),
             )
         )
         blob = await stack.enter_async_context(
@@ -174,15 +181,20 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
     async with (
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
+        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
     ):
-        yield make_server(process, components, settings, revocations)
+        yield make_server(process, components, settings, revocations, call_limits)
 
 
 def make_server(
-    process: Process, components: Components, settings: SessionSettings, revocations: RevocationFeed
+    process: Process,
+    components: Components,
+    settings: SessionSettings,
+    revocations: RevocationFeed,
+    call_limits: CallLimitsFeed,
 ) -> MeshServer:
     """Build the server on these components, with everything registered and nothing started."""
-    deps = make_dependencies(process, components, settings, revocations)
+    deps = make_dependencies(process, components, settings, revocations, call_limits)
     server = build_server(process, translate_errors=(translate,))
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
@@ -190,6 +202,7 @@ def make_server(
     add_jobs(server, components.database)
     add_TokenServiceServicer_to_server(TokenServicer(deps), server)
     server.on_drain(revocations.close)
+    server.on_drain(call_limits.close)
     add_deployment(
         server,
         components.database,
@@ -201,7 +214,11 @@ def make_server(
 
 
 def make_dependencies(
-    process: Process, components: Components, settings: SessionSettings, revocations: RevocationFeed
+    process: Process,
+    components: Components,
+    settings: SessionSettings,
+    revocations: RevocationFeed,
+    call_limits: CallLimitsFeed,
 ) -> Dependencies:
     """Build what the RPCs share. Raise RuntimeError without a key for run tokens."""
     if process.minter is None:
@@ -226,6 +243,7 @@ def make_dependencies(
         run_tokens=RunTokens(process.minter, lease_ttl),
         lease_ttl=lease_ttl,
         revocations=revocations,
+        call_limits=call_limits,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
         watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
     )

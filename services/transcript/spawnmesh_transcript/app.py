@@ -18,6 +18,7 @@ from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
+from spawnmesh_runtime.call_limits_follower import following_call_limits
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.cpu_workers import open_cpu_workers
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
@@ -92,6 +93,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         server = build_server(process, translate_errors=(translate,))
         deps = await _open_dependencies(stack, process, settings)
         await stack.enter_async_context(following_revocations(process, settings.session_target))
+        await stack.enter_async_context(following_call_limits(process, settings.session_target))
         add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
         add_FileServiceServicer_to_server(FileServicer(deps), server)
         add_ArchiveServiceServicer_to_server(ArchiveServicer(deps), server)

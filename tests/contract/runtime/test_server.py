@@ -62,19 +62,32 @@ def add(server: grpc.aio.Server, service: str, handler: Any) -> None:
 
 
 CLIENT, READER = policy_pb2.CALLER_CLIENT, policy_pb2.ROLE_READER
+READ, RUN = policy_pb2.RPC_CLASS_READ, policy_pb2.RPC_CLASS_RUN
 BAD_POLICIES = {
     "NoPolicy": None,
     "NoCallers": policy_pb2.CallPolicy(),
     "Unspecified": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_UNSPECIFIED]),
     "ServiceUnnamed": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_SERVICE]),
-    "ServicesUnused": policy_pb2.CallPolicy(callers=[CLIENT], services=["hook"], role=READER),
-    "ClientsWithoutRole": policy_pb2.CallPolicy(callers=[CLIENT]),
+    "ServicesUnused": policy_pb2.CallPolicy(callers=[CLIENT], services=["hook"], role=READER, rpc_class=READ),
+    "ClientsWithoutRole": policy_pb2.CallPolicy(callers=[CLIENT], rpc_class=READ),
     "AdminsWithoutRole": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_ADMIN]),
-    "RoleWithoutClients": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_RUN], role=READER),
-    "ClientsWithRoleOfAdmins": policy_pb2.CallPolicy(callers=[CLIENT], role=policy_pb2.ROLE_ADMIN),
-    "ChecksRunWithoutRuns": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, checks_run=True),
-    "NoTenantWithoutServices": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, without_tenant=True),
+    "RoleWithoutClients": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_RUN], role=READER, rpc_class=READ),
+    "ClientsWithRoleOfAdmins": policy_pb2.CallPolicy(
+        callers=[CLIENT], role=policy_pb2.ROLE_ADMIN, rpc_class=READ
+    ),
+    "ChecksRunWithoutRuns": policy_pb2.CallPolicy(
+        callers=[CLIENT], role=READER, checks_run=True, rpc_class=READ
+    ),
+    "NoTenantWithoutServices": policy_pb2.CallPolicy(
+        callers=[CLIENT], role=READER, without_tenant=True, rpc_class=READ
+    ),
     "AdminsWithRoleOfClients": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_ADMIN], role=READER),
+    "ClientsWithoutClass": policy_pb2.CallPolicy(callers=[CLIENT], role=READER),
+    "RunsWithoutClass": policy_pb2.CallPolicy(callers=[policy_pb2.CALLER_RUN]),
+    "ClassWithoutClients": policy_pb2.CallPolicy(
+        callers=[policy_pb2.CALLER_SERVICE], services=["hook"], rpc_class=READ
+    ),
+    "ClientsInTheClassOfRuns": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, rpc_class=RUN),
 }
 
 
@@ -89,7 +102,8 @@ async def test_service_without_a_sound_policy_cannot_be_added(process_named: Any
 async def test_client_stream_is_validated_message_by_message(
     process_named: Any, keys: Any, request_with: Any
 ) -> None:
-    declare("Streamed", policy_pb2.CallPolicy(callers=[CLIENT], role=READER), client_streaming=True)
+    policy = policy_pb2.CallPolicy(callers=[CLIENT], role=READER, rpc_class=READ)
+    declare("Streamed", policy, client_streaming=True)
     seen: list[Any] = []
 
     async def count(requests: AsyncIterator[Any], context: Any) -> Any:

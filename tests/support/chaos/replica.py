@@ -10,6 +10,7 @@ from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 from spawnmesh_session.app import make_server, open_components
+from spawnmesh_session.operations.call_limits_feed import open_call_limits_feed
 from spawnmesh_session.operations.revocation_feed import open_revocation_feed
 from spawnmesh_session.settings import SessionSettings
 
@@ -26,8 +27,11 @@ async def _serve(settings: SessionSettings, folder: Path) -> None:
         start_process("session", settings) as process,
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
+        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
     ):
-        server = make_server(process, failing(components, Failpoints(folder)), settings, revocations)
+        server = make_server(
+            process, failing(components, Failpoints(folder)), settings, revocations, call_limits
+        )
         await run_until_stopped(process, server, on_ready=write_pid)
 
 

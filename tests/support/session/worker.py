@@ -15,6 +15,7 @@ from spawnmesh_session.app import (
 )
 from spawnmesh_session.domain import job_kinds
 from spawnmesh_session.jobs.sweep import Sweeper
+from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.settings import SessionSettings
@@ -38,7 +39,8 @@ async def dependencies_of(settings: SessionSettings) -> AsyncIterator[Dependenci
         open_components(process, settings) as components,
     ):
         revocations = RevocationFeed(components.database, process.revoked)
-        yield make_dependencies(process, components, settings, revocations)
+        call_limits = CallLimitsFeed(components.database, process.call_limits)
+        yield make_dependencies(process, components, settings, revocations, call_limits)
 
 
 async def make_due(superuser_dsn: str, *tenants: str) -> None:

@@ -59,6 +59,14 @@ async def test_a_call_that_lasted_counts_as_an_answer():
     assert time.slept == [1] * 5
 
 
+async def test_a_refused_rate_is_waited_for_as_long_as_it_asks() -> None:
+    time = Time()
+    limited = MeshError(Reason.RATE_LIMITED, "too many calls", retry_after_seconds=0.25)
+
+    assert await tries(time, time.retry(1), limited) == 5
+    assert time.slept == [0.25] * 4
+
+
 async def test_other_refusals_are_not_outlasted():
     time = Time()
 

@@ -3,10 +3,14 @@
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF
+from spawnmesh_runtime.call_limits import ClassLimits as DefaultLimits
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.tokens import SERVICES
 
 METHODS = [method for service in mesh_services() for method in service.methods]
@@ -23,6 +27,23 @@ def test_every_rpc_says_who_may_call_it(method: MethodDescriptor) -> None:
     assert policy.callers
     assert bool(policy.services) == (CallerKind.SERVICE in policy.callers)
     assert policy.services <= SERVICES
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
+def test_every_rpc_that_clients_or_runs_call_has_a_class(method: MethodDescriptor) -> None:
+    policy = policy_of(method)
+    declared = method.GetOptions().Extensions[policy_pb2.call_policy].rpc_class
+    has_class = declared != policy_pb2.RPC_CLASS_UNSPECIFIED
+    assert has_class == bool(policy.callers & {CallerKind.CLIENT, CallerKind.RUN})
+    if CallerKind.CLIENT in policy.callers:
+        assert policy.rpc_class is not None
+
+
+def test_classes_of_the_contract_are_those_with_limits() -> None:
+    names = {name.removeprefix("RPC_CLASS_") for name in policy_pb2.RpcClass.keys()}  # noqa: SIM118 - no dict
+    assert names - {"UNSPECIFIED", "RUN"} == {one.value for one in RpcClass}
+    assert [field.name for field in CallLimits.DESCRIPTOR.fields] == [one.lower() for one in RpcClass]
+    assert {field.name for field in ClassLimits.DESCRIPTOR.fields} == set(DefaultLimits.model_fields)
 
 
 def test_reasons_are_those_of_the_contract() -> None:

@@ -70,6 +70,7 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $own "TLS_KEY_FILE" "/run/secrets/tls/tls.key" -}}
   {{- $_ := set $own "TLS_CA_FILE" "/run/secrets/tls/ca.crt" -}}
 {{- end -}}
+{{- with $root.Values.callLimits }}{{ $_ := set $own "CALL_LIMITS" (toJson .) }}{{ end -}}
 {{- with $root.Values.telemetry.otlpEndpoint }}{{ $_ := set $own "OTLP_ENDPOINT" . }}{{ end -}}
 {{- with $root.Values.telemetry.traceParentIssuers }}{{ $_ := set $own "TRACE_PARENT_ISSUERS" (toJson .) }}{{ end -}}
 {{- if $root.Values.telemetry.metrics.enabled }}{{ $_ := set $own "METRICS_LISTEN" "0.0.0.0:9464" }}{{ end -}}

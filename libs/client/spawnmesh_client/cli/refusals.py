@@ -33,6 +33,7 @@ _ADVICE = {
     Reason.CHILDREN_LIMIT_EXCEEDED: "wait until a child has ended, or end one with `spawnmesh kill`",
     Reason.RUN_QUEUE_FULL: "try again when runs have ended",
     Reason.POOL_EXHAUSTED: "try again",
+    Reason.RATE_LIMITED: "wait, or have the limit raised with `spawnmesh tenant update --set call_limits.…`",
     Reason.CONFLICT: "try again",
     Reason.SESSION_CLOSED: "spawn another one; with --open it takes messages after its first run",
     Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED: _SMALLER,

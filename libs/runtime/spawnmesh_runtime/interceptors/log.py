@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 from opentelemetry.metrics import Histogram, Meter
 from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.defer import defer
@@ -28,7 +29,7 @@ def call_durations(meter: Meter) -> Histogram:
 
 def logged_calls(inner: Step, path: str, service: str, durations: Histogram) -> Step:
     """Log each call of `<service>/<method>` after its answer is sent: an internal error with its
-    traceback, others as info.
+    traceback, others as info. A call that is refused as RATE_LIMITED is measured only.
     """
     report = _reporter(path, service, durations)
 
@@ -73,6 +74,8 @@ def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, 
         if call.refusal is not None:
             measured["error.type"] = event["reason"] = call.refusal.reason.value
         durations.record(seconds, measured)
+        if call.refusal is not None and call.refusal.reason is Reason.RATE_LIMITED:
+            return  # `calls_limited` says it for many calls: a flood must not become one of events.
         if call.caller is not None:
             event["caller"] = call.caller.kind.value
         if call.defect is not None:

@@ -33,11 +33,13 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool, timeout_s
         if call.request is END_OF_STREAM:
             await asyncio.sleep(_CANCELLATION_SECONDS)
             raise invalid("request", "is missing: the call must send one message")
+        if call.request_bytes is not None:
+            call.request_bytes.count(call.request)
         call.request = decode(call.request)
         return await inner(call)
 
     async def streaming(call: Call) -> object:
-        call.request = _messages(call.context, decode, timeout_seconds)
+        call.request = _messages(call, decode, timeout_seconds)
         return await inner(call)
 
     return streaming if client_streaming else unary
@@ -70,10 +72,11 @@ async def _read(context: "grpc.aio.ServicerContext[Any, Any]", timeout_seconds: 
         ) from None
 
 
-async def _messages(
-    context: "grpc.aio.ServicerContext[Any, Any]", decode: Decode, timeout_seconds: float
-) -> AsyncIterator[Any]:
-    while (data := await _read(context, timeout_seconds)) is not END_OF_STREAM:
+async def _messages(call: Call, decode: Decode, timeout_seconds: float) -> AsyncIterator[Any]:
+    counter = call.request_bytes
+    while (data := await _read(call.context, timeout_seconds)) is not END_OF_STREAM:
+        if counter is not None:
+            await counter.count_of_stream(data)
         message = decode(data)
         del data
         yield message

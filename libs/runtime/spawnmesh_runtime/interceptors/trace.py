@@ -41,13 +41,16 @@ def traced_calls(
     """Open the span before the other steps.
 
     It ends with the call, also for streams, and is exported after the answer is sent. Callers with
-    tokens of the mesh and of `trusted_issuers` are trusted.
+    tokens of the mesh and of `trusted_issuers` are trusted. A call above the rates of its tenant
+    has no span.
     """
     name = f"{method.service}/{method.name}"
     attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
     trusted = frozenset(trusted_issuers)
 
     async def step(call: Call) -> object:
+        if call.rate_refusal is not None:
+            return await inner(call)
         use_tracer(tracer)
         sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
         caller = call.caller

@@ -11,6 +11,7 @@ PEER_UNAVAILABLE = (
     Reason.DEPENDENCY_UNAVAILABLE,
     Reason.DRAINING,
     Reason.POOL_EXHAUSTED,
+    Reason.RATE_LIMITED,
     Reason.CONFLICT,
     Reason.SPAWN_IN_PROGRESS,
     Reason.CANCELLED,

@@ -49,6 +49,8 @@ create table tenants (
 );
 -- list_tenants_to_retain, in the scope of every tenant.
 create index tenants_next_retention_idx on tenants (next_retention_time);
+-- list_call_limits, in the scope of every tenant.
+create index tenants_call_limits_idx on tenants (tenant_id) where settings ? 'call_limits';
 comment on table tenants is 'citus: local';
 
 create table agents (

@@ -46,6 +46,8 @@ async def create_tenant(
     async with deps.database.pipelined(tenant_id) as connection:
         await _forget_deletion(connection, tenant_id)
         await tenants.mark_tenant_ready(connection, tenant_id)
+        if "call_limits" in settings:
+            await tenants.notify_of_call_limits(connection)
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
     return CreateTenantResponse(tenant=render_tenant(tenant))
 

@@ -9,6 +9,7 @@ from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
@@ -44,5 +45,6 @@ class Dependencies:
     run_tokens: RunTokens
     lease_ttl: timedelta
     revocations: RevocationFeed
+    call_limits: CallLimitsFeed
     max_token_lifetime: timedelta
     watch_limit: asyncio.Semaphore

@@ -42,6 +42,7 @@ from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
+from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
 from spawnmesh_session.rpc.watch_revoked_tokens import watch_revoked_tokens
 from spawnmesh_session.rpc.watch_session import watch_session
 
@@ -173,6 +174,13 @@ class TenantServicer(TenantServiceServicer):
         self, request: tenant_pb.ListTenantsRequest, context: Context
     ) -> tenant_pb.ListTenantsResponse:
         return await list_tenants(request, current_caller(), self.deps)
+
+    async def WatchCallLimits(
+        self, request: tenant_pb.WatchCallLimitsRequest, context: Context
+    ) -> AsyncIterator[tenant_pb.WatchCallLimitsResponse]:
+        async with aclosing(watch_call_limits(request, self.deps)) as responses:
+            async for response in responses:
+                yield response
 
     async def PutAgent(
         self, request: tenant_pb.PutAgentRequest, context: Context

@@ -46,6 +46,8 @@ async def update_tenant(
                     facts={"tenant_id": tenant_id, "settings_version": version},
                 )
             await tenants.update_tenant(connection, tenant_id, *wanted)
+            if wanted[1].get("call_limits") != locked.settings.get("call_limits"):
+                await tenants.notify_of_call_limits(connection)
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         push_id = await deps.settings_push.begin(connection, tenant_id)
     stale = sorted(await deps.settings_push.push(tenant, push_id))

@@ -20,6 +20,11 @@ from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, Row, time_o
 
 _SQL = load_statements(__name__)
 
+CALL_LIMITS_CHANNEL = "call_limits_changed"
+"""The channel of PostgreSQL on which each change of a tenant's call limits is notified."""
+
+_LIMITS_PAGE = 1000
+
 
 def deletion_of(tenant_id: str, row: Row) -> TenantDeletion:
     """Convert a row of `tenant_deletions`, or the JSON of one."""
@@ -191,6 +196,24 @@ async def count_tenants_to_retain(connection: Connection) -> int:
     """Return the number of tenants with a due pass of the retention, of every tenant."""
     row = await (await connection.execute(_SQL["count_tenants_to_retain"])).fetchone()
     return int(row["overdue"]) if row else 0
+
+
+async def read_call_limits(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return the call limits of the tenants that have some, in the scope of every tenant."""
+    found: dict[str, dict[str, Any]] = {}
+    after_id = ""
+    while True:
+        values = {"after_id": after_id, "limit": _LIMITS_PAGE}
+        rows = await (await connection.execute(_SQL["list_call_limits"], values)).fetchall()
+        found.update((row["tenant_id"], row["call_limits"]) for row in rows)
+        if len(rows) < _LIMITS_PAGE:
+            return found
+        after_id = rows[-1]["tenant_id"]
+
+
+async def notify_of_call_limits(connection: Connection) -> None:
+    """Wake the readers of every replica when the transaction commits."""
+    await connection.execute(_SQL["notify_of_call_limits"])
 
 
 async def claim_retention(

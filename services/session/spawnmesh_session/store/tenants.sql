@@ -65,6 +65,17 @@ order by next_retention_time limit 32
 -- Takes no lock; reads in the scope of every tenant. Index: tenants_next_retention_idx.
 select count(*) as overdue from tenant_directory where next_retention_time <= now()
 
+-- name: list_call_limits
+-- Takes no lock; reads in the scope of every tenant. A page of the tenants after this one that have
+-- limits of their own. Index: tenants_call_limits_idx.
+select tenant_id, settings -> 'call_limits' as call_limits from tenants
+where settings ? 'call_limits' and tenant_id > %(after_id)s
+order by tenant_id limit %(limit)s
+
+-- name: notify_of_call_limits
+-- The replicas are notified when the transaction commits.
+select pg_notify('call_limits_changed', '')
+
 -- name: claim_retention
 -- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.
 update tenants set next_retention_time = now() + %(again_in)s::interval

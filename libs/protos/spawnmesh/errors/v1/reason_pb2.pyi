@@ -54,7 +54,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """UNAVAILABLE with RetryInfo. The process is shutting down. Another replica serves."""
     REASON_POOL_EXHAUSTED: _Reason.ValueType  # 12
     """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
-    `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`).
+    `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
+    too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
+    `READ calls`.
     """
     REASON_CONFLICT: _Reason.ValueType  # 13
     """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -75,6 +77,12 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_TOKEN_LIFETIME_EXCEEDED: _Reason.ValueType  # 19
     """UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
     (`max_seconds`). Get a token with a shorter life.
+    """
+    REASON_RATE_LIMITED: _Reason.ValueType  # 20
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send it
+    more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the limit
+    (`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`). Nothing was
+    done. Calls of runs and of services never get it.
     """
     REASON_PROCESSING_TIME_EXCEEDED: _Reason.ValueType  # 22
     """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
@@ -275,7 +283,9 @@ REASON_DRAINING: Reason.ValueType  # 11
 """UNAVAILABLE with RetryInfo. The process is shutting down. Another replica serves."""
 REASON_POOL_EXHAUSTED: Reason.ValueType  # 12
 """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
-`pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`).
+`pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
+too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
+`READ calls`.
 """
 REASON_CONFLICT: Reason.ValueType  # 13
 """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -296,6 +306,12 @@ as well.
 REASON_TOKEN_LIFETIME_EXCEEDED: Reason.ValueType  # 19
 """UNAUTHENTICATED. The token is valid for longer than the mesh allows. The limit is in the facts
 (`max_seconds`). Get a token with a shorter life.
+"""
+REASON_RATE_LIMITED: Reason.ValueType  # 20
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's clients call this replica more often, or send it
+more bytes, than the tenant may. The facts have the class of the RPC (`rpc_class`), the limit
+(`limit`: `calls_per_second` or `bytes_per_second`) and its value (`max_per_second`). Nothing was
+done. Calls of runs and of services never get it.
 """
 REASON_PROCESSING_TIME_EXCEEDED: Reason.ValueType  # 22
 """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.

@@ -14,6 +14,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachm
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.hook.v1 import plugin_limits_pb2 as _plugin_limits_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
+from spawnmesh.tenancy.v1 import call_limits_pb2 as _call_limits_pb2
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as _transcript_settings_pb2
 import builtins as _builtins
 import sys
@@ -189,6 +190,7 @@ class TenantSettings(_message.Message):
     MAX_AGENT_COUNT_FIELD_NUMBER: _builtins.int
     MAX_MCP_SERVER_COUNT_FIELD_NUMBER: _builtins.int
     RUN_WEIGHT_FIELD_NUMBER: _builtins.int
+    CALL_LIMITS_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
     """Keep the attachments of sessions with cleanup KEEP after their end, until
     `attachments.retention` is over or the session is deleted.
@@ -246,6 +248,13 @@ class TenantSettings(_message.Message):
     def plugins(self) -> _plugin_limits_pb2.PluginLimits:
         """How many plugins the tenant may register. Absent means the defaults."""
 
+    @_builtins.property
+    def call_limits(self) -> _call_limits_pb2.CallLimits:
+        """How much the tenant's callers may ask of each replica. Absent means the operator's defaults.
+        Each service that is connected to this one acts on a change within a second; while it is not
+        connected, the limits that it knew hold.
+        """
+
     def __init__(
         self,
         *,
@@ -264,10 +273,11 @@ class TenantSettings(_message.Message):
         max_agent_count: _builtins.int = ...,
         max_mcp_server_count: _builtins.int = ...,
         run_weight: _builtins.int = ...,
+        call_limits: _call_limits_pb2.CallLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "call_limits", b"call_limits", "delete_after", b"delete_after", "plugins", b"plugins", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "run_weight", b"run_weight", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "call_limits", b"call_limits", "delete_after", b"delete_after", "max_agent_count", b"max_agent_count", "max_live_child_count", b"max_live_child_count", "max_mcp_server_count", b"max_mcp_server_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "plugins", b"plugins", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "run_weight", b"run_weight", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

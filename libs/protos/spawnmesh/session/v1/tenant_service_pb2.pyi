@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
+from spawnmesh.tenancy.v1 import call_limits_pb2 as _call_limits_pb2
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as _tenant_status_pb2
 import builtins as _builtins
 import sys
@@ -380,6 +381,79 @@ class ListTenantsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTenantsResponse: _TypeAlias = ListTenantsResponse  # noqa: Y015
+
+@_typing.final
+class WatchCallLimitsRequest(_message.Message):
+    """Request of WatchCallLimits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchCallLimitsRequest: _TypeAlias = WatchCallLimitsRequest  # noqa: Y015
+
+@_typing.final
+class TenantCallLimits(_message.Message):
+    """The call limits of one tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant."""
+    @_builtins.property
+    def limits(self) -> _call_limits_pb2.CallLimits:
+        """Its limits. Empty means that it has the defaults."""
+
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        limits: _call_limits_pb2.CallLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantCallLimits: _TypeAlias = TenantCallLimits  # noqa: Y015
+
+@_typing.final
+class WatchCallLimitsResponse(_message.Message):
+    """Response of WatchCallLimits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMITS_FIELD_NUMBER: _builtins.int
+    IS_COMPLETE_FIELD_NUMBER: _builtins.int
+    is_complete: _builtins.bool
+    """The receiver knows everything that was committed some seconds before."""
+    @_builtins.property
+    def limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantCallLimits]:
+        """Limits, of at most 1,000 tenants."""
+
+    def __init__(
+        self,
+        *,
+        limits: _abc.Iterable[Global___TenantCallLimits] | None = ...,
+        is_complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_complete", b"is_complete", "limits", b"limits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchCallLimitsResponse: _TypeAlias = WatchCallLimitsResponse  # noqa: Y015
 
 @_typing.final
 class PutAgentRequest(_message.Message):

@@ -65,6 +65,11 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsResponse.FromString,
                 _registered_method=True)
+        self.WatchCallLimits = channel.unary_stream(
+                '/spawnmesh.session.v1.TenantService/WatchCallLimits',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.FromString,
+                _registered_method=True)
         self.PutAgent = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/PutAgent',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.SerializeToString,
@@ -156,6 +161,19 @@ class TenantServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchCallLimits(self, request, context):
+        """Streams the call limits of the tenants that have some, and each change within a second of its
+        commit.
+        - The first responses have all of them; the last of these has `is_complete`. A tenant that they
+        do not name has no limits of its own.
+        - A later response has the limits that changed. A tenant that has none any more, or that was
+        deleted, has empty limits. A response without limits arrives every few seconds.
+        - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutAgent(self, request, context):
         """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
@@ -226,6 +244,11 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.ListTenants,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsResponse.SerializeToString,
+            ),
+            'WatchCallLimits': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchCallLimits,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.SerializeToString,
             ),
             'PutAgent': grpc.unary_unary_rpc_method_handler(
                     servicer.PutAgent,
@@ -411,6 +434,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/ListTenants',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchCallLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/WatchCallLimits',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

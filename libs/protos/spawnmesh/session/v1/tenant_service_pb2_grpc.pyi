@@ -73,6 +73,15 @@ class TenantServiceStub:
     fewer tenants than requested if settings are large; only an empty `next_page_token` marks the
     last page.
     """
+    WatchCallLimits: _grpc.UnaryStreamMultiCallable[_tenant_service_pb2.WatchCallLimitsRequest, _tenant_service_pb2.WatchCallLimitsResponse]
+    """Streams the call limits of the tenants that have some, and each change within a second of its
+    commit.
+    - The first responses have all of them; the last of these has `is_complete`. A tenant that they
+      do not name has no limits of its own.
+    - A later response has the limits that changed. A tenant that has none any more, or that was
+      deleted, has empty limits. A response without limits arrives every few seconds.
+    - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
+    """
     PutAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]
     """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
     AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
@@ -140,6 +149,15 @@ class TenantServiceAsyncStub(TenantServiceStub):
     those that are DELETED. Sees everything that was committed before the call. A page can have
     fewer tenants than requested if settings are large; only an empty `next_page_token` marks the
     last page.
+    """
+    WatchCallLimits: _aio.UnaryStreamMultiCallable[_tenant_service_pb2.WatchCallLimitsRequest, _tenant_service_pb2.WatchCallLimitsResponse]  # type: ignore[assignment]
+    """Streams the call limits of the tenants that have some, and each change within a second of its
+    commit.
+    - The first responses have all of them; the last of these has `is_complete`. A tenant that they
+      do not name has no limits of its own.
+    - A later response has the limits that changed. A tenant that has none any more, or that was
+      deleted, has empty limits. A response without limits arrives every few seconds.
+    - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
     PutAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]  # type: ignore[assignment]
     """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
@@ -241,6 +259,21 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         those that are DELETED. Sees everything that was committed before the call. A page can have
         fewer tenants than requested if settings are large; only an empty `next_page_token` marks the
         last page.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchCallLimits(
+        self,
+        request: _tenant_service_pb2.WatchCallLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_tenant_service_pb2.WatchCallLimitsResponse], _abc.AsyncIterator[_tenant_service_pb2.WatchCallLimitsResponse]]:
+        """Streams the call limits of the tenants that have some, and each change within a second of its
+        commit.
+        - The first responses have all of them; the last of these has `is_complete`. A tenant that they
+          do not name has no limits of its own.
+        - A later response has the limits that changed. A tenant that has none any more, or that was
+          deleted, has empty limits. A response without limits arrives every few seconds.
+        - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
         """
 
     @_abc_1.abstractmethod

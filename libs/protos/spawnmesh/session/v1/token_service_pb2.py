@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/session/v1/token_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xad\x01\n\x12RevokeTokenRequest\x12&\n\x08token_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x02\x32\x08^[!-~]+$\x12>\n\ttenant_id\x18\x02 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"F\n\x13RevokeTokenResponse\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"1\n\x19WatchRevokedTokensRequest\x12\x14\n\x0c\x61\x66ter_change\x18\x01 \x01(\x04\"t\n\x0cRevokedToken\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06is_run\x18\x04 \x01(\x08\"`\n\x1aWatchRevokedTokensResponse\x12\x32\n\x06tokens\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.RevokedToken\x12\x0e\n\x06\x63hange\x18\x02 \x01(\x04\x32\xbe\x02\n\x0cTokenService\x12q\n\x0bRevokeToken\x12(.spawnmesh.session.v1.RevokeTokenRequest\x1a).spawnmesh.session.v1.RevokeTokenResponse\"\r\x90\x02\x02\xb2\xe1\x18\x06\n\x02\x01\x02 \x03\x12\xba\x01\n\x12WatchRevokedTokens\x12/.spawnmesh.session.v1.WatchRevokedTokensRequest\x1a\x30.spawnmesh.session.v1.WatchRevokedTokensResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/session/v1/token_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xad\x01\n\x12RevokeTokenRequest\x12&\n\x08token_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x02\x32\x08^[!-~]+$\x12>\n\ttenant_id\x18\x02 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"F\n\x13RevokeTokenResponse\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"1\n\x19WatchRevokedTokensRequest\x12\x14\n\x0c\x61\x66ter_change\x18\x01 \x01(\x04\"t\n\x0cRevokedToken\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06is_run\x18\x04 \x01(\x08\"`\n\x1aWatchRevokedTokensResponse\x12\x32\n\x06tokens\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.RevokedToken\x12\x0e\n\x06\x63hange\x18\x02 \x01(\x04\x32\xc0\x02\n\x0cTokenService\x12s\n\x0bRevokeToken\x12(.spawnmesh.session.v1.RevokeTokenRequest\x1a).spawnmesh.session.v1.RevokeTokenResponse\"\x0f\x90\x02\x02\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x02\x12\xba\x01\n\x12WatchRevokedTokens\x12/.spawnmesh.session.v1.WatchRevokedTokensRequest\x1a\x30.spawnmesh.session.v1.WatchRevokedTokensResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,7 +39,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_REVOKETOKENREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$'
   _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._loaded_options = None
-  _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._serialized_options = b'\220\002\002\262\341\030\006\n\002\001\002 \003'
+  _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._serialized_options = b'\220\002\002\262\341\030\010\n\002\001\002 \0038\002'
   _globals['_TOKENSERVICE'].methods_by_name['WatchRevokedTokens']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['WatchRevokedTokens']._serialized_options = b'\220\002\001\262\341\0308\n\001\004\022\017attachment-blob\022\ntranscript\022\014model-router\022\004hook\030\0010\001'
   _globals['_REVOKETOKENREQUEST']._serialized_start=163
@@ -53,5 +53,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_start=579
   _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_end=675
   _globals['_TOKENSERVICE']._serialized_start=678
-  _globals['_TOKENSERVICE']._serialized_end=996
+  _globals['_TOKENSERVICE']._serialized_end=998
 # @@protoc_insertion_point(module_scope)

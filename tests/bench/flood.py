@@ -1,0 +1,127 @@
+"""The spawns of one tenant while another tenant floods the services, against its spawns without.
+
+The flood has six kinds of calls: a cheap read, a spawn, the read of a whole transcript, an upload,
+a malformed request, and a call without a token. It comes at a fixed rate from a process of its own,
+which has the lowest priority: on a real mesh it would not run on the machine of the services. The
+flooding tenant has limits, as an operator sets them. What it may do is done, and its runs run.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
+
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack.stack import Stack
+
+from tests.bench.flooder import command
+from tests.bench.harness import Bench, Metric, Samples
+
+VICTIM, FLOODER = "bench-flood-victim", "bench-flood"
+TASK = "Say in one word whether the sky is blue."
+SPAWNS = 200
+WARM_UP = 20
+PAUSE_SECONDS = 0.05
+RATIO_BOUND = 2.0
+P99_BOUND_MS = 1000.0
+MIB = 1024 * 1024
+RATES = {"read": 200, "spawn": 100, "scan": 100, "upload": 50, "malformed": 100, "unauthenticated": 200}
+"""Calls of the flood in a second."""
+LIMITS = CallLimits(
+    read=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
+    write=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
+    spawn=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=1),
+    transfer=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=2),
+    scan=ClassLimits(calls_per_second=5, concurrent_call_count=1),
+)
+
+
+async def run(bench: Bench) -> None:
+    """Time the spawns of one tenant without a flood, under each kind, and under all kinds."""
+    stack = await bench.stack()
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(VICTIM)
+        await operator.create_tenant(FLOODER, settings=TenantSettings(call_limits=LIMITS))
+    async with (
+        connect(session=stack.targets["session"], token=stack.client_token(VICTIM)) as victim,
+        connect(session=stack.targets["session"], token=stack.client_token(FLOODER)) as flooder,
+    ):
+        session_id = (await flooder.spawn(TASK, wait_seconds=30.0)).session_id
+        await _spawns(victim, WARM_UP)
+        before = await _spawns(victim, SPAWNS)
+        floods = {kind: {kind: rate} for kind, rate in RATES.items()} | {"all": RATES}
+        for name, rates in floods.items():
+            async with _flooding(bench, stack, session_id, name, rates):
+                await _spawns(victim, WARM_UP)
+                samples = await _spawns(victim, SPAWNS)
+            _record(bench, name, samples, before)
+
+
+async def _spawns(mesh: Mesh, count: int) -> Samples:
+    """Spawn again and again, with pauses; return the seconds of each spawn."""
+    seconds = []
+    for _ in range(count):
+        began = perf_counter()
+        session = await mesh.spawn(TASK)
+        seconds.append(perf_counter() - began)
+        await mesh.kill(session.session_id)
+        await asyncio.sleep(PAUSE_SECONDS)
+    return Samples(seconds)
+
+
+@asynccontextmanager
+async def _flooding(
+    bench: Bench, stack: Stack, session_id: str, name: str, rates: dict[str, int]
+) -> AsyncIterator[None]:
+    """Flood the services during the block, and report the answers at its end."""
+    process = await asyncio.create_subprocess_exec(
+        *command(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        preexec_fn=lambda: os.nice(19),
+    )
+    given = {
+        "targets": dict(stack.targets),
+        "token": stack.client_token(FLOODER),
+        "session_id": session_id,
+        "rates": rates,
+    }
+    try:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(given).encode() + b"\n")
+        await process.stdin.drain()
+        yield
+    finally:
+        answers, _ = await process.communicate()
+        bench.report(f"flood {name}: {answers.decode().strip()}")
+
+
+def _record(bench: Bench, name: str, samples: Samples, before: Samples) -> None:
+    floor, p99 = before.percentile(99), samples.percentile(99)
+    bench.record(
+        Metric(
+            f"flood.{name}.spawn_p99",
+            p99 * 1e3,
+            "ms",
+            floor * 1e3,
+            p99 / floor,
+            len(samples.seconds),
+            samples.p95 * 1e3,
+            RATIO_BOUND,
+        )
+    )
+    bench.record(
+        Metric(
+            f"flood.{name}.spawn_p99.ms",
+            p99 * 1e3,
+            "ms",
+            None,
+            None,
+            len(samples.seconds),
+            bound=P99_BOUND_MS,
+        )
+    )

@@ -1,0 +1,120 @@
+"""`python -m tests.bench.flooder`: flood a mesh as one tenant, until standard input ends.
+
+The first line of standard input is a JSON object with the targets, a token, a session of the tenant
+and the calls of each kind in a second. The calls go on at this rate whatever the answers say, and
+the last line of standard output counts the answers by kind and status.
+"""
+
+import asyncio
+import json
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import Any
+
+import grpc.aio
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadChunk
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+
+KINDS = ("read", "spawn", "scan", "upload", "malformed", "unauthenticated")
+# Calls without an answer, of each kind. Further ones are left out.
+_MAX_OPEN = 64
+_UPLOAD_BYTES = 1024 * 1024
+_TIMEOUT_SECONDS = 20.0
+
+Send = Callable[[], Awaitable[Any]]
+
+
+async def main() -> None:
+    """Flood until standard input ends, and print what came of it."""
+    given = json.loads(await asyncio.to_thread(sys.stdin.readline))
+    counts: Counter[str] = Counter()
+    async with AsyncExitStack() as exits:
+        channels = {
+            name: await exits.enter_async_context(grpc.aio.insecure_channel(target))
+            for name, target in given["targets"].items()
+        }
+        sends = _sends(channels, given["token"], given["session_id"])
+        floods = [
+            asyncio.create_task(_flood(kind, sends[kind], rate, counts))
+            for kind, rate in given["rates"].items()
+        ]
+        await asyncio.to_thread(sys.stdin.read)
+        for flood in floods:
+            flood.cancel()
+        await asyncio.gather(*floods, return_exceptions=True)
+    print(json.dumps(counts))
+
+
+def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -> dict[str, Send]:
+    """Return a function for each kind that makes one call."""
+    bearer = (("authorization", f"Bearer {token}"),)
+    options: dict[str, Any] = {"timeout": _TIMEOUT_SECONDS, "metadata": bearer}
+
+    def unary(service: str, path: str) -> Any:
+        return channels[service].unary_unary(path)
+
+    get = unary("session", "/spawnmesh.session.v1.SessionService/GetSession")
+    spawn = unary("session", "/spawnmesh.session.v1.SessionService/SpawnSession")
+    scan = unary("transcript", "/spawnmesh.transcript.v1.TranscriptService/AssembleContext")
+    upload = channels["attachment-blob"].stream_unary(
+        "/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile"
+    )
+    read = session_pb.GetSessionRequest(session_id=session_id).SerializeToString()
+    context = transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=100_000)
+    chunk = blob_pb.UploadFileRequest(chunk=UploadChunk(data=bytes(_UPLOAD_BYTES))).SerializeToString()
+
+    def spawn_one() -> Any:
+        request = session_pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task="Say yes.")
+        return spawn(request.SerializeToString(), **options)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield chunk
+
+    return {
+        "read": lambda: get(read, **options),
+        "spawn": spawn_one,
+        "scan": lambda: scan(context.SerializeToString(), **options),
+        "upload": lambda: upload(chunks(), **options),
+        "malformed": lambda: get(b"\xff" * 65_536, **options),
+        "unauthenticated": lambda: get(read, timeout=_TIMEOUT_SECONDS),
+    }
+
+
+async def _flood(kind: str, send: Send, rate: float, counts: Counter[str]) -> None:
+    """Make calls at the rate, without regard to the answers."""
+    open_calls: set[asyncio.Task[None]] = set()
+    begin, sent = monotonic(), 0
+    while True:
+        due = int((monotonic() - begin) * rate)
+        for _ in range(due - sent):
+            if len(open_calls) >= _MAX_OPEN:
+                counts[f"{kind} LEFT_OUT"] += 1
+                continue
+            task = asyncio.create_task(_one(kind, send, counts))
+            open_calls.add(task)
+            task.add_done_callback(open_calls.discard)
+        sent = due
+        await asyncio.sleep(0.01)
+
+
+async def _one(kind: str, send: Send, counts: Counter[str]) -> None:
+    try:
+        await send()
+        counts[f"{kind} OK"] += 1
+    except grpc.aio.AioRpcError as error:
+        counts[f"{kind} {error.code().name}"] += 1
+
+
+def command() -> Sequence[str]:
+    """Return the command line of this program."""
+    return (sys.executable, "-m", "tests.bench.flooder")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
