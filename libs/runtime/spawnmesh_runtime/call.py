@@ -6,6 +6,7 @@ from time import time_ns
 from typing import Any
 
 import grpc.aio
+from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
@@ -30,7 +31,9 @@ class Call:
     client streaming. `anonymity` is the reason why there is no caller. `status` is the gRPC name of
     the outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
     received, `defect` the internal error that it did not receive. The call started at
-    `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock.
+    `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock. `resources` are the
+    ids that the messages name, if the call can be an event of the audit log, and `audit_event` is
+    this event once the call has ended.
     """
 
     context: "grpc.aio.ServicerContext[Any, Any]"
@@ -41,6 +44,8 @@ class Call:
     status: str = "OK"
     refusal: MeshError | None = None
     defect: BaseException | None = None
+    resources: tuple[str, ...] = ()
+    audit_event: AuditEvent | None = None
     start_time_ns: int = field(default_factory=time_ns)
     start_seconds: float = field(default_factory=monotonic_seconds)
 

@@ -1,4 +1,4 @@
-"""The interceptors of every RPC, outermost first: drain, authentication, trace, log, errors,
+"""The interceptors of every RPC, outermost first: drain, authentication, trace, log, audit, errors,
 deadline, authorization, admission, read.
 
 `server.py` composes them.
