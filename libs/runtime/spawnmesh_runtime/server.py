@@ -181,9 +181,9 @@ def build_server(
     """Return a server for the generated `add_…_to_server` functions. It is not bound or started.
 
     `translate_errors` turn exceptions of drivers into refusals. `record` gets each event of the
-    audit log, which is in the log of the process as well; it must not wait. If `plugin`, an endpoint, is given,
-    the server accepts only tokens for the plugin at that endpoint. Raises ValueError if the process
-    cannot verify tokens.
+    audit log, which is in the log of the process as well; it must not wait. If `plugin`, an
+    endpoint, is given, the server accepts only tokens for the plugin at that endpoint. Raises
+    ValueError if the process cannot verify tokens.
     """
     if process.verifier is None:
         raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")

@@ -50,8 +50,10 @@ class PendingEvent:
 
 
 class AuditBuffer:
-    """At most `max_events` events. Those of callers that are not known take half of them at most, so
-    that nobody without a token can push out the events of others.
+    """At most `max_events` events.
+
+    Those of callers that are not known take half of the room at most: a flood of calls without a
+    token does not push out the events of others.
     """
 
     def __init__(self, max_events: int, on_loss: Callable[[], None]) -> None:

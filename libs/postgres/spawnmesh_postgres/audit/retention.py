@@ -2,10 +2,10 @@
 spawnmesh_postgres.audit.retention DAYS DIRECTORY`.
 
 The directory has the files of `spawnmesh_postgres.roles`. The command connects with each
-`<service>-owner-url`: the role that serves cannot remove events. It removes the events of each chain
-up to the last one that is older than so many days, after it has verified them. It keeps the hash of
-the last removed event, so that the rest of the chain is still verified from there. A chain that is
-broken there is kept, and the exit code is 1.
+`<service>-owner-url`: the role that serves cannot remove events. It removes the events of each
+chain before the first one that is younger than so many days, after it has verified them. It keeps
+the hash of the last removed event, so that the rest of the chain is still verified from there. A
+chain that is broken there is kept, and the exit code is 1.
 """
 
 import sys
@@ -17,8 +17,9 @@ from psycopg.rows import class_row, dict_row
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_postgres.audit.chain import Link, StoredEvent, verify
-from spawnmesh_postgres.audit.store import ALL_TENANTS, ChainState
+from spawnmesh_postgres.audit.store import ChainState
 from spawnmesh_postgres.connection import with_timeouts
+from spawnmesh_postgres.database import ALL_TENANTS
 
 _OWNER = "-owner-url"
 _PAGE = 10_000
@@ -53,7 +54,7 @@ class BrokenChain(Exception):
 
 
 def remove_old_events(owner_dsn: str, before: datetime) -> tuple[int, list[BrokenChain]]:
-    """Remove the events of each chain up to the last one from before this time.
+    """Remove the events of each chain before the first one that is not older than this time.
 
     The newest event of a chain is always kept. Return the number of removed events, and the chains
     that are broken.
@@ -83,7 +84,6 @@ def _shorten(connection: psycopg.Connection, state: ChainState, before: datetime
             link, breaks = verify(link, events)
             if breaks:
                 raise BrokenChain(state.tenant_id, breaks[0].sequence)
-            # The cut first: while it is removed, an event before the cut is not expected.
             connection.execute(_MOVE_CUT, (link.sequence, link.hash, state.tenant_id))
             connection.execute(_REMOVE, (state.tenant_id, link.sequence))
             removed += len(events)
@@ -117,8 +117,8 @@ def main(arguments: list[str]) -> None:
         except psycopg.Error as error:
             raise SystemExit(f"{service}: the events cannot be removed: {type(error).__name__}") from None
         print(f"{service}: {removed} events removed")
-        for error in broken:
-            print(f"{service}: {error}")
+        for chain in broken:
+            print(f"{service}: {chain}")
             is_broken = True
     raise SystemExit(1 if is_broken else 0)
 

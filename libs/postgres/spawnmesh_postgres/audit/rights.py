@@ -4,6 +4,8 @@ The role gets every right on new tables of its schema (`spawnmesh_postgres.roles
 takes these back, as the owner. The policies of the tables deny the same.
 """
 
+from typing import LiteralString
+
 import psycopg
 from psycopg import sql
 
@@ -14,7 +16,7 @@ select distinct r.rolname
 from pg_class c, aclexplode(c.relacl) a join pg_roles r on r.oid = a.grantee
 where c.relnamespace = to_regnamespace(%s) and c.relname = %s and a.grantee <> c.relowner
 """
-_KEPT = {
+_KEPT: dict[str, LiteralString] = {
     EVENTS: "select, insert",
     CHAINS: "select, insert, update (last_sequence, last_hash, hidden_sequence)",
 }
@@ -33,5 +35,4 @@ def restrict_audit_rights(connection: psycopg.Connection, schema: str) -> None:
                 grantee = sql.Identifier(role)
                 connection.execute(sql.SQL("revoke all on {} from {}").format(name, grantee))
                 granting = sql.SQL("grant {} on {} to {}")
-                # The rights are those of this module.
-                connection.execute(granting.format(sql.SQL(rights), name, grantee))  # type: ignore[arg-type]
+                connection.execute(granting.format(sql.SQL(rights), name, grantee))

@@ -88,8 +88,8 @@ class AuditServicer(AuditServiceServicer):
         return response
 
     def _scope_of(self, named: str) -> tuple[str, bool]:
-        """Return the scope of the caller for the tenant that it names, and whether it is an operator
-        of the mesh.
+        """Return the scope of the caller for the tenant that it names, and whether it is an
+        operator of the mesh.
 
         Raises INVALID_REQUEST if a client names another tenant than its own.
         """

@@ -65,7 +65,7 @@ def _paths(message: Descriptor, named: list[Path]) -> tuple[Path, ...]:
     """Return the paths of fields that end in `_id`, in the message or directly within it, and those
     of `named` that it has.
     """
-    found = [(field.name,) for field in message.fields if _is_id(field)]
+    found: list[Path] = [(field.name,) for field in message.fields if _is_id(field)]
     for field in message.fields:
         if field.message_type is not None and not field.is_repeated:
             found += [(field.name, inner.name) for inner in field.message_type.fields if _is_id(inner)]

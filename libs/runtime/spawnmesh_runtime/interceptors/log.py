@@ -1,7 +1,7 @@
 """Write one log event and one measurement for each RPC: caller, method, status, duration.
 
-They never contain a payload or the text of an error. The log event of a call that is an event of the
-audit log has `audit`, and who called for which resource.
+They never contain a payload or the text of an error. The log event of a call that is an event of
+the audit log has `audit`, and says who called for which resource.
 """
 
 from collections.abc import Callable

@@ -52,8 +52,8 @@ async def create_tenant(
 
 
 async def _forget_deletion(connection: Connection, tenant_id: str) -> int:
-    """Remove the report of a finished deletion, hide the audit events of the deleted tenant from the
-    new one, and keep new deletions from beginning.
+    """Remove the report of a finished deletion, hide the audit events of the deleted tenant from
+    the new one, and keep new deletions from beginning.
 
     Return the last version of the deleted tenant's settings, which replicas may remember; 0 if
     there was no deletion. Raise CONFLICT while a deletion is in progress.
