@@ -1,7 +1,7 @@
 """A server with every RPC of the contracts, whose servicers only record that a message reached them."""
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.jwks import JwksFile
@@ -75,7 +76,11 @@ def _labels(point: HistogramDataPoint) -> tuple[str, str]:
 
 @asynccontextmanager
 async def open_attacked(
-    keys: Path, *, verifier: TokenVerifier | None = None, **settings: Any
+    keys: Path,
+    *,
+    verifier: TokenVerifier | None = None,
+    record: Callable[[AuditEvent], None] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Attacked]:
     """Serve every RPC in this process."""
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
@@ -91,7 +96,7 @@ async def open_attacked(
         Metrics(metering.get_meter(SCOPE)),
     )
     with captured_events() as events:
-        server = build_server(process)
+        server = build_server(process, record=record)
         for service in mesh_services():
             handlers = {method.name: _handler(method, reached) for method in service.methods}
             server.add_registered_method_handlers(service.full_name, handlers)

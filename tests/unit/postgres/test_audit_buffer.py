@@ -8,7 +8,9 @@ from spawnmesh_postgres.audit.buffer import EVENTS_LOST, AuditBuffer, PendingEve
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 
 
-def event(number: int = 0, *, tenant_id: str = "acme", kind: str = "client", denied: bool = False) -> AuditEvent:
+def event(
+    number: int = 0, *, tenant_id: str = "acme", kind: str = "client", denied: bool = False
+) -> AuditEvent:
     return AuditEvent(
         tenant_id,
         "x.Y/Z",
