@@ -39,7 +39,7 @@ class AuditEvent:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is the same in events that are counted together."""
+        """The fields that are the same in events that are counted together."""
         who = self.tenant_id, self.caller_kind, self.subject, self.token_id, self.peer
         return (*who, self.method, self.resources, self.code, self.reason)
 

@@ -32,8 +32,8 @@ class Call:
     the outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
     received, `defect` the internal error that it did not receive. The call started at
     `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock. `resources` are
-    the ids that the messages name. `audit_event` is set after the call has ended, if it is an event of
-    the audit log.
+    the ids that the messages name. `audit_event` is set after the call has ended, if it is an event
+    of the audit log.
     """
 
     context: "grpc.aio.ServicerContext[Any, Any]"

@@ -48,7 +48,7 @@ def call_of(tenant_id: str, name: str = "ses_1", *, time: datetime | None = None
     )
 
 
-async def stored(database: Database, tenant_id: str = ALL_TENANTS) -> list[store.StoredEvent]:
+async def stored(database: Database, tenant_id: str = ALL_TENANTS) -> list[store.ChainedEvent]:
     """Return all events, as operators of the mesh list them."""
     wanted = EventFilter(datetime(9999, 1, 1, tzinfo=UTC))
     events = await store.list_events(

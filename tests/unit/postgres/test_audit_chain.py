@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from spawnmesh_postgres.audit.chain import (
     NO_HASH,
     ChainBreak,
+    ChainedEvent,
     Defect,
     Link,
-    StoredEvent,
     event_hash,
     verify,
     verify_end,
@@ -37,11 +37,11 @@ VALUES = {
     "trace_id": TEXTS,
     "peer": TEXTS,
 }
-EVENTS = st.builds(StoredEvent, sequence=st.just(0), **VALUES)
-Chain = list[tuple[StoredEvent, bytes]]
+EVENTS = st.builds(ChainedEvent, sequence=st.just(0), **VALUES)
+Chain = list[tuple[ChainedEvent, bytes]]
 
 
-def chained(events: list[StoredEvent]) -> Chain:
+def chained(events: list[ChainedEvent]) -> Chain:
     """Number the events and give each its hash."""
     chain: Chain = []
     before = NO_HASH
@@ -56,7 +56,7 @@ CHAINS = st.lists(EVENTS, min_size=1, max_size=6).map(chained)
 
 
 def test_every_field_is_covered() -> None:
-    assert {one.name for one in fields(StoredEvent)} == {*VALUES, "sequence"}
+    assert {one.name for one in fields(ChainedEvent)} == {*VALUES, "sequence"}
 
 
 @given(CHAINS)
@@ -122,7 +122,7 @@ def test_rest_of_a_chain_is_verified_from_its_cut(chain: Chain, cut: int) -> Non
 def test_form_that_is_hashed() -> None:
     """Another program can verify an exported log."""
     time = datetime(2026, 11, 27, 8, tzinfo=UTC)
-    event = StoredEvent(
+    event = ChainedEvent(
         TENANT, 1, "aud_1", time, time + timedelta(microseconds=5), 2, "x.Y/Z", "client", "jörg", "tok_1",
         ("session_id=ses_1",), "OK", "", "0" * 32, "10.0.0.7",
     )  # fmt: skip

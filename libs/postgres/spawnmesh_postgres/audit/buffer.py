@@ -8,7 +8,7 @@ from datetime import datetime
 from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.ids import IdKind, new_id
 
-from spawnmesh_postgres.audit.chain import StoredEvent
+from spawnmesh_postgres.audit.chain import ChainedEvent
 from spawnmesh_postgres.audit.store import NO_TENANT
 
 EVENTS_LOST = "AUDIT_EVENTS_LOST"
@@ -27,10 +27,10 @@ class PendingEvent:
     last_time: datetime | None = None
     event_id: str = field(default_factory=lambda: new_id(IdKind.AUDIT_EVENT))
 
-    def as_stored(self) -> StoredEvent:
+    def as_stored(self) -> ChainedEvent:
         """Return it as it is stored, without its place in the chain."""
         event = self.event
-        return StoredEvent(
+        return ChainedEvent(
             tenant_id=event.tenant_id or NO_TENANT,
             sequence=0,
             event_id=self.event_id,

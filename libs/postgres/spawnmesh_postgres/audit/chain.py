@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEvent:
+class ChainedEvent:
     """An event in its chain, without its hash. See the contract of AuditEvent."""
 
     tenant_id: str
@@ -38,7 +38,7 @@ class StoredEvent:
     peer: str
 
 
-_FIELDS = tuple(one.name for one in fields(StoredEvent))
+_FIELDS = tuple(one.name for one in fields(ChainedEvent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Link:
 
 
 class Defect(StrEnum):
-    """What is wrong at a place in a chain."""
+    """The ways in which a place in a chain can be wrong."""
 
     CHANGED = "CHANGED"
     MISSING = "MISSING"
@@ -65,7 +65,7 @@ class ChainBreak:
     defect: Defect
 
 
-def event_hash(before: bytes, event: StoredEvent) -> bytes:
+def event_hash(before: bytes, event: ChainedEvent) -> bytes:
     """Return the hash of an event that follows an event with the hash `before`."""
     values = [_plain(getattr(event, name)) for name in _FIELDS]
     return sha256(before + json.dumps(values, separators=(",", ":")).encode()).digest()
@@ -76,7 +76,7 @@ def _plain(value: object) -> object:
     return (value - _EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else value
 
 
-def verify(start: Link, events: Iterable[tuple[StoredEvent, bytes]]) -> tuple[Link, list[ChainBreak]]:
+def verify(start: Link, events: Iterable[tuple[ChainedEvent, bytes]]) -> tuple[Link, list[ChainBreak]]:
     """Follow the events, each with its stored hash, from `start` on.
 
     Return the last link and the places where the chain is broken. A broken place is reported once:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import class_row, dict_row
 from spawnmesh_core.clock import utc_now
 
-from spawnmesh_postgres.audit.chain import Link, StoredEvent, verify
+from spawnmesh_postgres.audit.chain import ChainedEvent, Link, verify
 from spawnmesh_postgres.audit.store import ChainState
 from spawnmesh_postgres.connection import with_timeouts
 from spawnmesh_postgres.database import ALL_TENANTS
@@ -91,7 +91,7 @@ def _shorten(connection: psycopg.Connection, state: ChainState, before: datetime
 
 def _read_page(
     connection: psycopg.Connection, state: ChainState, after: Link, before: datetime
-) -> list[tuple[StoredEvent, bytes]]:
+) -> list[tuple[ChainedEvent, bytes]]:
     values = {
         "tenant_id": state.tenant_id,
         "after": after.sequence,
@@ -101,7 +101,7 @@ def _read_page(
     }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_READ_PAGE, values).fetchall()
-    return [(StoredEvent(**row), digest) for row in rows if (digest := row.pop("hash")) is not None]
+    return [(ChainedEvent(**row), digest) for row in rows if (digest := row.pop("hash")) is not None]
 
 
 def main(arguments: list[str]) -> None:

@@ -14,7 +14,7 @@ from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceServicer, add_
 from spawnmesh_core.errors import MeshError, invalid
 
 from spawnmesh_postgres.audit import chain, store
-from spawnmesh_postgres.audit.chain import ChainBreak, Link, StoredEvent
+from spawnmesh_postgres.audit.chain import ChainBreak, ChainedEvent, Link
 from spawnmesh_postgres.audit.store import NO_TENANT, ChainState, EventFilter, ListPosition
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 
@@ -100,7 +100,7 @@ class AuditServicer(AuditServiceServicer):
             raise invalid("tenant_id", "is for operators of the mesh; a client sees its own tenant's events")
         return tenant_id, False
 
-    def _render(self, event: StoredEvent, digest: bytes) -> event_pb.AuditEvent:
+    def _render(self, event: ChainedEvent, digest: bytes) -> event_pb.AuditEvent:
         rendered = event_pb.AuditEvent(
             service=self._service,
             tenant_id=_shown(event.tenant_id),
@@ -179,7 +179,7 @@ def _not_a_token() -> MeshError:
     return invalid("page_token", "is not a token that a page before gave")
 
 
-def _position_token(event: StoredEvent) -> str:
+def _position_token(event: ChainedEvent) -> str:
     return _token(event.event_time.isoformat(), event.tenant_id, event.sequence)
 
 

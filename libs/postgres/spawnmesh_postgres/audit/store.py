@@ -9,7 +9,7 @@ from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.audit_event import DENIED
 
-from spawnmesh_postgres.audit.chain import Link, StoredEvent, event_hash
+from spawnmesh_postgres.audit.chain import ChainedEvent, Link, event_hash
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -62,7 +62,7 @@ class ChainState:
         return Link(self.cut_sequence, self.cut_hash)
 
 
-async def add_events(database: Database, events: Sequence[StoredEvent], *, is_repeat: bool) -> None:
+async def add_events(database: Database, events: Sequence[ChainedEvent], *, is_repeat: bool) -> None:
     """Add the events to the chains of their tenants, all or none; `sequence` is set here.
 
     `is_repeat` is for events that an earlier call may have added: those are left out.
@@ -92,12 +92,12 @@ async def _lock_chains(connection: Connection, tenants: Sequence[str]) -> dict[s
     return {row["tenant_id"]: Link(row["last_sequence"], row["last_hash"]) for row in await cursor.fetchall()}
 
 
-def _chained(links: dict[str, Link], events: Sequence[StoredEvent]) -> Iterator[dict[str, Any]]:
+def _chained(links: dict[str, Link], events: Sequence[ChainedEvent]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the events, and move the links."""
     for event in events:
         before = links[event.tenant_id]
         values = {**asdict(event), "sequence": before.sequence + 1}
-        digest = event_hash(before.hash, StoredEvent(**values))
+        digest = event_hash(before.hash, ChainedEvent(**values))
         links[event.tenant_id] = Link(before.sequence + 1, digest)
         yield {
             **values,
@@ -115,7 +115,7 @@ async def list_events(
     *,
     with_hidden: bool,
     limit: int,
-) -> list[tuple[StoredEvent, bytes]]:
+) -> list[tuple[ChainedEvent, bytes]]:
     """Return a page of events by time, each with its hash, of a tenant or of all (ALL_TENANTS)."""
     values = {
         **asdict(wanted),
@@ -134,7 +134,7 @@ async def list_events(
 
 async def read_chain(
     database: Database, scope: str, tenant_id: str, *, after: Link | None, limit: int
-) -> tuple[ChainState, Link, list[tuple[StoredEvent, bytes]]] | None:
+) -> tuple[ChainState, Link, list[tuple[ChainedEvent, bytes]]] | None:
     """Return the chain of the tenant with some of its events after `after`. Without `after`, return
     the next tenant's chain that the scope shows, from its beginning; None if there is none.
 
@@ -156,7 +156,7 @@ async def read_chain(
 
 async def read_events(
     connection: Connection, state: ChainState, start: Link, limit: int
-) -> list[tuple[StoredEvent, bytes]]:
+) -> list[tuple[ChainedEvent, bytes]]:
     """Return events of a chain after `start` in their order, each with its hash."""
     values = {
         "tenant_id": state.tenant_id,
@@ -172,6 +172,6 @@ async def hide_events(connection: Connection, tenant_id: str) -> None:
     await connection.execute(_SQL["hide_events"], {"tenant_id": tenant_id})
 
 
-def _event_of(row: DictRow) -> tuple[StoredEvent, bytes]:
+def _event_of(row: DictRow) -> tuple[ChainedEvent, bytes]:
     fields: Mapping[str, Any] = {name: value for name, value in row.items() if name != "hash"}
-    return StoredEvent(**fields), row["hash"]
+    return ChainedEvent(**fields), row["hash"]

@@ -299,11 +299,11 @@ create index revoked_tokens_change_idx on revoked_tokens (change, tenant_id, tok
 -- prune_revoked_tokens.
 create index revoked_tokens_expire_idx on revoked_tokens (expire_time);
 
--- The audit log: calls that changed something, and denied calls. Ids, never content. The events of a
--- tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the
+-- The audit log: calls that changed something, and denied calls. Ids, never content. The events of
+-- a tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the
 -- tenant. Events without a tenant have the tenant '*'. The service reads and adds events, and moves
--- the ends of chains; only the owner of the schema removes events, from the beginning of a chain. See
--- `spawnmesh_postgres.audit`.
+-- the ends of chains; only the owner of the schema removes events, from the beginning of a chain.
+-- See `spawnmesh_postgres.audit`.
 create table audit_chains (
     tenant_id       text   not null primary key,
     last_sequence   bigint not null default 0,

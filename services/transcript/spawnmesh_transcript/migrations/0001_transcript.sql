@@ -343,11 +343,11 @@ create index activities_session_idx on activities (tenant_id, session_id, positi
 -- Tables of the audit log
 -- -------------------------------------------------------------------------------------------------
 
--- The audit log: calls that changed something, and denied calls. Ids, never content. The events of a
--- tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the
+-- The audit log: calls that changed something, and denied calls. Ids, never content. The events of
+-- a tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the
 -- tenant. Events without a tenant have the tenant '*'. The service reads and adds events, and moves
--- the ends of chains; only the owner of the schema removes events, from the beginning of a chain. See
--- `spawnmesh_postgres.audit`.
+-- the ends of chains; only the owner of the schema removes events, from the beginning of a chain.
+-- See `spawnmesh_postgres.audit`.
 create table audit_chains (
     tenant_id       text   not null primary key,
     last_sequence   bigint not null default 0,
