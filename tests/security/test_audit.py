@@ -13,11 +13,11 @@ from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
-from spawnmesh_runtime.revoked_tokens import revocation_key
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.postgres.audit import create_audit_tables, stored
 from tests.support.security.attacked import open_attacked
-from tests.support.security.raw_calls import METHODS, TENANT, allowed_token, bearer, refused, token_of
+from tests.support.security.raw_calls import METHODS, allowed_token, bearer, refused, token_of
 
 
 @pytest.fixture
@@ -99,5 +99,17 @@ async def test_token_of_the_caller_is_never_recorded(keys: Path) -> None:
     assert not [secret for secret in secrets if secret in text]
 
 
-def test_key_of_a_token_has_its_id() -> None:
-    assert revocation_key(TENANT, "tok_1").partition("/")[2] == "tok_1"
+async def test_subject_that_cannot_be_stored_keeps_no_other_event_waiting(
+    keys: Path, database: Database
+) -> None:
+    minter = TokenMinter("client", keys / "client.pem")
+    tokens = [minter.client_token("t-strange", name, 60) for name in ("a\0b", "c\ud800d", "e" * 999)]
+    heartbeat = METHODS["spawnmesh.session.v1.RunService.HeartbeatRun"]
+    async with open_audit_log(database) as audit, open_attacked(keys, record=audit.record) as attacked:
+        options = [("grpc.enable_http_proxy", 0)]
+        async with grpc.aio.insecure_channel(attacked.target, options=options) as channel:
+            for token in tokens:
+                await refused(channel, heartbeat, b"", headers=(bearer(token),))
+        await attacked.settled()
+    subjects = [event.subject for event in await stored(database, "t-strange")]
+    assert subjects == ["a?b", "c?d", "e" * 256]

@@ -49,10 +49,14 @@ def resource(name: str, value: str) -> str:
     content.
     """
     if _ID.fullmatch(value) is None:
-        value = f"sha256:{sha256(value.encode()).hexdigest()}"
+        value = f"sha256:{sha256(value.encode(errors='replace')).hexdigest()}"
     return f"{name}={value}"
 
 
 def shortened_text(text: str) -> str:
-    """Return the beginning of a text that a token or a connection states."""
-    return text[:MAX_TEXT_CHARS]
+    """Return the beginning of a text that a token or a connection states.
+
+    Characters that PostgreSQL cannot store are replaced by `?`: one event that cannot be stored
+    would keep all others waiting.
+    """
+    return text[:MAX_TEXT_CHARS].encode(errors="replace").decode().replace("\0", "?")

@@ -3,9 +3,10 @@
 An event is made after the answer is sent. It has ids from the messages and never content.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from spawnmesh_runtime.telemetry import current_trace_id
 
 Record = Callable[[AuditEvent], None]
 Path = tuple[str, ...]
+Read = Callable[[Any], str | list[str]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The caller chooses a `request_id` freely, and it may be text. An event has its own trace.
@@ -33,32 +35,30 @@ class ResourceNames:
 
     def __init__(self, method: MethodDescriptor, rule: AuditRule) -> None:
         named = [tuple(path.split(".")) for path in rule.resource_fields]
-        self._request = _paths(method.input_type, named)
-        self._response = _paths(method.output_type, named)
-        unknown = set(named) - set(self._request) - set(self._response)
+        request, response = _paths(method.input_type, named), _paths(method.output_type, named)
+        self.fields = tuple(".".join(path) for path in dict.fromkeys((*request, *response)))
+        """The paths of the fields, of the request first."""
+        unknown = set(rule.resource_fields) - set(self.fields)
         if unknown:
             raise ValueError(f"{method.full_name} has no fields {sorted(unknown)} to name resources")
+        self._request = [_reader(method.input_type, path) for path in request]
+        self._response = [_reader(method.output_type, path) for path in response]
 
     def note_request(self, call: Call, message: Message) -> None:
         """Add the ids of the request, or of its first message, to the call."""
-        self._note(call, message, self._request)
+        _note(call, message, self._request)
 
     def note_response(self, call: Call, message: Message) -> None:
         """Add the ids of the response to the call."""
-        self._note(call, message, self._response)
+        _note(call, message, self._response)
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The paths of the fields, of the request first."""
-        return tuple(".".join(path) for path in dict.fromkeys((*self._request, *self._response)))
 
-    @staticmethod
-    def _note(call: Call, message: Message, paths: tuple[Path, ...]) -> None:
-        for path in paths:
-            for value in _values(message, path):
-                entry = resource(path[-1], value)
-                if entry not in call.resources and len(call.resources) < MAX_RESOURCES:
-                    call.resources += (entry,)
+def _note(call: Call, message: Message, readers: Iterable[tuple[str, Read]]) -> None:
+    for name, read in readers:
+        found = read(message)
+        for value in (found,) if isinstance(found, str) else found:
+            if value and (entry := resource(name, value)) not in call.resources:
+                call.resources = (*call.resources, entry)[:MAX_RESOURCES]
 
 
 def _paths(message: Descriptor, named: list[Path]) -> tuple[Path, ...]:
@@ -85,16 +85,23 @@ def _has(message: Descriptor | None, path: Path) -> bool:
     return True
 
 
-def _values(message: Any, path: Path) -> Iterator[str]:
-    value = getattr(message, path[0])
-    if len(path) == 1:
-        if value:
-            yield str(value)
-    elif isinstance(value, Message):
-        yield from _values(value, path[1:])
-    else:
-        for one in value[:MAX_RESOURCES]:
-            yield from _values(one, path[1:])
+def _reader(message: Descriptor, path: Path) -> tuple[str, Read]:
+    """Return the name of a field, and a function that reads its value, or its values if a message
+    on the path is repeated.
+    """
+    repeated = next(
+        (place for place, name in enumerate(path) if _is_repeated(message, path[:place], name)), None
+    )
+    if repeated is None:
+        return path[-1], attrgetter(".".join(path))
+    outer, inner = attrgetter(".".join(path[: repeated + 1])), attrgetter(".".join(path[repeated + 1 :]))
+    return path[-1], lambda message: [inner(one) for one in outer(message)[:MAX_RESOURCES]]
+
+
+def _is_repeated(message: Descriptor, parents: Path, name: str) -> bool:
+    for parent in parents:
+        message = message.fields_by_name[parent].message_type
+    return bool(message.fields_by_name[name].is_repeated)
 
 
 def named_resources(inner: Step, names: ResourceNames, *, client_streaming: bool) -> Step:
@@ -194,4 +201,4 @@ def _address_of(peer: str) -> str:
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return shortened_text(kind)
-    return unquote(rest).rpartition(":")[0].strip("[]")
+    return (unquote(rest) if "%" in rest else rest).rpartition(":")[0].strip("[]")
