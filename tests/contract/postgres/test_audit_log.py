@@ -1,9 +1,10 @@
 """The audit log: events are stored in batches, in a chain that only its owner can shorten."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -19,6 +20,7 @@ from spawnmesh_postgres.audit.chain import Defect, Link
 from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database
 
+from tests.support.captured_logs import captured_warnings
 from tests.support.links import open_link, to_postgres
 from tests.support.postgres.audit import as_superuser, call_of, create_audit_tables, stored
 from tests.support.waiting import eventually
@@ -149,6 +151,14 @@ async def test_tampering_is_found(
 async def test_events_wait_while_the_database_is_away(
     audit_dsn: ServiceDsn, database: Database, tenant: str
 ) -> None:
+    with captured_warnings() as warnings:
+        await _record_through_an_outage(audit_dsn, database, tenant, warnings)
+    assert await breaks_of(database, tenant) == []
+
+
+async def _record_through_an_outage(
+    audit_dsn: ServiceDsn, database: Database, tenant: str, warnings: Sequence[Mapping[str, Any]]
+) -> None:
     async with (
         open_link(to_postgres(audit_dsn.app)) as link,
         open_database(
@@ -162,7 +172,7 @@ async def test_events_wait_while_the_database_is_away(
         link.cut()
         for number in range(100):
             audit.record(call_of(tenant, f"ses_{number}"))
-        await asyncio.sleep(0.2)
+        await eventually(lambda: [one for one in warnings if one["event"] == "audit_not_stored"])
         assert len(await stored(database, tenant)) == 1
         link.heal()
 
@@ -170,7 +180,6 @@ async def test_events_wait_while_the_database_is_away(
             return len(await stored(database, tenant)) == 101
 
         await eventually(all_are_stored)
-    assert await breaks_of(database, tenant) == []
 
 
 async def test_answer_of_a_commit_that_is_lost_stores_no_event_twice(database: Database, tenant: str) -> None:
