@@ -38,7 +38,8 @@ class ChainedEvent:
     peer: str
 
 
-_FIELDS = tuple(one.name for one in fields(ChainedEvent))
+FIELDS = tuple(one.name for one in fields(ChainedEvent))
+"""The fields of an event, in the order in which they are hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class ChainBreak:
 
 def event_hash(before: bytes, event: ChainedEvent) -> bytes:
     """Return the hash of an event that follows an event with the hash `before`."""
-    values = [_plain(getattr(event, name)) for name in _FIELDS]
+    values = [_plain(getattr(event, name)) for name in FIELDS]
     return sha256(before + json.dumps(values, separators=(",", ":")).encode()).digest()
 
 

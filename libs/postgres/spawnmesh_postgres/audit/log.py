@@ -18,7 +18,8 @@ from spawnmesh_postgres.database import Database
 MAX_EVENTS = 10_000
 """Events that wait in a process, about 10 MB. Further ones are lost and counted."""
 
-_BATCH = 500
+# It takes some milliseconds of the event loop to hash so many.
+_BATCH = 200
 _PERIOD_SECONDS = 1.0  # A kill loses the events of this time.
 _CLOSE_SECONDS = 5.0
 _NO_METER = NoOpMeter("spawnmesh")

@@ -1,7 +1,7 @@
 """The tables of the audit log."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.audit_event import DENIED
 
-from spawnmesh_postgres.audit.chain import ChainedEvent, Link, event_hash
+from spawnmesh_postgres.audit.chain import FIELDS, ChainedEvent, Link, event_hash
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -96,11 +96,11 @@ def _chained(links: dict[str, Link], events: Sequence[ChainedEvent]) -> Iterator
     """Yield the rows of the events, and move the links."""
     for event in events:
         before = links[event.tenant_id]
-        values = {**asdict(event), "sequence": before.sequence + 1}
-        digest = event_hash(before.hash, ChainedEvent(**values))
-        links[event.tenant_id] = Link(before.sequence + 1, digest)
+        placed = replace(event, sequence=before.sequence + 1)
+        digest = event_hash(before.hash, placed)
+        links[event.tenant_id] = Link(placed.sequence, digest)
         yield {
-            **values,
+            **{name: getattr(placed, name) for name in FIELDS},
             "event_time": event.event_time.isoformat(),
             "last_time": event.last_time.isoformat(),
             "hash": digest.hex(),

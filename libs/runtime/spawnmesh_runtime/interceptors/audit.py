@@ -133,7 +133,8 @@ def audited_calls(inner: Step, method: ServedMethod, record: Record | None) -> S
     Denied calls are events at each RPC, and other calls as the contract says.
     """
     rule = method.policy.audit
-    needed = tuple(f"{path.rpartition('.')[2]}=" for path in rule.resource_fields)
+    path = f"{method.service}/{method.name}"
+    needed = tuple(f"{field.rpartition('.')[2]}=" for field in rule.resource_fields)
 
     def is_event(call: Call) -> bool:
         if call.status in DENIED:
@@ -150,18 +151,18 @@ def audited_calls(inner: Step, method: ServedMethod, record: Record | None) -> S
                 defer(partial(report, call))
 
     def report(call: Call) -> None:
-        call.audit_event = event = _event_of(call, method)
+        call.audit_event = event = _event_of(call, path, rule)
         if record is not None:
             record(event)
 
     return step
 
 
-def _event_of(call: Call, method: ServedMethod) -> AuditEvent:
+def _event_of(call: Call, path: str, rule: AuditRule) -> AuditEvent:
     caller = call.caller
     return AuditEvent(
         tenant_id=_tenant_of(call),
-        method=f"{method.service}/{method.name}",
+        method=path,
         code=call.status,
         event_time=_EPOCH + timedelta(microseconds=call.start_time_ns // 1000),
         reason=call.refusal.reason.value if call.refusal is not None else "",
@@ -171,7 +172,7 @@ def _event_of(call: Call, method: ServedMethod) -> AuditEvent:
         resources=_resources_of(call),
         trace_id=current_trace_id(),
         peer=_address_of(call.context.peer()),
-        merges=call.status != "OK" or method.policy.audit.merged,
+        merges=call.status != "OK" or rule.merged,
     )
 
 
