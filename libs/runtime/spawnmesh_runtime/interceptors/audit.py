@@ -99,9 +99,10 @@ def _reader(message: Descriptor, path: Path) -> tuple[str, Read]:
 
 
 def _is_repeated(message: Descriptor, parents: Path, name: str) -> bool:
+    inner: Any = message
     for parent in parents:
-        message = message.fields_by_name[parent].message_type
-    return bool(message.fields_by_name[name].is_repeated)
+        inner = inner.fields_by_name[parent].message_type
+    return bool(inner.fields_by_name[name].is_repeated)
 
 
 def named_resources(inner: Step, names: ResourceNames, *, client_streaming: bool) -> Step:
