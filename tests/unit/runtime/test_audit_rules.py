@@ -3,8 +3,15 @@
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
+from google.protobuf.message import Message
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import UploadFileRequest
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadSpec
 from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh.session.v1.run_service_pb2 import ClaimedRun, ClaimRunsRequest, ClaimRunsResponse
+from spawnmesh.session.v1.session_pb2 import Run
+from spawnmesh.session.v1.session_service_pb2 import SendMessageRequest, SendMessageResponse
 from spawnmesh_core.audit_event import resource
+from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.interceptors.audit import ResourceNames
 from spawnmesh_runtime.methods import mesh_services, policy_of
 
@@ -106,3 +113,32 @@ def test_value_that_does_not_look_like_an_id_is_hashed(value: str) -> None:
 
 def test_id_is_shown() -> None:
     assert resource("session_id", "ses_01k") == "session_id=ses_01k"
+
+
+def noted(name: str, request: Message | None = None, response: Message | None = None) -> tuple[str, ...]:
+    """Return the resources that a call with these messages names."""
+    call, names = Call(context=None), names_of(METHODS[name])  # type: ignore[arg-type]
+    if request is not None:
+        names.note_request(call, request)
+    if response is not None:
+        names.note_response(call, response)
+    return call.resources
+
+
+def test_ids_are_read_from_messages_within_messages_and_from_lists() -> None:
+    runs = [ClaimedRun(run=Run(run_id=f"run_{number}")) for number in range(20)]
+    found = noted(
+        "session.v1.RunService/ClaimRuns", ClaimRunsRequest(runner_id="one"), ClaimRunsResponse(runs=runs)
+    )
+    assert found == ("runner_id=one", *(f"run_id=run_{number}" for number in range(15)))
+    spec = UploadFileRequest(spec=UploadSpec(upload_id="upl_1", name="plan.md"))
+    upload = "attachment_blob.v1.AttachmentBlobService/UploadFile"
+    assert noted(upload, spec) == ("upload_id=upl_1",)
+    assert noted(upload, UploadFileRequest()) == ()
+
+
+def test_id_that_request_and_response_name_is_named_once() -> None:
+    send = "session.v1.SessionService/SendMessage"
+    request = SendMessageRequest(session_id="ses_1", request_id="any", text="a text")
+    response = SendMessageResponse(run=Run(run_id="run_1", session_id="ses_1"))
+    assert noted(send, request, response) == ("session_id=ses_1", "run_id=run_1")
