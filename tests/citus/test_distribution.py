@@ -15,12 +15,13 @@ from tests.support.citus.cluster import Cluster, create_database, register
 from tests.support.postgres.migrating import Package
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
+AUDIT = {"audit_chains", "audit_events"}
 STAY = {
-    "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens"},
-    "hook": {"jobs", "tenant_work"},
-    "attachment_blob": {"tenant_work"},
-    "transcript": {"tenant_work"},
-    "model_router": {"cooldowns", "unconfirmed_failures"},
+    "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens", *AUDIT},
+    "hook": {"jobs", "tenant_work", *AUDIT},
+    "attachment_blob": {"tenant_work", *AUDIT},
+    "transcript": {"tenant_work", *AUDIT},
+    "model_router": {"cooldowns", "unconfirmed_failures", *AUDIT},
 }
 PLACED = """
     select c.relname, p.colocationid from pg_dist_partition p join pg_class c on c.oid = p.logicalrelid

@@ -32,6 +32,7 @@ class IdKind(StrEnum):
     ENTRY = "ent"
     DELIVERY = "del"
     INCARNATION = "inc"
+    AUDIT_EVENT = "aud"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 
 

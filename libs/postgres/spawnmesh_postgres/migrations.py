@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
+from spawnmesh_postgres.audit.rights import restrict_audit_rights
 from spawnmesh_postgres.channels import create_channels
 from spawnmesh_postgres.citus import WrongPlacement, distribute_schema, has_citus
 from spawnmesh_postgres.connection import with_timeouts
@@ -196,9 +197,11 @@ def _apply_rest(
             backend.break_lock()
             # A process may have been killed between a migration and this.
             _place_tables(lock, schema)
+            restrict_audit_rights(lock, schema)
             for migration in backend.to_apply(read_migrations(str(folder))):
                 _apply(migration, backend, lock, retry)
                 _place_tables(lock, schema)
+                restrict_audit_rights(lock, schema)
                 applied.append(migration.id)
         finally:
             backend.connection.close()

@@ -21,6 +21,7 @@ from datetime import datetime
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_postgres.audit.store import hide_events
 from spawnmesh_postgres.database import Connection, writers_key
 from spawnmesh_postgres.statements import load_statements
 
@@ -113,7 +114,8 @@ async def finish_purge(connection: Connection, tenant_id: str) -> None:
 
 
 async def end_earlier_purge(connection: Connection, tenant_id: str, settings_version: int) -> None:
-    """Forget the purge of an earlier tenant with this id, so that rows can be added again.
+    """Forget the purge of an earlier tenant with this id, so that rows can be added again, and hide
+    its audit events from the new one.
 
     No purge of the tenant begins until the transaction ends. Waits for a page of a late purge.
     Raises CONFLICT while a purge of these settings or newer ones is under way, and after it.
@@ -124,6 +126,7 @@ async def end_earlier_purge(connection: Connection, tenant_id: str, settings_ver
         return
     if purge.is_over_for(settings_version):
         await connection.execute(_SQL["delete_purge"], {"tenant_id": tenant_id})
+        await hide_events(connection, tenant_id)
     elif purge.is_done:
         raise MeshError(
             Reason.CONFLICT, "these settings belong to a tenant that was purged; create the tenant anew"

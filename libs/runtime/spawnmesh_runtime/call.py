@@ -6,6 +6,7 @@ from time import time_ns
 from typing import Any
 
 import grpc.aio
+from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
@@ -32,8 +33,9 @@ class Call:
     above the limits has a `rate_refusal`, and no span. `anonymity` is the reason why there is no
     caller. `status` is the gRPC name of the outcome; it is valid after the errors interceptor.
     `refusal` is the error that the caller received, `defect` the internal error that it did not
-    receive. The call started at
-    `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock.
+    receive. The call started at `start_time_ns`, since 1970, which is `start_seconds` of the
+    monotonic clock. `resources` are the ids that the messages name. `audit_event` is set after the
+    call has ended, if it is an event of the audit log.
     """
 
     context: "grpc.aio.ServicerContext[Any, Any]"
@@ -46,6 +48,8 @@ class Call:
     status: str = "OK"
     refusal: MeshError | None = None
     defect: BaseException | None = None
+    resources: tuple[str, ...] = ()
+    audit_event: AuditEvent | None = None
     start_time_ns: int = field(default_factory=time_ns)
     start_seconds: float = field(default_factory=monotonic_seconds)
 

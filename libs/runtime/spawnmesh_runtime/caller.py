@@ -64,6 +64,11 @@ class Caller:
     issuer: str = field(default="", compare=False)
     revocation_key: str = field(default="", compare=False)
 
+    @property
+    def token_id(self) -> str:
+        """The id under which the token can be revoked; empty for services."""
+        return self.revocation_key.partition("/")[2]
+
 
 _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None)
 
@@ -79,6 +84,15 @@ def current_caller() -> Caller:
 def caller_tenant_id() -> str:
     """Return the tenant of the RPC being served. Raises LookupError outside of an RPC."""
     return current_caller().tenant_id
+
+
+def caller_scope() -> tuple[str, bool]:
+    """Return the tenant of the RPC being served, and whether the caller is an operator of the mesh.
+
+    Raises LookupError outside of an RPC.
+    """
+    caller = current_caller()
+    return caller.tenant_id, caller.role is ClientRole.ADMIN
 
 
 def caller_or_none() -> Caller | None:

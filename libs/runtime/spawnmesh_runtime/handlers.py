@@ -1,6 +1,7 @@
 """Handlers for gRPC that leave reading, decoding and encoding to the interceptors."""
 
 import inspect
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -11,13 +12,19 @@ from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_runtime.call import Call, Step
 
 
-def servicer_step(handler: Any) -> Step:
-    """Return the innermost step: call the servicer of a generated handler and encode its answer."""
+def servicer_step(handler: Any, on_answer: Callable[[Call, Any], None] | None = None) -> Step:
+    """Return the innermost step: call the servicer of a generated handler and encode its answer.
+
+    `on_answer` gets the response of a unary RPC before it is encoded.
+    """
     behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     encode = handler.response_serializer
 
     async def unary(call: Call) -> bytes:
-        encoded: bytes = encode(await behavior(call.request, call.context))
+        answer = await behavior(call.request, call.context)
+        if on_answer is not None:
+            on_answer(call, answer)
+        encoded: bytes = encode(answer)
         return encoded
 
     async def streaming(call: Call) -> None:

@@ -24,6 +24,18 @@ class PolicyMissing(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRule:
+    """Which calls of an RPC that were not denied are events of the audit log, and what names their
+    resources. The contract documents the fields.
+    """
+
+    is_recorded: bool = False
+    resource_fields: tuple[str, ...] = ()
+    only_with_resources: bool = False
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CallPolicy:
     """The callers that may call an RPC, and whether the RPC ends when the token of the
     caller expires.
@@ -41,6 +53,7 @@ class CallPolicy:
     checks_run: bool = False
     without_tenant: bool = False
     rpc_class: RpcClass | None = None
+    audit: AuditRule = AuditRule()
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -64,6 +77,24 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         declared.checks_run,
         declared.without_tenant,
         _class_of(method, declared, callers),
+        _audit_rule_of(method, declared.audit),
+    )
+
+
+def _audit_rule_of(method: MethodDescriptor, declared: policy_pb2.AuditPolicy) -> AuditRule:
+    """Return what the audit log says about the RPC. Raises PolicyMissing."""
+    changes = method.GetOptions().idempotency_level != descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS
+    if declared.left_out and not changes:
+        raise PolicyMissing(f"{method.full_name} has no side effects, and gives a reason to leave it out")
+    if declared.recorded and changes:
+        raise PolicyMissing(f"{method.full_name} has side effects; it is recorded anyway")
+    if declared.only_with_resources and not declared.resource_fields:
+        raise PolicyMissing(f"{method.full_name} needs a resource to be recorded, and names no field")
+    return AuditRule(
+        declared.recorded or (changes and not declared.left_out),
+        tuple(declared.resource_fields),
+        declared.only_with_resources,
+        declared.merged,
     )
 
 

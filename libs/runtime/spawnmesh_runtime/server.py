@@ -13,6 +13,7 @@ import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from spawnmesh_core.audit_event import AuditEvent
 
 from spawnmesh_runtime.call import ServedMethod, Step
 from spawnmesh_runtime.channel_options import server_options
@@ -20,6 +21,7 @@ from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.handlers import servicer_step, wire_handler
 from spawnmesh_runtime.health import HealthServicer
 from spawnmesh_runtime.interceptors.admission import Admit, admitted_calls
+from spawnmesh_runtime.interceptors.audit import ResourceNames, audited_calls, named_resources
 from spawnmesh_runtime.interceptors.auth import authenticated_calls, authorized_calls
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
@@ -51,10 +53,17 @@ class MeshServer(grpc.aio.Server):
     need no token, and only their refused calls are logged.
     """
 
-    def __init__(self, process: Process, verifier: TokenVerifier, translate: Sequence[Translate]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        verifier: TokenVerifier,
+        translate: Sequence[Translate],
+        record: Callable[[AuditEvent], None] | None = None,
+    ) -> None:
         self._process = process
         self._verifier = verifier
         self._translate = translate
+        self._record = record
         self._admissions: dict[str, Admit] = {}
         self._on_drain: list[Callable[[], None]] = []
         self._durations = call_durations(process.metrics.meter)
@@ -93,15 +102,18 @@ class MeshServer(grpc.aio.Server):
         wrapped = {}
         for name, handler in method_handlers.items():
             method = ServedMethod(service_name, name, policy_of(described[name]))
-            wrapped[name] = wire_handler(handler, self._intercepted(method, handler))
+            names = ResourceNames(described[name], method.policy.audit)
+            wrapped[name] = wire_handler(handler, self._intercepted(method, handler, names))
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
         self._services.append(service_name)
 
-    def _intercepted(self, method: ServedMethod, handler: Any) -> Step:
+    def _intercepted(self, method: ServedMethod, handler: Any, names: ResourceNames) -> Step:
         process, path = self._process, f"{method.service}/{method.name}"
         decode = decode_valid(decode_with(handler.request_deserializer))
+        step = servicer_step(handler, names.note_response if method.policy.audit.is_recorded else None)
+        step = named_resources(step, names, client_streaming=handler.request_streaming)
         step = read_calls(
-            servicer_step(handler),
+            step,
             decode,
             client_streaming=handler.request_streaming,
             timeout_seconds=process.settings.message_timeout_seconds,
@@ -115,6 +127,7 @@ class MeshServer(grpc.aio.Server):
         max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
         step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
         step = typed_errors(step, process.service, self._translate)
+        step = audited_calls(step, method, self._record)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
         if method.policy.rpc_class is not None:
@@ -173,18 +186,23 @@ class MeshServer(grpc.aio.Server):
 
 
 def build_server(
-    process: Process, *, translate_errors: Sequence[Translate] = (), plugin: str | None = None
+    process: Process,
+    *,
+    translate_errors: Sequence[Translate] = (),
+    record: Callable[[AuditEvent], None] | None = None,
+    plugin: str | None = None,
 ) -> MeshServer:
     """Return a server for the generated `add_…_to_server` functions. It is not bound or started.
 
-    `translate_errors` turn exceptions of drivers into refusals. If `plugin`, an endpoint, is given,
-    the server accepts only tokens for the plugin at that endpoint. Raises ValueError if the process
-    cannot verify tokens.
+    `translate_errors` turn exceptions of drivers into refusals. `record` gets each event of the
+    audit log, which is in the log of the process as well; it must not wait. If `plugin`, an
+    endpoint, is given, the server accepts only tokens for the plugin at that endpoint. Raises
+    ValueError if the process cannot verify tokens.
     """
     if process.verifier is None:
         raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")
     verifier = process.verifier if plugin is None else process.verifier.for_plugin(plugin)
-    return MeshServer(process, verifier, tuple(translate_errors))
+    return MeshServer(process, verifier, tuple(translate_errors), record)
 
 
 @asynccontextmanager

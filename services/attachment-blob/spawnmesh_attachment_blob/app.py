@@ -8,12 +8,14 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import (
 )
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import add_BlobServiceServicer_to_server
 from spawnmesh_core.dependency_watch import DependencyWatch
+from spawnmesh_postgres.audit.log import open_audit_log
+from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
-from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
 from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
@@ -124,12 +126,14 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         open_dependencies(settings, process.metrics, process.dependencies) as deps,
         following_revocations(process, settings.session_target),
         following_call_limits(process, settings.session_target),
+        open_audit_log(deps.database, process.metrics.meter) as audit,
     ):
-        server = build_server(process, translate_errors=(translate,))
+        server = build_server(process, translate_errors=(translate,), record=audit.record)
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(deps), server)
         add_BlobServiceServicer_to_server(BlobServicer(deps), server)
         add_tenant_participant(server, deps.database, AttachmentTenants(deps.tenant_bucket), caller_tenant_id)
+        add_audit(server, deps.database, "attachment-blob", caller_scope)
         add_deployment(
             server,
             deps.database,

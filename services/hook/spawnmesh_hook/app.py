@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from spawnmesh.hook.v1.hook_service_pb2_grpc import add_HookServiceServicer_to_server
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServicer_to_server
+from spawnmesh_postgres.audit.log import open_audit_log
+from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
@@ -17,7 +19,7 @@ from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
-from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
@@ -123,6 +125,7 @@ async def open_service(
         _open_shared(process, settings, resolve) as shared,
         following_revocations(process, settings.session_target),
         following_call_limits(process, settings.session_target),
+        open_audit_log(shared.database, process.metrics.meter) as audit,
     ):
         dispatcher = Dispatcher(
             shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers
@@ -139,11 +142,12 @@ async def open_service(
             webhooks=shared.webhooks,
             workers=shared.workers,
         )
-        server = build_server(process, translate_errors=(translate,))
+        server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_HookServiceServicer_to_server(HookServicer(deps), server)
         add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
         add_tenant_participant(server, shared.database, HookTenants(shared.directory), caller_tenant_id)
         add_jobs(server, shared.database)
+        add_audit(server, shared.database, "hook", caller_scope)
         add_deployment(
             server,
             shared.database,

@@ -5,13 +5,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import add_ModelRouterServiceServicer_to_server
+from spawnmesh_postgres.audit.log import open_audit_log
+from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
-from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -96,10 +98,12 @@ async def open_service(
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
         await stack.enter_async_context(following_revocations(process, settings.session_target))
         await stack.enter_async_context(following_call_limits(process, settings.session_target))
-        server = build_server(process, translate_errors=(translate,))
+        audit = await stack.enter_async_context(open_audit_log(database, process.metrics.meter))
+        server = build_server(process, translate_errors=(translate,), record=audit.record)
         servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)
         add_tenant_participant(server, database, RouterTenants(policies, cooldowns), caller_tenant_id)
+        add_audit(server, database, "model-router", caller_scope)
         add_deployment(server, database, "model-router", dependencies=process.dependencies)
         yield server
 

@@ -10,6 +10,8 @@ from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh.session.v1.token_service_pb2_grpc import add_TokenServiceServicer_to_server
+from spawnmesh_postgres.audit.log import AuditLog, open_audit_log
+from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
@@ -18,6 +20,7 @@ from spawnmesh_postgres.jobs.servicer import add_jobs
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_runtime.caller import caller_scope
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
@@ -182,8 +185,9 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
         open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
+        open_audit_log(components.database, process.metrics.meter) as audit,
     ):
-        yield make_server(process, components, settings, revocations, call_limits)
+        yield make_server(process, components, settings, revocations, call_limits, audit)
 
 
 def make_server(
@@ -192,14 +196,16 @@ def make_server(
     settings: SessionSettings,
     revocations: RevocationFeed,
     call_limits: CallLimitsFeed,
+    audit: AuditLog,
 ) -> MeshServer:
     """Build the server on these components, with everything registered and nothing started."""
     deps = make_dependencies(process, components, settings, revocations, call_limits)
-    server = build_server(process, translate_errors=(translate,))
+    server = build_server(process, translate_errors=(translate,), record=audit.record)
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
     add_jobs(server, components.database)
+    add_audit(server, components.database, "session", caller_scope)
     add_TokenServiceServicer_to_server(TokenServicer(deps), server)
     server.on_drain(revocations.close)
     server.on_drain(call_limits.close)

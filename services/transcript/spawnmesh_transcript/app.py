@@ -13,13 +13,15 @@ from spawnmesh.transcript.v1.integrity_service_pb2_grpc import add_IntegrityServ
 from spawnmesh.transcript.v1.search_service_pb2_grpc import add_SearchServiceServicer_to_server
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import add_StorageServiceServicer_to_server
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import add_TranscriptServiceServicer_to_server
+from spawnmesh_postgres.audit.log import open_audit_log
+from spawnmesh_postgres.audit.servicer import add_audit
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
-from spawnmesh_runtime.caller import caller_tenant_id
+from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
 from spawnmesh_runtime.cpu_workers import open_cpu_workers
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -90,10 +92,11 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
     async with AsyncExitStack() as stack:
         # Otherwise the first append would load it.
         await asyncio.to_thread(encoding, Vocabulary.O200K)
-        server = build_server(process, translate_errors=(translate,))
         deps = await _open_dependencies(stack, process, settings)
         await stack.enter_async_context(following_revocations(process, settings.session_target))
         await stack.enter_async_context(following_call_limits(process, settings.session_target))
+        audit = await stack.enter_async_context(open_audit_log(deps.database, process.metrics.meter))
+        server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
         add_FileServiceServicer_to_server(FileServicer(deps), server)
         add_ArchiveServiceServicer_to_server(ArchiveServicer(deps), server)
@@ -103,6 +106,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_IntegrityServiceServicer_to_server(IntegrityServicer(deps), server)
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
         add_tenant_participant(server, deps.database, TranscriptTenants(deps.policies), caller_tenant_id)
+        add_audit(server, deps.database, "transcript", caller_scope)
         add_deployment(
             server,
             deps.database,

@@ -1,7 +1,7 @@
 """A server with every RPC of the contracts, whose servicers only record that a message reached them."""
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interceptors.admission import Admit
@@ -76,7 +77,12 @@ def _labels(point: HistogramDataPoint) -> tuple[str, str]:
 
 @asynccontextmanager
 async def open_attacked(
-    keys: Path, *, verifier: TokenVerifier | None = None, admit: Admit | None = None, **settings: Any
+    keys: Path,
+    *,
+    verifier: TokenVerifier | None = None,
+    admit: Admit | None = None,
+    record: Callable[[AuditEvent], None] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Attacked]:
     """Serve every RPC in this process. With `admit`, it admits the calls before they are read."""
     spans, measurements, reached = InMemorySpanExporter(), InMemoryMetricReader(), list[str]()
@@ -92,7 +98,7 @@ async def open_attacked(
         Metrics(metering.get_meter(SCOPE)),
     )
     with captured_events() as events:
-        server = build_server(process)
+        server = build_server(process, record=record)
         if admit is not None:
             names = [
                 f"{service.full_name}/{one.name}" for service in mesh_services() for one in service.methods

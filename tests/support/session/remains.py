@@ -32,7 +32,8 @@ _COUNTS = {
 }
 _TABLES = """
     select a.attrelid::regclass::text from pg_attribute a join pg_class c on c.oid = a.attrelid
-    where a.attname = 'tenant_id' and c.relkind = 'r' and c.relname <> 'revoked_tokens'
+    where a.attname = 'tenant_id' and c.relkind = 'r'
+      and c.relname <> all (array['revoked_tokens', 'audit_chains', 'audit_events'])
       and c.relnamespace in ('session'::regnamespace, 'attachment_blob'::regnamespace,
         'transcript'::regnamespace, 'hook'::regnamespace, 'model_router'::regnamespace)"""
 _ROWS = """
@@ -69,7 +70,8 @@ class Remains:
     async def everywhere(self, tenant: str) -> dict[str, int]:
         """Rows in every table of every service that has any, and whether there is a bucket.
 
-        Revoked tokens are left out: they stay until they expire.
+        Revoked tokens are left out: they stay until they expire. So are audit events, which outlive
+        the tenant.
         """
         return (await self.everywhere_of([tenant]))[tenant]
 

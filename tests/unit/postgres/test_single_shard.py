@@ -54,6 +54,9 @@ def statements() -> Iterator[tuple[str, str, str]]:
             shared = (files("spawnmesh_postgres") / "tenant_purges.sql").read_text()
             for name, text in named_statements(shared).items():
                 yield service, name, text
+        audit = (files("spawnmesh_postgres") / "audit" / "store.sql").read_text()
+        for name, text in named_statements(audit).items():
+            yield service, name, text
         if "jobs" in schema(service).local:
             jobs = (files("spawnmesh_postgres") / "jobs" / "store.sql").read_text()
             for name, text in named_statements(jobs).items():

@@ -18,7 +18,12 @@ METHODS = [method for service in mesh_services() for method in service.methods]
 
 def test_every_service_is_found() -> None:
     packages = {service.full_name.split(".")[1] for service in mesh_services()}
-    assert packages == {service.replace("-", "_") for service in SERVICES} | {"deployment", "jobs", "tenancy"}
+    assert packages == {service.replace("-", "_") for service in SERVICES} | {
+        "audit",
+        "deployment",
+        "jobs",
+        "tenancy",
+    }
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)

@@ -9,7 +9,17 @@ from typing import Annotated, TextIO
 import typer
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.cli import agents, attachments, hooks, jobs, operators, router, sessions, transcripts
+from spawnmesh_client.cli import (
+    agents,
+    attachments,
+    audit,
+    hooks,
+    jobs,
+    operators,
+    router,
+    sessions,
+    transcripts,
+)
 from spawnmesh_client.cli.refusals import print_error, report
 from spawnmesh_client.cli.run import not_text
 from spawnmesh_client.endpoints import LocalRefusal
@@ -27,7 +37,7 @@ def build_app() -> typer.Typer:
     """
     app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
-    for commands in (sessions, agents, transcripts, attachments, hooks, router, jobs, operators):
+    for commands in (sessions, agents, transcripts, attachments, hooks, router, jobs, audit, operators):
         commands.add_commands(app)
     for entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
         try:

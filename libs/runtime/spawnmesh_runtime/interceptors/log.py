@@ -1,6 +1,7 @@
 """Write one log event and one measurement for each RPC: caller, method, status, duration.
 
-They never contain a payload or the text of an error.
+They never contain a payload or the text of an error. The log event of a call that is an event of
+the audit log has `audit`, and says who called for which resource.
 """
 
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from functools import partial
 
 import structlog
 from opentelemetry.metrics import Histogram, Meter
+from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.reasons import Reason
 
@@ -56,6 +58,17 @@ def logged_refusals(inner: Step, path: str, service: str, durations: Histogram) 
     return step
 
 
+def _audited(audited: AuditEvent) -> dict[str, object]:
+    """Return the fields that make a log event one of the audit log."""
+    return {
+        "audit": True,
+        "subject": audited.subject,
+        "token": audited.token_id,
+        "resources": audited.resources,
+        "peer": audited.peer,
+    }
+
+
 def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, float], None]:
     log = structlog.get_logger().bind()  # Bound once for each method, not for each call.
 
@@ -78,6 +91,8 @@ def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, 
             return  # `calls_limited` says it for many calls: a flood must not become one of events.
         if call.caller is not None:
             event["caller"] = call.caller.kind.value
+        if call.audit_event is not None:
+            event |= _audited(call.audit_event)
         if call.defect is not None:
             log.error("rpc", exc_info=call.defect, **event)
         else:

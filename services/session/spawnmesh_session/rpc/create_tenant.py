@@ -7,6 +7,7 @@ spawn every agent.
 from spawnmesh.session.v1.tenant_service_pb2 import CreateTenantRequest, CreateTenantResponse
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.audit.store import hide_events
 from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
 
@@ -53,7 +54,8 @@ async def create_tenant(
 
 
 async def _forget_deletion(connection: Connection, tenant_id: str) -> int:
-    """Remove the report of a finished deletion, and keep new deletions from beginning.
+    """Remove the report of a finished deletion, hide the audit events of the deleted tenant from
+    the new one, and keep new deletions from beginning.
 
     Return the last version of the deleted tenant's settings, which replicas may remember; 0 if
     there was no deletion. Raise CONFLICT while a deletion is in progress.
@@ -69,4 +71,5 @@ async def _forget_deletion(connection: Connection, tenant_id: str) -> int:
             facts={"tenant_id": tenant_id},
         )
     await tenant_deletions.forget_tenant_deletion(connection, tenant_id)
+    await hide_events(connection, tenant_id)
     return found.deletion.settings_version

@@ -38,7 +38,9 @@ async def test_each_table_is_keyed_by_tenant_and_has_row_level_security(blobs: B
         )
         found = {row["relname"]: (row["forced"], row["leads"]) for row in await cursor.fetchall()}
 
-    assert found == dict.fromkeys((*TABLES, "tenant_work", "purged_tenants"), (True, "tenant_id"))
+    assert found == dict.fromkeys(
+        (*TABLES, "tenant_work", "purged_tenants", "audit_chains", "audit_events"), (True, "tenant_id")
+    )
 
 
 async def test_a_select_without_where_sees_the_tenants_rows_only(tenant: Tenant, blobs: BlobService) -> None:

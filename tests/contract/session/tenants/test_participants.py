@@ -45,6 +45,8 @@ RECORDS = {"session": {"tenant_deletions", "revoked_tokens"}}
 """The tables whose rows outlive a tenant: the record that it is purged, or was, which is
 `purged_tenants` in other services, and its revocations.
 """
+AUDIT = {"audit_chains", "audit_events"}
+"""The tables of the audit log, in every service. They outlive a tenant as well."""
 
 FILLED = {
     "attachment-blob": (
@@ -302,6 +304,7 @@ async def test_a_service_lists_every_table_with_rows_of_tenants(service: str, re
         *listed.rows,
         listed.settings,
         *RECORDS.get(service, {"purged_tenants"}),
+        *AUDIT,
     }
 
 

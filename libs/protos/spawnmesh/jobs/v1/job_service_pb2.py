@@ -27,7 +27,7 @@ from spawnmesh.jobs.v1 import job_pb2 as spawnmesh_dot_jobs_dot_v1_dot_job__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/jobs/v1/job_service.proto\x12\x11spawnmesh.jobs.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1bspawnmesh/jobs/v1/job.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8f\x01\n\x0fListJobsRequest\x12\x1a\n\ttenant_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x15\n\x04kind\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x0c\n\x04\x64\x65\x61\x64\x18\x03 \x01(\x08\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"Q\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.spawnmesh.jobs.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0fRetryJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x12\n\x10RetryJobResponse\"c\n\x11\x44iscardJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x14\n\x12\x44iscardJobResponse2\xbb\x02\n\nJobService\x12\x61\n\x08ListJobs\x12\".spawnmesh.jobs.v1.ListJobsRequest\x1a#.spawnmesh.jobs.v1.ListJobsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12\x61\n\x08RetryJob\x12\".spawnmesh.jobs.v1.RetryJobRequest\x1a#.spawnmesh.jobs.v1.RetryJobResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x12g\n\nDiscardJob\x12$.spawnmesh.jobs.v1.DiscardJobRequest\x1a%.spawnmesh.jobs.v1.DiscardJobResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/jobs/v1/job_service.proto\x12\x11spawnmesh.jobs.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1bspawnmesh/jobs/v1/job.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8f\x01\n\x0fListJobsRequest\x12\x1a\n\ttenant_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x15\n\x04kind\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x0c\n\x04\x64\x65\x61\x64\x18\x03 \x01(\x08\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"Q\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.spawnmesh.jobs.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0fRetryJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x12\n\x10RetryJobResponse\"c\n\x11\x44iscardJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x14\n\x12\x44iscardJobResponse2\xd5\x02\n\nJobService\x12\x61\n\x08ListJobs\x12\".spawnmesh.jobs.v1.ListJobsRequest\x1a#.spawnmesh.jobs.v1.ListJobsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12n\n\x08RetryJob\x12\".spawnmesh.jobs.v1.RetryJobRequest\x1a#.spawnmesh.jobs.v1.RetryJobResponse\"\x19\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03key\x12t\n\nDiscardJob\x12$.spawnmesh.jobs.v1.DiscardJobRequest\x1a%.spawnmesh.jobs.v1.DiscardJobResponse\"\x19\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03keyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,9 +57,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSERVICE'].methods_by_name['ListJobs']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['ListJobs']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
   _globals['_JOBSERVICE'].methods_by_name['RetryJob']._loaded_options = None
-  _globals['_JOBSERVICE'].methods_by_name['RetryJob']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
+  _globals['_JOBSERVICE'].methods_by_name['RetryJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key'
   _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._loaded_options = None
-  _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
+  _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key'
   _globals['_LISTJOBSREQUEST']._serialized_start=151
   _globals['_LISTJOBSREQUEST']._serialized_end=294
   _globals['_LISTJOBSRESPONSE']._serialized_start=296
@@ -73,5 +73,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DISCARDJOBRESPONSE']._serialized_start=599
   _globals['_DISCARDJOBRESPONSE']._serialized_end=619
   _globals['_JOBSERVICE']._serialized_start=622
-  _globals['_JOBSERVICE']._serialized_end=937
+  _globals['_JOBSERVICE']._serialized_end=963
 # @@protoc_insertion_point(module_scope)

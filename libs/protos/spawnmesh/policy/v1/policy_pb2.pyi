@@ -176,8 +176,57 @@ not wait, and the number of running runs bounds it.
 Global___RpcClass: _TypeAlias = RpcClass  # noqa: Y015
 
 @_typing.final
+class AuditPolicy(_message.Message):
+    """Which allowed calls of an RPC are events of the audit log. Calls that are refused as
+    UNAUTHENTICATED or PERMISSION_DENIED are events at every RPC. By default, so is each other call of
+    an RPC with side effects, whatever its outcome.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    RECORDED_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELDS_FIELD_NUMBER: _builtins.int
+    ONLY_WITH_RESOURCES_FIELD_NUMBER: _builtins.int
+    MERGED_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.str
+    """For an RPC with side effects: its calls are no events, and this is the reason."""
+    recorded: _builtins.bool
+    """For an RPC without side effects: its calls are events, because it hands out content."""
+    only_with_resources: _builtins.bool
+    """A successful call is an event only if one of `resource_fields` is set: a poll that found nothing
+    changes nothing.
+    """
+    merged: _builtins.bool
+    """Successful calls that are alike within about a second are one event with their number. Refused
+    calls always are.
+    """
+    @_builtins.property
+    def resource_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of the request or the response, such as `name` or `runs.run.run_id`, that name the
+        resource. Fields that end in `_id`, in the message or in one directly within it, do so anyway.
+        """
+
+    def __init__(
+        self,
+        *,
+        left_out: _builtins.str = ...,
+        recorded: _builtins.bool = ...,
+        resource_fields: _abc.Iterable[_builtins.str] | None = ...,
+        only_with_resources: _builtins.bool = ...,
+        merged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "merged", b"merged", "only_with_resources", b"only_with_resources", "recorded", b"recorded", "resource_fields", b"resource_fields"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditPolicy: _TypeAlias = AuditPolicy  # noqa: Y015
+
+@_typing.final
 class CallPolicy(_message.Message):
-    """Who may call an RPC, and how much it asks of a replica."""
+    """Who may call an RPC, how much it asks of a replica, and which calls are recorded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -188,6 +237,7 @@ class CallPolicy(_message.Message):
     CHECKS_RUN_FIELD_NUMBER: _builtins.int
     WITHOUT_TENANT_FIELD_NUMBER: _builtins.int
     RPC_CLASS_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
     """For a stream that stays open to report new events: it ends with TOKEN_EXPIRED when its token
     expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token by the
@@ -217,6 +267,10 @@ class CallPolicy(_message.Message):
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """If `callers` has CALLER_SERVICE: the allowed services, by kebab id."""
 
+    @_builtins.property
+    def audit(self) -> Global___AuditPolicy:
+        """What the audit log says about calls of the RPC."""
+
     def __init__(
         self,
         *,
@@ -227,10 +281,11 @@ class CallPolicy(_message.Message):
         checks_run: _builtins.bool = ...,
         without_tenant: _builtins.bool = ...,
         rpc_class: Global___RpcClass.ValueType = ...,
+        audit: Global___AuditPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_tenant", b"without_tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_tenant", b"without_tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

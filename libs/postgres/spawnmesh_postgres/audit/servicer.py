@@ -1,0 +1,203 @@
+"""AuditService of every service."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc import aio
+from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
+from spawnmesh.audit.v1 import audit_service_pb2 as pb
+from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceServicer, add_AuditServiceServicer_to_server
+from spawnmesh_core.errors import MeshError, invalid
+
+from spawnmesh_postgres.audit import chain, store
+from spawnmesh_postgres.audit.chain import ChainBreak, ChainedEvent, Link
+from spawnmesh_postgres.audit.store import NO_TENANT, ChainState, EventFilter, ListPosition
+from spawnmesh_postgres.database import ALL_TENANTS, Database
+
+_DEFAULT_PAGE_SIZE = 100
+_VERIFIED_EVENTS = 5_000
+"""Events of one page of a verification: some tens of milliseconds."""
+
+_BEGIN, _END = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+Context = aio.ServicerContext[Any, Any]
+
+
+class AuditServicer(AuditServiceServicer):
+    """The servicer of AuditService, on the events of one service.
+
+    `caller_scope` returns the tenant of the call that is being served, and whether the caller is an
+    operator of the mesh.
+    """
+
+    def __init__(
+        self, service: str, database: Database, caller_scope: Callable[[], tuple[str, bool]]
+    ) -> None:
+        self._service = service
+        self._database = database
+        self._caller_scope = caller_scope
+
+    async def ListAuditEvents(
+        self, request: pb.ListAuditEventsRequest, context: Context
+    ) -> pb.ListAuditEventsResponse:
+        scope, is_operator = self._scope_of(request.tenant_id)
+        outcome = event_pb.AuditOutcome.Name(request.outcome).removeprefix("AUDIT_OUTCOME_")
+        wanted = EventFilter(
+            end_time=_time_of(request.end_time, "end_time") if request.HasField("end_time") else _END,
+            method=request.method,
+            outcome="" if outcome == "UNSPECIFIED" else outcome,
+            trace_id=request.trace_id,
+        )
+        start = _time_of(request.start_time, "start_time") if request.HasField("start_time") else _BEGIN
+        after = _parse_position(request.page_token) if request.page_token else ListPosition(start)
+        size = request.page_size or _DEFAULT_PAGE_SIZE
+        events = await store.list_events(
+            self._database, scope, wanted, after, with_hidden=is_operator, limit=size + 1
+        )
+        page = events[:size]
+        return pb.ListAuditEventsResponse(
+            events=[self._render(event, digest) for event, digest in page],
+            next_page_token=_position_token(page[-1][0]) if len(events) > size else "",
+        )
+
+    async def VerifyAuditEvents(
+        self, request: pb.VerifyAuditEventsRequest, context: Context
+    ) -> pb.VerifyAuditEventsResponse:
+        scope, is_operator = self._scope_of(request.tenant_id)
+        tenant_id, after = _parse_link(request.page_token) if request.page_token else ("", None)
+        response = pb.VerifyAuditEventsResponse()
+        while (left := _VERIFIED_EVENTS - response.event_count) > 0:
+            read = await store.read_chain(self._database, scope, tenant_id, after=after, limit=left)
+            if read is None:
+                return response
+            state, start, events = read
+            link, breaks = chain.verify(start, events)
+            response.event_count += len(events)
+            tenant_id, after = state.tenant_id, link
+            if len(events) < left:  # The chain ends here.
+                breaks += chain.verify_end(state.tenant_id, link, state.head)
+                response.heads.append(_render_head(state))
+                after = None
+            hidden = 0 if is_operator else state.hidden_sequence
+            response.breaks.extend(_render_break(one) for one in breaks if one.sequence > hidden)
+        response.next_page_token = _link_token(tenant_id, after)
+        return response
+
+    def _scope_of(self, named: str) -> tuple[str, bool]:
+        """Return the scope of the caller for the tenant that it names, and whether it is an
+        operator of the mesh.
+
+        Raises INVALID_REQUEST if a client names another tenant than its own.
+        """
+        tenant_id, is_operator = self._caller_scope()
+        if is_operator:
+            return named or tenant_id or ALL_TENANTS, True
+        if named not in ("", tenant_id):
+            raise invalid("tenant_id", "is for operators of the mesh; a client sees its own tenant's events")
+        return tenant_id, False
+
+    def _render(self, event: ChainedEvent, digest: bytes) -> event_pb.AuditEvent:
+        rendered = event_pb.AuditEvent(
+            service=self._service,
+            tenant_id=_shown(event.tenant_id),
+            sequence=event.sequence,
+            event_id=event.event_id,
+            call_count=event.call_count,
+            method=event.method,
+            caller_kind=event.caller_kind,
+            subject=event.subject,
+            token_id=event.token_id,
+            resources=event.resources,
+            code=event.code,
+            reason=event.reason,
+            trace_id=event.trace_id,
+            peer=event.peer,
+            hash=digest,
+        )
+        rendered.event_time.FromDatetime(event.event_time)
+        rendered.last_time.FromDatetime(event.last_time)
+        return rendered
+
+
+def add_audit(
+    server: aio.Server, database: Database, service: str, caller_scope: Callable[[], tuple[str, bool]]
+) -> None:
+    """Add the AuditService of a service, given by kebab id, with the tables of the audit log."""
+    add_AuditServiceServicer_to_server(AuditServicer(service, database, caller_scope), server)
+
+
+def _shown(tenant_id: str) -> str:
+    return "" if tenant_id == NO_TENANT else tenant_id
+
+
+def _time_of(time: Timestamp, field: str) -> datetime:
+    try:
+        return time.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "is not a time") from None
+
+
+def _render_head(state: ChainState) -> event_pb.AuditChainHead:
+    return event_pb.AuditChainHead(
+        tenant_id=_shown(state.tenant_id),
+        first_sequence=state.cut_sequence + 1,
+        last_sequence=state.last_sequence,
+        hash=state.last_hash,
+    )
+
+
+def _render_break(found: ChainBreak) -> event_pb.AuditChainBreak:
+    return event_pb.AuditChainBreak(
+        tenant_id=_shown(found.tenant_id),
+        sequence=found.sequence,
+        defect=event_pb.AuditDefect.Value(f"AUDIT_DEFECT_{found.defect}"),
+    )
+
+
+def _token(*parts: str | int) -> str:
+    return urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+def _parts(token: str, *types: type) -> list[Any]:
+    """Return the parts of a token. Raise INVALID_REQUEST for other text."""
+    try:
+        parts = json.loads(urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError):
+        raise _not_a_token() from None
+    if not isinstance(parts, list) or [type(part) for part in parts] != list(types):
+        raise _not_a_token()
+    if any("\0" in part if isinstance(part, str) else abs(part) >= 2**63 for part in parts):
+        raise _not_a_token()
+    return parts
+
+
+def _not_a_token() -> MeshError:
+    return invalid("page_token", "is not a token that a page before gave")
+
+
+def _position_token(event: ChainedEvent) -> str:
+    return _token(event.event_time.isoformat(), event.tenant_id, event.sequence)
+
+
+def _parse_position(token: str) -> ListPosition:
+    time, tenant_id, sequence = _parts(token, str, str, int)
+    try:
+        return ListPosition(datetime.fromisoformat(time).astimezone(UTC), tenant_id, sequence)
+    except (ValueError, OverflowError):
+        raise _not_a_token() from None
+
+
+def _link_token(tenant_id: str, link: Link | None) -> str:
+    return _token(tenant_id, -1 if link is None else link.sequence, "" if link is None else link.hash.hex())
+
+
+def _parse_link(token: str) -> tuple[str, Link | None]:
+    tenant_id, sequence, digest = _parts(token, str, int, str)
+    try:
+        return tenant_id, None if sequence < 0 else Link(sequence, bytes.fromhex(digest))
+    except ValueError:
+        raise _not_a_token() from None

@@ -1,0 +1,177 @@
+"""The tables of the audit log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
+from spawnmesh_core.audit_event import DENIED
+
+from spawnmesh_postgres.audit.chain import FIELDS, ChainedEvent, Link, event_hash
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.statements import load_statements
+
+_SQL = load_statements(__name__)
+
+NO_TENANT = ALL_TENANTS
+"""The tenant of events that have none. It is the scope in which they are written and read."""
+
+_SNAPSHOT = "set transaction isolation level repeatable read"
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """The events to list. Texts that are empty, and an `outcome` that is, select all."""
+
+    end_time: datetime
+    method: str = ""
+    outcome: str = ""
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPosition:
+    """The place of an event in a list, which is ordered by time."""
+
+    event_time: datetime
+    tenant_id: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """The ends of a chain, and what its tenant does not see."""
+
+    tenant_id: str
+    last_sequence: int
+    last_hash: bytes
+    hidden_sequence: int
+    cut_sequence: int
+    cut_hash: bytes
+
+    @property
+    def head(self) -> Link:
+        """The last event."""
+        return Link(self.last_sequence, self.last_hash)
+
+    @property
+    def cut(self) -> Link:
+        """The last event that the retention removed."""
+        return Link(self.cut_sequence, self.cut_hash)
+
+
+async def add_events(database: Database, events: Sequence[ChainedEvent], *, is_repeat: bool) -> None:
+    """Add the events to the chains of their tenants, all or none; `sequence` is set here.
+
+    `is_repeat` is for events that an earlier call may have added: those are left out.
+    """
+    tenants = sorted({event.tenant_id for event in events})
+    async with database.transaction(ALL_TENANTS) as connection:
+        links = await _lock_chains(connection, tenants)
+        if len(links) < len(tenants):
+            await connection.execute(_SQL["add_chains"], {"tenants": tenants})
+            links = await _lock_chains(connection, tenants)
+        if is_repeat:
+            ids = {"ids": [event.event_id for event in events]}
+            cursor = await connection.execute(_SQL["find_stored_events"], ids)
+            stored = {row["event_id"] for row in await cursor.fetchall()}
+            events = [event for event in events if event.event_id not in stored]
+        rows = list(_chained(links, events))
+        await connection.execute(_SQL["add_events"], {"events": Jsonb(rows)})
+        ends = [
+            {"tenant_id": tenant_id, "last_sequence": link.sequence, "last_hash": link.hash.hex()}
+            for tenant_id, link in links.items()
+        ]
+        await connection.execute(_SQL["advance_chains"], {"ends": Jsonb(ends)})
+
+
+async def _lock_chains(connection: Connection, tenants: Sequence[str]) -> dict[str, Link]:
+    cursor = await connection.execute(_SQL["lock_chains"], {"tenants": list(tenants)})
+    return {row["tenant_id"]: Link(row["last_sequence"], row["last_hash"]) for row in await cursor.fetchall()}
+
+
+def _chained(links: dict[str, Link], events: Sequence[ChainedEvent]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the events, and move the links."""
+    for event in events:
+        before = links[event.tenant_id]
+        placed = replace(event, sequence=before.sequence + 1)
+        digest = event_hash(before.hash, placed)
+        links[event.tenant_id] = Link(placed.sequence, digest)
+        yield {
+            **{name: getattr(placed, name) for name in FIELDS},
+            "event_time": event.event_time.isoformat(),
+            "last_time": event.last_time.isoformat(),
+            "hash": digest.hex(),
+        }
+
+
+async def list_events(
+    database: Database,
+    tenant_id: str,
+    wanted: EventFilter,
+    after: ListPosition,
+    *,
+    with_hidden: bool,
+    limit: int,
+) -> list[tuple[ChainedEvent, bytes]]:
+    """Return a page of events by time, each with its hash, of a tenant or of all (ALL_TENANTS)."""
+    values = {
+        **asdict(wanted),
+        "denied": sorted(DENIED),
+        "after_time": after.event_time,
+        "after_tenant": after.tenant_id,
+        "after_sequence": after.sequence,
+        "tenant_id": tenant_id,
+        "with_hidden": with_hidden,
+        "limit": limit,
+    }
+    name = "list_events" if tenant_id == ALL_TENANTS else "list_tenant_events"
+    (rows,) = await database.transact(tenant_id, (_SQL[name], values))
+    return list(map(_event_of, rows))
+
+
+async def read_chain(
+    database: Database, scope: str, tenant_id: str, *, after: Link | None, limit: int
+) -> tuple[ChainState, Link, list[tuple[ChainedEvent, bytes]]] | None:
+    """Return the chain of the tenant with some of its events after `after`. Without `after`, return
+    the next tenant's chain that the scope shows, from its beginning; None if there is none.
+
+    The link is the place before the first of these events.
+    """
+    async with database.transaction(scope) as connection:
+        await connection.execute(_SNAPSHOT)
+        statement = _SQL["next_chain" if after is None else "get_chain"]
+        cursor = await connection.execute(statement, {"tenant_id": tenant_id})
+        row = await cursor.fetchone()
+        if row is None:
+            return None
+        state = ChainState(**row)
+        start = state.cut
+        if after is not None and after.sequence > start.sequence:
+            start = after
+        return state, start, await read_events(connection, state, start, limit)
+
+
+async def read_events(
+    connection: Connection, state: ChainState, start: Link, limit: int
+) -> list[tuple[ChainedEvent, bytes]]:
+    """Return events of a chain after `start` in their order, each with its hash."""
+    values = {
+        "tenant_id": state.tenant_id,
+        "after": start.sequence,
+        "last": state.last_sequence,
+        "limit": limit,
+    }
+    return list(map(_event_of, await (await connection.execute(_SQL["read_chain"], values)).fetchall()))
+
+
+async def hide_events(connection: Connection, tenant_id: str) -> None:
+    """Hide the events of an earlier tenant of this name from the clients of a new one."""
+    await connection.execute(_SQL["hide_events"], {"tenant_id": tenant_id})
+
+
+def _event_of(row: DictRow) -> tuple[ChainedEvent, bytes]:
+    fields: Mapping[str, Any] = {name: value for name, value in row.items() if name != "hash"}
+    return ChainedEvent(**fields), row["hash"]
