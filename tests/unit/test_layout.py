@@ -139,7 +139,7 @@ def test_contents_of_a_large_schema_list_its_sections_and_objects(service: str) 
     listed = re.sub(r",?\n--     ", ", ", head.partition("-- Contents\n")[2]).strip()
     expected = []
     for section, body in zip(parts[::2], parts[1::2], strict=True):
-        objects = re.findall(r"^create (?:table|type|function) (\w+)", body, re.MULTILINE)
+        objects = re.findall(r"^create (?:table|view|type|function) (\w+)", body, re.MULTILINE)
         expected.append("--   " + ", ".join([section, *objects]))
     assert listed.splitlines() == expected
 

@@ -1,8 +1,9 @@
 """Each statement that notifies names a channel with the suffix of its service."""
 
 import re
+from pathlib import Path
 
-from tests.unit.test_house import tracked
+ROOT = Path(__file__).resolve().parents[3]
 
 _NOTIFIES = re.compile(r"pg_notify\(([^,]*),")
 _WITH_SUFFIX = re.compile(
@@ -13,8 +14,9 @@ _WITH_SUFFIX = re.compile(
 def test_no_statement_notifies_a_channel_that_another_service_can_name() -> None:
     names = {
         (file.name, match[1])
-        for file in tracked("*.py", "*.sql")
-        if file.parts[-4:-3] != ("tests",) and ("services" in file.parts or "libs" in file.parts)
+        for folder in ("services", "libs")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".sql")
         for match in _NOTIFIES.finditer(file.read_text())
     }
     assert len(names) > 10

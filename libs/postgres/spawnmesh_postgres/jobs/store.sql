@@ -9,7 +9,8 @@ with added as (
     on conflict (tenant_id, kind, key) do nothing
     returning due_time
 )
-select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '') from added where due_time <= now() limit 1
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '')
+from added where due_time <= now() limit 1
 
 -- name: reschedule_job
 -- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker
@@ -143,7 +144,8 @@ order by tenant_id, kind, key
 limit %(limit)s
 
 -- name: get_jobs
--- Takes no lock. The jobs of the tenant with these kinds and keys, in their order. Index: jobs_pkey.
+-- Takes no lock. The jobs of the tenant with these kinds and keys, in their order. Index:
+-- jobs_pkey.
 select j.tenant_id, j.kind, j.key, nullif(j.due_time, 'infinity') as due_time, j.attempt_count,
        j.claim_id is not null and j.due_time > now() as is_working, j.arguments, j.traceparent,
        j.create_time, j.dead_time, j.last_error

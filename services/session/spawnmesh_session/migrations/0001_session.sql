@@ -4,8 +4,8 @@
 -- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
 -- rows of the tenant that `spawnmesh.tenant` names. In the scope '*', a transaction sees ids, times
 -- and counters of all tenants: the tables run_queue, revoked_tokens, audit_chains and audit_events,
--- which have nothing else, and the views tenant_directory and job_queue. Such a view reads with the rights of the owner, and only
--- the owner has a policy for the scope '*' on the tables behind it.
+-- which have nothing else, and the views tenant_directory and job_queue. Such a view reads with the
+-- rights of the owner, and only the owner has a policy for the scope '*' on the tables behind it.
 --
 -- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
 -- grew. Four rules keep the plans right all the same.
@@ -21,8 +21,8 @@
 --
 -- Contents
 --   Tables
---     tenants, agents, sessions, runs, run_queue, jobs, inbox_messages, session_events,
---     tenant_deletions, revoked_tokens, audit_chains, audit_events
+--     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
+--     session_events, tenant_deletions, revoked_tokens, audit_chains, audit_events
 --   Row-level security
 --   A view of all tenants
 --     tenant_directory
