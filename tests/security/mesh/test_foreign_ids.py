@@ -54,9 +54,9 @@ NEW = {
 }
 """RPCs that create what their caller names, and so need a new id for each call."""
 
-LATER = ("Archive", "Close", "Discard", "Pause", "Release", "Remove", "Revoke")
+LATER = ("Archive", "Close", "Discard", "Pause", "Release", "Remove", "Revoke", "Upload")
 LAST = ("Delete", "Fail", "Finalize", "Kill", "Purge", "ReleaseRun")
-"""The beginnings of RPCs that end what others need."""
+"""The beginnings of RPCs that end what others need, or after which the attacker has the id, too."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def wrong_with(
 def is_harmless(rpc: Served, caller: Caller, field: IdField | None, answer: Answer) -> bool:
     if field is None or caller.is_service:  # A service names new things of the tenant of its token.
         return True
-    if rpc.method.name == "UploadFile":
+    if (rpc.method.name, field.kind) == ("UploadFile", "sha256"):
         upload = UploadFileResponse.FromString(answer.messages[0]).upload
         return upload.state != UPLOAD_STATE_COMPLETE and upload.durable_bytes == 0
     return field.kind in CHOSEN or f"{rpc.method.name} {field.kind}" in HARMLESS
