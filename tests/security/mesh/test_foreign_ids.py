@@ -17,8 +17,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
-from tests.security.mesh.conftest import Attacked
-from tests.support.security.every_rpc import Answer, Served, ask
+from tests.support.security.every_rpc import Answer, RunningMesh, Served, ask
 from tests.support.security.forms import IdField, form_of, id_fields, with_id
 from tests.support.security.tenants import Filled, settled_rows, stored_rows
 
@@ -128,7 +127,7 @@ def attacks_of(
 
 
 async def attack(
-    running: Attacked, rpc: Served, caller: Caller, attacker: Filled, victim: Filled
+    running: RunningMesh, rpc: Served, caller: Caller, attacker: Filled, victim: Filled
 ) -> tuple[list[str], str]:
     """Return what is wrong with the answers, and why the form is no attack, or nothing."""
 
@@ -156,7 +155,7 @@ def turn_of(rpc: Served) -> tuple[bool, bool, str]:
 
 @pytest.mark.timeout(300)
 async def test_id_of_another_tenant_opens_nothing(
-    running: Attacked, attacker: Filled, victim: Filled
+    running: RunningMesh, attacker: Filled, victim: Filled
 ) -> None:
     before = await settled_rows(victim)
     assert {name for name, rows in before.items() if rows}
@@ -178,7 +177,7 @@ async def test_id_of_another_tenant_opens_nothing(
 
 
 async def test_every_kind_of_id_has_one_of_each_tenant(
-    attacker: Filled, victim: Filled, running: Attacked
+    attacker: Filled, victim: Filled, running: RunningMesh
 ) -> None:
     kinds = {field.kind for rpc in running.rpcs for field in id_fields(rpc.method.input_type)}
     assert kinds - attacker.ids.keys() == set(), "fill_tenant in tests/support/security/tenants.py makes them"

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.wire_errors import error_from
 
@@ -50,6 +51,15 @@ class Answer:
     def seen(self) -> bytes:
         """Everything that the caller sees."""
         return b"\n".join((*self.messages, self.text.encode(), self.details))
+
+
+@dataclass(frozen=True)
+class RunningMesh:
+    """The mesh, its RPCs, and connections to it."""
+
+    stack: Stack
+    channels: dict[str, grpc.aio.Channel]
+    rpcs: list[Served]
 
 
 @asynccontextmanager
