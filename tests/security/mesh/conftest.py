@@ -2,26 +2,15 @@
 
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import grpc.aio
 import pytest
-from spawnmesh_devstack.stack import Stack, open_stack
+from spawnmesh_devstack.stack import open_stack
 
 from tests.support.forking import ForkServer
-from tests.support.security.every_rpc import SERVED_BY_PLUGINS, Served, channels_to, served_rpcs
+from tests.support.security.every_rpc import SERVED_BY_PLUGINS, RunningMesh, channels_to, served_rpcs
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
-
-
-@dataclass(frozen=True)
-class Attacked:
-    """The mesh, its RPCs, and connections to it."""
-
-    stack: Stack
-    channels: dict[str, grpc.aio.Channel]
-    rpcs: list[Served]
 
 
 def _quiet(_line: str) -> None:
@@ -29,7 +18,7 @@ def _quiet(_line: str) -> None:
 
 
 @pytest.fixture(scope="package")
-async def running(fork_server: ForkServer) -> AsyncIterator[Attacked]:
+async def running(fork_server: ForkServer) -> AsyncIterator[RunningMesh]:
     """Start every process but runners. A lease lasts as long as the tests."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-attacked-") as folder:
         variables = {"SESSION_LEASE_TTL_SECONDS": "3600"}
@@ -46,16 +35,16 @@ async def running(fork_server: ForkServer) -> AsyncIterator[Attacked]:
             rpcs = await served_rpcs(channels)
             served = {one.method.full_name for one in rpcs}
             assert served == {name for name in METHODS if not name.startswith(SERVED_BY_PLUGINS)}
-            yield Attacked(stack, channels, rpcs)
+            yield RunningMesh(stack, channels, rpcs)
 
 
 @pytest.fixture(scope="module")
-async def attacker(running: Attacked) -> Filled:
+async def attacker(running: RunningMesh) -> Filled:
     """The tenant that attacks."""
     return await fill_tenant(running.stack)
 
 
 @pytest.fixture(scope="module")
-async def victim(running: Attacked) -> Filled:
+async def victim(running: RunningMesh) -> Filled:
     """The tenant that is attacked."""
     return await fill_tenant(running.stack)

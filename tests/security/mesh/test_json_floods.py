@@ -13,8 +13,7 @@ from spawnmesh_runtime.methods import policy_of
 
 from tests.fuzz.rpcs.calls import problem_of
 from tests.fuzz.rpcs.memory import sampled_memory
-from tests.security.mesh.conftest import Attacked
-from tests.support.security.every_rpc import SERVED_BY_PLUGINS, Served, ask
+from tests.support.security.every_rpc import SERVED_BY_PLUGINS, RunningMesh, Served, ask
 from tests.support.security.forms import Path, fields_of, form_of, set_field
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled
@@ -96,7 +95,7 @@ def _floods(paths: list[Path]) -> Iterator[tuple[Path, str, str]]:
 
 
 @pytest.mark.parametrize("name", TAKE_JSON)
-async def test_flood_of_json_ends_with_a_reason(running: Attacked, attacker: Filled, name: str) -> None:
+async def test_flood_of_json_ends_with_a_reason(running: RunningMesh, attacker: Filled, name: str) -> None:
     stack = running.stack
     pids = dict(stack.pids)
     problems = []
@@ -123,7 +122,7 @@ def _is_append(rpc: Served) -> bool:
     return rpc.method.name == "AppendEntries"
 
 
-async def _still_read(running: Attacked, tenant: Filled) -> None:
+async def _still_read(running: RunningMesh, tenant: Filled) -> None:
     """Read the transcript, which may have what was appended, in every way."""
     for name in ("ListEntries", "AssembleContext", "VerifyTranscript", "ExportTranscript", "SearchEntries"):
         [rpc] = [one for one in running.rpcs if one.method.name == name]

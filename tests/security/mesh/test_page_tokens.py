@@ -19,8 +19,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
-from tests.security.mesh.conftest import Attacked
-from tests.support.security.every_rpc import Answer, Served, ask
+from tests.support.security.every_rpc import Answer, RunningMesh, Served, ask
 from tests.support.security.forms import form_of, id_fields, with_id
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
@@ -40,7 +39,7 @@ FILTERS_OF = {
 class Lists:
     """A tenant, and of each list the first request and the token that its answer has."""
 
-    running: Attacked
+    running: RunningMesh
     tenant: Filled
     tokens: dict[str, str] = field(default_factory=dict)
     requests: dict[str, Message] = field(default_factory=dict)
@@ -80,7 +79,7 @@ def _first_request(name: str, tenant: Filled) -> Message:
     return request
 
 
-async def _with_second_pages(running: Attacked) -> Lists:
+async def _with_second_pages(running: RunningMesh) -> Lists:
     """Fill a tenant until each list has a second page, and read the token of each."""
     lists = Lists(running, await fill_tenant(running.stack))
     tenant = lists.tenant
@@ -114,12 +113,12 @@ def _read(name: str, answer: Answer) -> Any:
 
 
 @pytest.fixture(scope="module")
-async def own(running: Attacked) -> Lists:
+async def own(running: RunningMesh) -> Lists:
     return await _with_second_pages(running)
 
 
 @pytest.fixture(scope="module")
-async def foreign(running: Attacked) -> Lists:
+async def foreign(running: RunningMesh) -> Lists:
     return await _with_second_pages(running)
 
 

@@ -11,7 +11,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.client_stream import FirstStatus, call_client_stream
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security.raw_calls import METHODS, bearer, path_of
@@ -50,6 +51,15 @@ class Answer:
     def seen(self) -> bytes:
         """Everything that the caller sees."""
         return b"\n".join((*self.messages, self.text.encode(), self.details))
+
+
+@dataclass(frozen=True)
+class RunningMesh:
+    """The mesh, its RPCs, and connections to it."""
+
+    stack: Stack
+    channels: dict[str, grpc.aio.Channel]
+    rpcs: list[Served]
 
 
 @asynccontextmanager
@@ -99,12 +109,9 @@ async def ask(
     answers: list[bytes] = []
     try:
         if method.client_streaming and method.server_streaming:
-            stream = channel.stream_stream(path)(_each(messages), **options)
-            first_status = FirstStatus(stream)
-            try:
-                await _read(stream, answers, may_be_silent)
-            except grpc.aio.AioRpcError as error:
-                raise first_status.of(error) from None
+            answered = asyncio.Semaphore(0)
+            stream = channel.stream_stream(path)(_in_turn(messages, answered), **options)
+            await _read(stream, answers, may_be_silent, answered)
         elif method.client_streaming:
             answers.append(await call_client_stream(channel.stream_unary(path), _each(messages), **options))
         elif method.server_streaming:
@@ -116,7 +123,9 @@ async def ask(
     return Answer("OK", None, tuple(answers), "", b"", ())
 
 
-async def _read(stream: Any, answers: list[bytes], may_be_silent: bool) -> None:
+async def _read(
+    stream: Any, answers: list[bytes], may_be_silent: bool, answered: asyncio.Semaphore | None = None
+) -> None:
     """Read the answers, at most so many. Raises AioRpcError."""
     while len(answers) < _MOST_ANSWERS:
         patience = (_SILENCE_SECONDS if answers else 2 * _SILENCE_SECONDS) if may_be_silent else None
@@ -128,6 +137,8 @@ async def _read(stream: Any, answers: list[bytes], may_be_silent: bool) -> None:
         if message is grpc.aio.EOF:
             return
         answers.append(message)
+        if answered is not None:
+            answered.release()
     stream.cancel()
 
 
@@ -143,3 +154,13 @@ def _refusal(error: grpc.aio.AioRpcError, answers: Sequence[bytes]) -> Answer:
 async def _each(messages: Sequence[bytes]) -> AsyncIterator[bytes]:
     for message in messages:
         yield message
+
+
+async def _in_turn(messages: Sequence[bytes], answered: asyncio.Semaphore) -> AsyncIterator[bytes]:
+    """Send each message after the answer to the one before.
+
+    grpc.aio loses the status of a server that ends the call while a message is being sent.
+    """
+    for message in messages:
+        yield message
+        await answered.acquire()

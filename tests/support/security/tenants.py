@@ -96,6 +96,7 @@ async def fill_tenant(stack: Stack) -> Filled:
     async with tenant.connected(stack.admin_token()) as operator:
         settings = tenant_pb2.TenantSettings()
         settings.transcripts.stub_large_tool_payloads = True
+        settings.max_live_child_count = 500
         settings.attachments.enabled = True
         settings.attachments.max_file_count = 10
         settings.attachments.max_file_bytes = settings.attachments.max_total_bytes = 10**6
