@@ -145,21 +145,23 @@ def audited_calls(inner: Step, method: ServedMethod, record: Record | None) -> S
         return any(entry.startswith(needed) for entry in call.resources)
 
     async def step(call: Call) -> object:
+        # Read now: grpc frees the peer with the call, and crashes the process if it is asked later.
+        peer = call.context.peer()
         try:
             return await inner(call)
         finally:
             if is_event(call):
-                defer(partial(report, call))
+                defer(partial(report, call, peer))
 
-    def report(call: Call) -> None:
-        call.audit_event = event = _event_of(call, path, rule)
+    def report(call: Call, peer: str) -> None:
+        call.audit_event = event = _event_of(call, peer, path, rule)
         if record is not None:
             record(event)
 
     return step
 
 
-def _event_of(call: Call, path: str, rule: AuditRule) -> AuditEvent:
+def _event_of(call: Call, peer: str, path: str, rule: AuditRule) -> AuditEvent:
     caller = call.caller
     return AuditEvent(
         tenant_id=_tenant_of(call),
@@ -172,7 +174,7 @@ def _event_of(call: Call, path: str, rule: AuditRule) -> AuditEvent:
         token_id=shortened_text(caller.token_id) if caller is not None else "",
         resources=_resources_of(call),
         trace_id=current_trace_id(),
-        peer=_address_of(call.context.peer()),
+        peer=_address_of(peer),
         merges=call.status != "OK" or rule.merged,
     )
 
