@@ -68,10 +68,15 @@ async def target(
         yield Target(mesh, blob)
 
 
+def after(time: timedelta) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(utc_now() + time)
+    return stamp
+
+
 async def flood(mesh: Mesh, token: str, name: str) -> None:
     """Revoke ids that no token has, for longer than anybody else."""
-    expire_time = Timestamp()
-    expire_time.FromDatetime(utc_now() + timedelta(hours=2))
+    expire_time = after(timedelta(days=2))
     places = asyncio.Semaphore(8)
 
     async def one(number: int) -> None:
@@ -85,7 +90,7 @@ async def test_flood_of_revocations_displaces_no_run_and_no_token_of_another_ten
     mesh, tokens = target.mesh, client_tokens(target.mesh.keys)
     held = await mesh.claim((await mesh.spawn()).session_id)
     stolen, own = (tokens.client_token(mesh.tenant, name, HOUR) for name in ("thief", "operator"))
-    await revoke(mesh, own, token_id=id_of(stolen))
+    await revoke(mesh, own, token_id=id_of(stolen), expire_time=after(timedelta(hours=1)))
     await kill(mesh, held.session.session_id)
 
     async def both_refused() -> bool:
@@ -117,10 +122,8 @@ async def test_run_whose_id_was_revoked_for_a_moment_is_refused_after_its_end(
 ) -> None:
     mesh, tokens = target.mesh, client_tokens(target.mesh.keys)
     held = await mesh.claim((await mesh.spawn()).session_id)
-    soon = Timestamp()
-    soon.FromDatetime(utc_now() + timedelta(seconds=1))
     own = tokens.client_token(mesh.tenant, "mallory", HOUR)
-    await revoke(mesh, own, token_id=held.run.run_id, expire_time=soon)
+    await revoke(mesh, own, token_id=held.run.run_id, expire_time=after(timedelta(seconds=1)))
     await kill(mesh, held.session.session_id)
     async with session_database.transaction(mesh.tenant) as connection:
         rows = await (
