@@ -18,9 +18,8 @@ _DIGEST_BYTES = 12
 
 
 class PagedRequest(Protocol):
-    """A request of an RPC that lists."""
+    """A request of an RPC that lists. It may have a `page_size`."""
 
-    page_size: int
     page_token: str
 
     @property
@@ -72,7 +71,9 @@ def _foreign() -> Exception:
 
 def _digest(text: bytes, request: PagedRequest, caller: Sequence[str]) -> bytes:
     bound = deepcopy(request)
-    bound.page_size, bound.page_token = 0, ""
+    bound.page_token = ""
+    if "page_size" in bound.DESCRIPTOR.fields_by_name:
+        bound.page_size = 0  # type: ignore[attr-defined]
     parts = (
         text,
         str(request.DESCRIPTOR.full_name).encode(),

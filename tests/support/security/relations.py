@@ -23,13 +23,17 @@ class Kind(StrEnum):
     TIME = "time"
     COUNTER = "counter"  # A number of things, bytes or attempts, or a limit for one.
     STATE = "state"  # One of a few words of the code, or a boolean.
+    LIMITS = "limits"  # Counters by the names of classes of RPCs.
+    HASH = "hash"
 
 
 TYPES = {
-    Kind.ID: {"text", "uuid", "bigint"},
+    Kind.ID: {"text", "text[]", "uuid", "bigint"},
     Kind.TIME: {"timestamp with time zone"},
     Kind.COUNTER: {"integer", "bigint"},
     Kind.STATE: {"text", "boolean"},
+    Kind.LIMITS: {"jsonb"},
+    Kind.HASH: {"bytea"},
 }
 
 _JOB_QUEUE = {
@@ -43,11 +47,43 @@ _JOB_QUEUE = {
     "dead_time": Kind.TIME,
 }
 
+_SERVICES = ("session", "hook", "attachment_blob", "transcript", "model_router")
+_AUDIT_CHAINS = {
+    "tenant_id": Kind.ID,
+    "last_sequence": Kind.COUNTER,
+    "last_hash": Kind.HASH,
+    "hidden_sequence": Kind.COUNTER,
+    "cut_sequence": Kind.COUNTER,
+    "cut_hash": Kind.HASH,
+}
+# What does not look like an id is hashed before it is stored.
+_AUDIT_EVENTS = {
+    "tenant_id": Kind.ID,
+    "sequence": Kind.COUNTER,
+    "event_id": Kind.ID,
+    "event_time": Kind.TIME,
+    "last_time": Kind.TIME,
+    "call_count": Kind.COUNTER,
+    "method": Kind.STATE,
+    "caller_kind": Kind.STATE,
+    "subject": Kind.ID,
+    "token_id": Kind.ID,
+    "resources": Kind.ID,
+    "code": Kind.STATE,
+    "reason": Kind.STATE,
+    "trace_id": Kind.ID,
+    "peer": Kind.ID,
+    "hash": Kind.HASH,
+}
+
 EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
+    **{f"{service}.audit_chains": _AUDIT_CHAINS for service in _SERVICES},
+    **{f"{service}.audit_events": _AUDIT_EVENTS for service in _SERVICES},
     "session.tenant_directory": {
         "tenant_id": Kind.ID,
         "max_running_run_count": Kind.COUNTER,
         "run_weight": Kind.COUNTER,
+        "call_limits": Kind.LIMITS,
         "next_retention_time": Kind.TIME,
         "is_listed": Kind.STATE,
         "size_bytes": Kind.COUNTER,
@@ -98,12 +134,14 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
 """The relations with rows of several tenants in the scope `*`, and all of their columns."""
 
 WRITTEN_FOR_EVERY_TENANT = {
+    **{f"{service}.audit_chains": {"insert", "update"} for service in _SERVICES},
+    **{f"{service}.audit_events": {"insert"} for service in _SERVICES},
     "session.run_queue": {"update"},  # A claim leases runs.
     "session.job_queue": {"update"},  # A claim makes jobs due later.
     "hook.job_queue": {"update"},
     "session.revoked_tokens": {"update", "delete"},  # Expired ones are pruned.
 }
-"""The relations whose rows a transaction in the scope `*` may change."""
+"""The relations whose rows a transaction in the scope `*` may add or change."""
 
 WITHOUT_TENANTS = {
     "_spawnmesh_worker": "heartbeats of processes",

@@ -187,7 +187,7 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
 
 
 async def test_revoked_tokens_do_not_use_up_what_the_tenant_may_call(limits: CallLimits) -> None:
-    revoked = RevokedTokens()
+    revoked = RevokedTokens(max_count=10, max_run_count=10)
     revoked.add("acme/stolen", utc_now().timestamp() + 3600)
 
     async def refusal_of(call: Call) -> MeshError | None:

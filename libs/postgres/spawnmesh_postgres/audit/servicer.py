@@ -1,7 +1,5 @@
 """AuditService of every service."""
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +10,7 @@ from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceServicer, add_AuditServiceServicer_to_server
 from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.page_tokens import Position, page_token, position_of
 
 from spawnmesh_postgres.audit import chain, store
 from spawnmesh_postgres.audit.chain import ChainBreak, ChainedEvent, Link
@@ -53,7 +52,7 @@ class AuditServicer(AuditServiceServicer):
             trace_id=request.trace_id,
         )
         start = _time_of(request.start_time, "start_time") if request.HasField("start_time") else _BEGIN
-        after = _parse_position(request.page_token) if request.page_token else ListPosition(start)
+        after = _list_position(request, scope) or ListPosition(start)
         size = request.page_size or _DEFAULT_PAGE_SIZE
         events = await store.list_events(
             self._database, scope, wanted, after, with_hidden=is_operator, limit=size + 1
@@ -61,14 +60,14 @@ class AuditServicer(AuditServiceServicer):
         page = events[:size]
         return pb.ListAuditEventsResponse(
             events=[self._render(event, digest) for event, digest in page],
-            next_page_token=_position_token(page[-1][0]) if len(events) > size else "",
+            next_page_token=_token_after(page[-1][0], request, scope) if len(events) > size else "",
         )
 
     async def VerifyAuditEvents(
         self, request: pb.VerifyAuditEventsRequest, context: Context
     ) -> pb.VerifyAuditEventsResponse:
         scope, is_operator = self._scope_of(request.tenant_id)
-        tenant_id, after = _parse_link(request.page_token) if request.page_token else ("", None)
+        tenant_id, after = _link(request, scope)
         response = pb.VerifyAuditEventsResponse()
         while (left := _VERIFIED_EVENTS - response.event_count) > 0:
             read = await store.read_chain(self._database, scope, tenant_id, after=after, limit=left)
@@ -84,7 +83,7 @@ class AuditServicer(AuditServiceServicer):
                 after = None
             hidden = 0 if is_operator else state.hidden_sequence
             response.breaks.extend(_render_break(one) for one in breaks if one.sequence > hidden)
-        response.next_page_token = _link_token(tenant_id, after)
+        response.next_page_token = _link_token(tenant_id, after, request, scope)
         return response
 
     def _scope_of(self, named: str) -> tuple[str, bool]:
@@ -158,46 +157,44 @@ def _render_break(found: ChainBreak) -> event_pb.AuditChainBreak:
     )
 
 
-def _token(*parts: str | int) -> str:
-    return urlsafe_b64encode(json.dumps(parts).encode()).decode()
+def _token_after(event: ChainedEvent, request: pb.ListAuditEventsRequest, scope: str) -> str:
+    return page_token([event.event_time.isoformat(), event.tenant_id, event.sequence], request, scope)
 
 
-def _parts(token: str, *types: type) -> list[Any]:
-    """Return the parts of a token. Raise INVALID_REQUEST for other text."""
+def _list_position(request: pb.ListAuditEventsRequest, scope: str) -> ListPosition | None:
+    position = position_of(request, scope)
+    if position is None:
+        return None
+    time, tenant_id, sequence = _parts(position)
     try:
-        parts = json.loads(urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError):
-        raise _not_a_token() from None
-    if not isinstance(parts, list) or [type(part) for part in parts] != list(types):
-        raise _not_a_token()
-    if any("\0" in part if isinstance(part, str) else abs(part) >= 2**63 for part in parts):
-        raise _not_a_token()
-    return parts
-
-
-def _not_a_token() -> MeshError:
-    return invalid("page_token", "is not a token that a page before gave")
-
-
-def _position_token(event: ChainedEvent) -> str:
-    return _token(event.event_time.isoformat(), event.tenant_id, event.sequence)
-
-
-def _parse_position(token: str) -> ListPosition:
-    time, tenant_id, sequence = _parts(token, str, str, int)
-    try:
-        return ListPosition(datetime.fromisoformat(time).astimezone(UTC), tenant_id, sequence)
+        return ListPosition(datetime.fromisoformat(time).astimezone(UTC), tenant_id, int(sequence))
     except (ValueError, OverflowError):
         raise _not_a_token() from None
 
 
-def _link_token(tenant_id: str, link: Link | None) -> str:
-    return _token(tenant_id, -1 if link is None else link.sequence, "" if link is None else link.hash.hex())
+def _link_token(tenant_id: str, link: Link | None, request: pb.VerifyAuditEventsRequest, scope: str) -> str:
+    sequence, digest = (-1, "") if link is None else (link.sequence, link.hash.hex())
+    return page_token([tenant_id, digest, sequence], request, scope)
 
 
-def _parse_link(token: str) -> tuple[str, Link | None]:
-    tenant_id, sequence, digest = _parts(token, str, int, str)
+def _link(request: pb.VerifyAuditEventsRequest, scope: str) -> tuple[str, Link | None]:
+    position = position_of(request, scope)
+    if position is None:
+        return "", None
+    tenant_id, digest, sequence = _parts(position)
     try:
         return tenant_id, None if sequence < 0 else Link(sequence, bytes.fromhex(digest))
     except ValueError:
         raise _not_a_token() from None
+
+
+def _parts(position: Position) -> tuple[str, str, int]:
+    """Return the two texts and the number of a position. Raise INVALID_REQUEST for another one."""
+    match position:
+        case [str(first), str(second), int(number)] if abs(number) < 2**63 and "\0" not in first + second:
+            return first, second, number
+    raise _not_a_token()
+
+
+def _not_a_token() -> MeshError:
+    return invalid("page_token", "is not a token that a page before gave")

@@ -50,7 +50,8 @@ create table tenants (
 -- list_tenants_to_retain, in the scope of every tenant.
 create index tenants_next_retention_idx on tenants (next_retention_time);
 -- list_call_limits, in the scope of every tenant.
-create index tenants_call_limits_idx on tenants (tenant_id) where settings ? 'call_limits';
+create index tenants_call_limits_idx on tenants (tenant_id)
+    where settings -> 'call_limits' is not null;
 comment on table tenants is 'citus: local';
 
 create table agents (
@@ -456,6 +457,7 @@ create policy delete_of_every_tenant on revoked_tokens for delete
 -- through one.
 create view tenant_directory as
     select t.tenant_id, t.max_running_run_count, t.run_weight, t.next_retention_time,
+           t.settings -> 'call_limits' as call_limits,
            t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id) as is_listed,
            octet_length(t.display_name) + octet_length(t.settings::text) as size_bytes
     from tenants t;

@@ -23,7 +23,8 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 -- Index: run_queue_runtime_due_idx or run_queue_agent_due_idx, run_queue_tenant_due_idx,
 -- run_queue_pkey, tenants_pkey.
 with served as (
-    select tenant_id, max_running_run_count, run_weight from tenant_directory where %(tenants)s::text[] is null
+    select tenant_id, max_running_run_count, run_weight from tenant_directory
+    where %(tenants)s::text[] is null
     union all
     select tenant_id, max_running_run_count, run_weight from tenant_directory
     where tenant_id = any (%(tenants)s::text[])

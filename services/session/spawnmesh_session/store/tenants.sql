@@ -68,13 +68,13 @@ select count(*) as overdue from tenant_directory where next_retention_time <= no
 -- name: list_call_limits
 -- Takes no lock; reads in the scope of every tenant. A page of the tenants after this one that have
 -- limits of their own. Index: tenants_call_limits_idx.
-select tenant_id, settings -> 'call_limits' as call_limits from tenants
-where settings ? 'call_limits' and tenant_id > %(after_id)s
+select tenant_id, call_limits from tenant_directory
+where call_limits is not null and tenant_id > %(after_id)s
 order by tenant_id limit %(limit)s
 
 -- name: notify_of_call_limits
 -- The replicas are notified when the transaction commits.
-select pg_notify('call_limits_changed', '')
+select pg_notify('call_limits_changed' || suffix, '') from _spawnmesh_channels
 
 -- name: claim_retention
 -- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.

@@ -1,4 +1,4 @@
-"""What every context begins with, read in the round trip that begins its transaction."""
+"""The head of a context, read in the round trip that begins its transaction."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
