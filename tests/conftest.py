@@ -31,7 +31,7 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.
-_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "mesh")
+_TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "running_mesh")
 # Except in these files, each of which starts meshes of its own. Another worker can run them.
 _APART = (Path("tests") / "mesh" / "test_demo.py", Path("tests") / "mesh" / "test_replicas.py")
 # The directories with the longest tests, longest first. If they began last, one worker would run

@@ -233,6 +233,10 @@ def count_writable(connection: psycopg.Connection[Any], relation: Relation) -> d
         with connection.transaction(force_rollback=True):
             try:
                 counts[verb] = connection.execute(statement).rowcount
-            except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.FeatureNotSupported):
-                counts[verb] = 0  # A view that nothing can be written through.
+            except (
+                psycopg.errors.InsufficientPrivilege,
+                psycopg.errors.ObjectNotInPrerequisiteState,
+                psycopg.errors.FeatureNotSupported,
+            ):
+                counts[verb] = 0  # A view that nothing can be written through, or a table without a grant.
     return counts

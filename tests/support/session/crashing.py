@@ -129,6 +129,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         run_tokens=unused,
         lease_ttl=timedelta(minutes=1),
         revocations=unused,
+        call_limits=unused,
         max_token_lifetime=timedelta(days=1),
         watch_limit=unused,
     )
