@@ -17,7 +17,7 @@ from spawnmesh_core.errors import invalid
 _DIGEST_BYTES = 12
 
 
-class PagedRequest(Protocol):
+class TokenRequest(Protocol):
     """A request of an RPC that lists. It may have a `page_size`."""
 
     page_token: str
@@ -30,11 +30,17 @@ class PagedRequest(Protocol):
         """Return the bytes of the message."""
 
 
+class PagedRequest(TokenRequest, Protocol):
+    """A request that says how many rows a page has."""
+
+    page_size: int
+
+
 class Position(list[str | int]):
     """The last row of a page, by the columns that order the list."""
 
 
-def page_token(position: Sequence[str | int], request: PagedRequest, *caller: str) -> str:
+def page_token(position: Sequence[str | int], request: TokenRequest, *caller: str) -> str:
     """Return the token of the page after the position.
 
     It is good for the same request, except for its page size, and for the same `caller`: the
@@ -44,7 +50,7 @@ def page_token(position: Sequence[str | int], request: PagedRequest, *caller: st
     return urlsafe_b64encode(_digest(text, request, caller) + text).decode().rstrip("=")
 
 
-def position_of(request: PagedRequest, *caller: str) -> Position | None:
+def position_of(request: TokenRequest, *caller: str) -> Position | None:
     """Return the position that the request's token names, or None without a token.
 
     Raises INVALID_REQUEST for a token that no page of this list gave to this caller.
@@ -69,7 +75,7 @@ def _foreign() -> Exception:
     return invalid("page_token", "is no token that a page of this list gave to this caller")
 
 
-def _digest(text: bytes, request: PagedRequest, caller: Sequence[str]) -> bytes:
+def _digest(text: bytes, request: TokenRequest, caller: Sequence[str]) -> bytes:
     bound = deepcopy(request)
     bound.page_token = ""
     if "page_size" in bound.DESCRIPTOR.fields_by_name:
