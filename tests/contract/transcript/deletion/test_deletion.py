@@ -85,7 +85,7 @@ async def test_DeleteTranscript__of_many_entries_takes_several_transactions(
     for _ in range(10):
         await session.append([user("x")] * 256)
     await session.delete()
-    assert await rows_of(superuser, session.tenant_id) == {"tenants": 1, "transcripts": 1}
+    assert await rows_of(superuser, session.tenant_id) == {"tenants": 1, "tenant_work": 1, "transcripts": 1}
 
 
 async def test_PurgeTenant__leaves_no_row_and_reports_when_it_is_done(
