@@ -33,7 +33,7 @@ from spawnmesh_devstack.prepare import (
     prepare_schemas,
     write_router_config,
 )
-from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
@@ -52,13 +52,7 @@ class Stack:
     """
 
     def __init__(
-        self,
-        data_dir: Path,
-        surroundings: Surroundings,
-        postgres: Postgres,
-        s3: S3Server,
-        watchdog: Watchdog,
-        execute: Execute,
+        self, data_dir: Path, surroundings: Surroundings, postgres: Postgres, s3: S3Server, watchdog: Watchdog
     ) -> None:
         self.data_dir = data_dir
         self.postgres = postgres
@@ -67,7 +61,6 @@ class Stack:
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
-        self._execute = execute
 
     @property
     def targets(self) -> Mapping[str, str]:
@@ -183,7 +176,7 @@ class Stack:
         since = await self._database_time() if member.readiness is Readiness.JOBS else None
         log_file = self.data_dir / "logs" / f"{member.name}.log"
         command = Command(member.name, member.argv, log_file, env=member.env, working_directory=self.data_dir)
-        self.processes[member.name] = process = start_process(command, self._watchdog, self._execute)
+        self.processes[member.name] = process = start_process(command, self._watchdog)
         if since is not None:
             await until_working(process, self.superuser_dsn, since)
         elif member.port is not None and member.readiness is Readiness.GRPC:
@@ -215,7 +208,6 @@ async def open_stack(
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     before_start: Callable[[Stack], None] = _nothing,
-    execute: Execute = execute,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
     model is started and configured.
@@ -224,8 +216,7 @@ async def open_stack(
     service's, for its first replica; `s3`, `otlp`, `scripted-model`); the others are free ones. A
     variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
     any other to model-router only. `before_start` gets the mesh before its processes start, so that
-    what `environment` names can find them. `execute` starts each process of the mesh but PostgreSQL
-    and S3. Raises StackError.
+    what `environment` names can find them. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -247,7 +238,7 @@ async def open_stack(
             workspace_root=data_dir / "workspaces",
             extra={**(scripted_environment() if router_config is None else {}), **(environment or {})},
         )
-        stack = Stack(data_dir, around, postgres, s3, watchdog, execute)
+        stack = Stack(data_dir, around, postgres, s3, watchdog)
         before_start(stack)
         for part in (postgres, s3, stack):
             exits.push_async_exit(part)
