@@ -203,7 +203,7 @@ async def test_ImportTranscript__a_file_of_no_dialect_is_refused_and_nothing_is_
         with refused(Reason.IMPORT_MALFORMED) as facts:
             await send(fresh, file_of([*lines[:5], "{", *lines[5:]]), chunk_bytes=500)
         assert facts["lines"] == "6"
-    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1, "tenant_work": 1}
 
 
 async def test_ImportTranscript__a_line_that_an_earlier_batch_has_is_kept_outside_of_contexts(

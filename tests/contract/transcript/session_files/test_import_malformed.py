@@ -44,7 +44,7 @@ async def test_ImportTranscript__malformed_lines_are_reported_and_nothing_is_sto
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(*lines))
     assert facts["lines"] == expected
-    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1, "tenant_work": 1}
     await send(fresh, file_of(HEADER, message(1), message(2)))
     assert len(await fresh.entries()) == 3
 
@@ -58,7 +58,7 @@ async def test_ImportTranscript__a_line_of_too_many_values_is_reported_with_its_
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(HEADER, message(1), hostile), chunk_bytes=500_000)
     assert facts["lines"] == "3"
-    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1, "tenant_work": 1}
     await send(fresh, file_of(HEADER, message(1), message(2, content=f"[{many}]")), chunk_bytes=500_000)
     assert len(await fresh.entries()) == 3
 
@@ -72,7 +72,7 @@ async def test_ImportTranscript__a_malformed_line_after_many_stored_lines(
         with refused(Reason.IMPORT_MALFORMED) as facts:
             await send(fresh, file_of(*lines, twice), chunk_bytes=100_000)
         assert facts["lines"] == "601"
-        assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
+        assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1, "tenant_work": 1}
 
 
 async def test_ImportTranscript__invalid_utf8_and_endless_lines_are_malformed(
@@ -85,4 +85,4 @@ async def test_ImportTranscript__invalid_utf8_and_endless_lines_are_malformed(
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(HEADER, message(1)) + b"x" * (MAX_LINE_BYTES + 1), chunk_bytes=1_000_000)
     assert facts["lines"] == "3"
-    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1, "tenant_work": 1}
