@@ -107,6 +107,7 @@ NOT_IDS = frozenset(
         "tool_names",
         "tools",
         "topic",
+        "trace_id",
         "type",
         "words",
     ]
