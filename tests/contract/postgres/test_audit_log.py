@@ -216,7 +216,8 @@ async def test_old_events_are_removed_and_the_rest_is_verified_from_there(
             audit.record(call_of(tenant, f"ses_{age}", time=now - timedelta(days=age)))
     before = now - timedelta(days=30)
     removed, broken = await asyncio.to_thread(retention.remove_old_events, audit_dsn.owner, before)
-    assert (removed, broken) == (2, [])
+    assert removed >= 2, "other tests have old events too"
+    assert not any(tenant in str(one) for one in broken)
     assert sorted(event.sequence for event in await stored(database, tenant)) == [3, 4, 5]
     assert await breaks_of(database, tenant) == []
     await record(database, tenant)
