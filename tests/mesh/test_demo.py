@@ -152,7 +152,7 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
             )
             assert process.stdout is not None
             printed = ""
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 while "Ctrl-C stops" not in printed:
                     line = (await process.stdout.readline()).decode()
                     assert line, printed
