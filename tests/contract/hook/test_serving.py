@@ -174,5 +174,5 @@ def test_a_service_token_of_hook_is_valid_for_plugins_only() -> None:
         for method, policy in policies
         if "hook" in policy.services
     }
-    # The list of revoked tokens has ids alone.
-    assert opened == {("HookHandlerService", False), ("TokenService", True)}
+    # The lists of revoked tokens and of call limits have ids and numbers alone.
+    assert opened == {("HookHandlerService", False), ("TokenService", True), ("TenantService", True)}

@@ -30,7 +30,9 @@ async def process(world: World, watchdog: Watchdog) -> AsyncIterator[RouterProce
 
 
 def is_refused(answered: Answered) -> bool:
-    assert answered.refusal is None or answered.refusal.reason is Reason.BUDGET_EXCEEDED, answered.refusal
+    """A burst meets the rate of calls of its tenant too."""
+    refusals = (Reason.BUDGET_EXCEEDED, Reason.RATE_LIMITED)
+    assert answered.refusal is None or answered.refusal.reason in refusals, answered.refusal
     return answered.refusal is not None
 
 
