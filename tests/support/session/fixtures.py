@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from spawnmesh_attachment_blob.app import open_service as open_attachment_blob
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -28,6 +30,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 from tests.support.serving import caller_at, served, shared_settings
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
+from tests.support.waiting import eventually
 
 PEERS = ("attachment-blob", "transcript", "hook", "model-router")
 NOWHERE = "127.0.0.1:1"
@@ -153,8 +156,19 @@ async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
 async def mesh(_served_mesh: Mesh) -> Mesh:
     """The session service, and a tenant of this test's own."""
     own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
-    await own.create_tenant()
+    await eventually(lambda: _is_created(own))
     return own
+
+
+async def _is_created(own: Mesh) -> bool:
+    """Create the tenant. A busy machine may make a service look silent for a moment."""
+    try:
+        await own.create_tenant()
+    except MeshError as error:
+        if error.reason not in (Reason.DEPENDENCY_UNAVAILABLE, Reason.DEADLINE_EXCEEDED):
+            raise
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")
