@@ -50,7 +50,7 @@ async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres:
         # Reads succeed while new agents wait.
         await link.execute("lock table session.agents in share row exclusive mode")
         putting = [asyncio.ensure_future(mesh.put_agent(agent(f"a-{number}"))) for number in range(6)]
-        await eventually(lambda: wait_for_locks(link, len(putting)))
+        await eventually(lambda: wait_for_locks(link, 2))  # The others wait for them, or for a place.
     outcomes = await asyncio.gather(*putting, return_exceptions=True)
     failed = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [(error.reason, error.status, error.facts) for error in failed] == [
