@@ -99,7 +99,7 @@ OUTSIDE = {
     },
 }
 PRIVATE = [ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
-# What calls providers, plugins and MCP servers of the internet.
+# Pods that call providers, plugins and MCP servers of the internet.
 CALLS_OUT = {"model-router", "hook", "hook-worker", "runner"}
 
 

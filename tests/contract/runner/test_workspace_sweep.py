@@ -1,4 +1,4 @@
-"""What a killed runner left on the disk is removed while another runner of the machine works."""
+"""Files that a killed runner left on the disk are removed while another runner of the machine works."""
 
 import fcntl
 import os

@@ -51,7 +51,7 @@ _OPEN = {
 """The RPCs that need no token."""
 
 _OF_OTHER_TENANTS = {"ListTenants", "ListJobs"}
-"""What these answer is not sent: a fuzzer with an administrator's token would delete it."""
+"""The answers of these are not sent: a fuzzer with an administrator's token would delete it."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tests.support.session.revoking import HOUR, id_of, listing, revoke
 from tests.support.waiting import eventually
 
 CAPACITY = 500
-"""What each process remembers; the runs that other tests have ended have a capacity of their own."""
+"""The capacity of each process; the runs that other tests have ended have a capacity of their own."""
 
 ATTACKERS, IDS = 4, 200
 """Together they revoke more ids than a process remembers."""

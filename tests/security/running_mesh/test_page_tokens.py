@@ -155,7 +155,7 @@ def _forged(token: str, rng: random.Random) -> Iterator[str]:
 
 
 def _is_refused(answer: Answer) -> bool:
-    """Whether the token was refused, or the tenant that the request names before it."""
+    """Return whether the token was refused, or the tenant that the request names before it."""
     refused = (answer.code, answer.reason) == ("INVALID_ARGUMENT", Reason.INVALID_REQUEST)
     return refused and answer.fields in (("page_token",), ("tenant_id",))
 

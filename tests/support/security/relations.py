@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 
 class Kind(StrEnum):
-    """What a column may hold that is read over all tenants."""
+    """The kinds of columns that are read over all tenants."""
 
     ID = "id"  # Of a tenant, a run, a job or a model: no text of a conversation.
     TIME = "time"
@@ -56,7 +56,7 @@ _AUDIT_CHAINS = {
     "cut_sequence": Kind.COUNTER,
     "cut_hash": Kind.HASH,
 }
-# What does not look like an id is hashed before it is stored.
+# Text that does not look like an id is hashed before it is stored.
 _AUDIT_EVENTS = {
     "tenant_id": Kind.ID,
     "sequence": Kind.COUNTER,

@@ -1,4 +1,4 @@
-"""What a program uses, as the watch over it finds out, and the cgroup of one."""
+"""The use of a program, as the watch over it finds out, and its cgroup."""
 
 import asyncio
 import os
