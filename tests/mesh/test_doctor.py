@@ -5,6 +5,7 @@ import json
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from spawnmesh_client.mesh import connect
 from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.restarts import restart_ended
@@ -31,6 +32,7 @@ def named(found: dict[str, dict[str, Any]], ok: bool | None) -> set[str]:
     return {name for name, finding in found.items() if finding["ok"] is ok}
 
 
+@pytest.mark.timeout(420)
 async def test_doctor_names_what_is_down_until_it_is_started_again(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
@@ -71,7 +73,10 @@ async def _brought_back(stack: Stack) -> list[str]:
     lines: list[str] = []
     async with asyncio.TaskGroup() as group:
         restarting = group.create_task(restart_ended(stack, lines.append))
-        await eventually(lambda: sum(line.endswith("is back") for line in lines) == 3)
+        try:
+            await eventually(lambda: sum(line.endswith("is back") for line in lines) == 3, within_seconds=180)
+        except AssertionError:
+            raise AssertionError(f"not all are back: {lines}") from None
         restarting.cancel()
     return lines
 

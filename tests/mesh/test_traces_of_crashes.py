@@ -122,12 +122,16 @@ async def succeeded(mesh: Mesh, session: session_pb2.Session) -> None:
 
 
 async def whole_trace(stack: Stack, session: session_pb2.Session, attempts: int) -> list[Span]:
-    """Return the trace once all attempts at the run are in it and each span has its parent."""
+    """Return the trace once all attempts at the run are in it and each span has its parent.
+
+    Attempts that ended because a service was away are not counted: on a busy machine the restart
+    of a service may take longer than a runner waits for it.
+    """
 
     def collected() -> list[Span] | None:
         spans = load_spans(stack.traces_file, session.trace_id)
-        ended = sum(is_attempt(span, session) for span in spans)
-        return spans if ended == attempts and not orphans(spans) else None
+        ended = [error for error in attempts_of(spans, session) if error != "DEPENDENCY_UNAVAILABLE"]
+        return spans if len(ended) == attempts and not orphans(spans) else None
 
     try:
         return await eventually(collected)

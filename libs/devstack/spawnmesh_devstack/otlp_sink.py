@@ -1,4 +1,4 @@
-"""Receive traces over OTLP/gRPC and append them to a file; accept metrics and discard them.
+"""Receive traces over OTLP/gRPC and append them to a file; discard metrics and log records.
 
 The sink shares the machine with the processes that it observes, so it does not parse what it
 receives; the reader of the file does (`span_file`).
@@ -20,7 +20,7 @@ from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.span_file import framed
 
 _STOP_SECONDS = 1.0
-_NOTHING = b""  # The empty response of either service.
+_NOTHING = b""  # The empty response of each service.
 
 Answer = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
 
@@ -37,7 +37,7 @@ def appending_to(file: BinaryIO) -> Answer:
 
 
 async def forget(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-    """Discard metrics, so that exporters do not report errors."""
+    """Discard metrics and log records, so that exporters do not report errors."""
     return _NOTHING
 
 
@@ -53,7 +53,8 @@ async def serve(port: int, file: BinaryIO) -> None:
     """Serve on loopback until SIGTERM or SIGINT."""
     server = grpc.aio.server()
     traces = _service("trace.v1.TraceService", appending_to(file))
-    server.add_generic_rpc_handlers((traces, _service("metrics.v1.MetricsService", forget)))
+    forgotten = [_service(f"{name}.v1.{name.title()}Service", forget) for name in ("metrics", "logs")]
+    server.add_generic_rpc_handlers((traces, *forgotten))
     server.add_insecure_port(f"{LOOPBACK}:{port}")
     stop = asyncio.Event()
     for number in (SIGTERM, SIGINT):

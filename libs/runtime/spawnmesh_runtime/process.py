@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 import uvloop
+from opentelemetry._logs import Logger
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import Tracer
 from spawnmesh_core.dependency_watch import DependencyWatch
@@ -23,6 +24,7 @@ from spawnmesh_runtime.call_limits import CallLimits
 from spawnmesh_runtime.dependency_reports import report_dependencies
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
+from spawnmesh_runtime.log_export import NO_LOGGER, open_log_export
 from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.oidc import OidcVerifier
@@ -62,6 +64,7 @@ class Process:
     verifier: TokenVerifier | None
     tracer: Tracer
     metrics: Metrics = NO_METRICS
+    logger: Logger = NO_LOGGER
     health: Health = field(default_factory=Health)
     dependencies: DependencyWatch = field(default_factory=DependencyWatch)
     revoked: RevokedTokens = field(init=False)
@@ -81,26 +84,27 @@ class Process:
 async def start_process(service: str, settings: ProcessSettings) -> AsyncIterator[Process]:
     """Set up logs, tracing, metrics, keys and health checks for the block.
 
-    At its end, send the remaining spans and metrics. Raises SystemExit with one line if a key file,
-    a TLS file or the JWKS file cannot be read, or if a port cannot be bound.
+    At its end, send the remaining spans, metrics and log records. Raises SystemExit with one line
+    if a key file, a TLS file or the JWKS file cannot be read, or if a port cannot be bound.
     """
     write_json_logs(service, settings.log_level)
     minter, verifier = _minter(service, settings), _verifier(service, settings)
     resource = _resource(service, settings)
-    tracing, measuring = ExitStack(), ExitStack()
+    tracing, measuring, logging = ExitStack(), ExitStack(), ExitStack()
     tracer = tracing.enter_context(open_tracing(settings, resource))
     use_tracer(tracer)
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
+        logger = logging.enter_context(open_log_export(settings, resource))
         async with open_health(service, settings, metrics.meter) as health:
-            process = Process(service, settings, minter, verifier, tracer, metrics, health)
+            process = Process(service, settings, minter, verifier, tracer, metrics, logger, health)
             report_dependencies(process.dependencies, health, metrics.meter)
             if process.tls is not None:
                 measure_expiry(metrics.meter, process.tls)
             yield process
     finally:
         # Concurrently: each of them waits for a collector that does not answer.
-        await asyncio.gather(asyncio.to_thread(tracing.close), asyncio.to_thread(measuring.close))
+        await asyncio.gather(*(asyncio.to_thread(one.close) for one in (tracing, measuring, logging)))
 
 
 def run_process(main: Coroutine[Any, Any, T]) -> T:

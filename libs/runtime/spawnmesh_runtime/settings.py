@@ -56,7 +56,7 @@ class ProcessSettings(BaseSettings):
     """
     otlp_endpoint: str | None = None
     """`http://host:port` of an OTLP/gRPC collector; without it the process sends no
-    traces or metrics.
+    traces, metrics or audit events.
     """
     span_journal_dir: Path | None = None
     """Directory in which the process notes spans that are not yet sent.

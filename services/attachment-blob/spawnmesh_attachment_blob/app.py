@@ -126,7 +126,7 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         open_dependencies(settings, process.metrics, process.dependencies) as deps,
         following_revocations(process, settings.session_target),
         following_call_limits(process, settings.session_target),
-        open_audit_log(deps.database, process.metrics.meter) as audit,
+        open_audit_log(deps.database, process.metrics.meter, process.logger) as audit,
     ):
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         server.admit_before_read(LARGE_CALLS, FairLimiter(CALL_LIMIT).hold)

@@ -125,7 +125,7 @@ async def open_service(
         _open_shared(process, settings, resolve) as shared,
         following_revocations(process, settings.session_target),
         following_call_limits(process, settings.session_target),
-        open_audit_log(shared.database, process.metrics.meter) as audit,
+        open_audit_log(shared.database, process.metrics.meter, process.logger) as audit,
     ):
         dispatcher = Dispatcher(
             shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers

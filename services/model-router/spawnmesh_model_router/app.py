@@ -98,7 +98,9 @@ async def open_service(
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))
         await stack.enter_async_context(following_revocations(process, settings.session_target))
         await stack.enter_async_context(following_call_limits(process, settings.session_target))
-        audit = await stack.enter_async_context(open_audit_log(database, process.metrics.meter))
+        audit = await stack.enter_async_context(
+            open_audit_log(database, process.metrics.meter, process.logger)
+        )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         servicer = ModelRouterServicer(Dependencies(policies, budgets, cooldowns, chain))
         add_ModelRouterServiceServicer_to_server(servicer, server)

@@ -185,7 +185,7 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
         open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
-        open_audit_log(components.database, process.metrics.meter) as audit,
+        open_audit_log(components.database, process.metrics.meter, process.logger) as audit,
     ):
         yield make_server(process, components, settings, revocations, call_limits, audit)
 

@@ -95,7 +95,9 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         deps = await _open_dependencies(stack, process, settings)
         await stack.enter_async_context(following_revocations(process, settings.session_target))
         await stack.enter_async_context(following_call_limits(process, settings.session_target))
-        audit = await stack.enter_async_context(open_audit_log(deps.database, process.metrics.meter))
+        audit = await stack.enter_async_context(
+            open_audit_log(deps.database, process.metrics.meter, process.logger)
+        )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
         add_FileServiceServicer_to_server(FileServicer(deps), server)

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
+from opentelemetry._logs import Logger, NoOpLogger
 from opentelemetry.metrics import Meter, NoOpMeter
 from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import error_label
 
-from spawnmesh_postgres.audit import store
+from spawnmesh_postgres.audit import export, store
 from spawnmesh_postgres.audit.buffer import AuditBuffer, PendingEvent
 from spawnmesh_postgres.audit.metrics import AuditMetrics
 from spawnmesh_postgres.database import Database
@@ -23,18 +24,23 @@ _BATCH = 200
 _PERIOD_SECONDS = 1.0  # A kill loses the events of this time.
 _CLOSE_SECONDS = 5.0
 _NO_METER = NoOpMeter("spawnmesh")
+_NO_LOGGER = NoOpLogger("spawnmesh")
 
 log = structlog.get_logger()
 
 
 class AuditLog:
-    """Takes events without waiting, and stores them about a second later.
+    """Takes events without waiting, stores them about a second later, and then passes them to the
+    logger, each with its place in the chain.
 
     While the database is unavailable, events wait.
     """
 
-    def __init__(self, database: Database, meter: Meter, *, max_events: int, period_seconds: float) -> None:
+    def __init__(
+        self, database: Database, meter: Meter, logger: Logger, *, max_events: int, period_seconds: float
+    ) -> None:
         self._database = database
+        self._logger = logger
         self._metrics = AuditMetrics(meter, lambda: len(self._buffer) + len(self._batch))
         self._buffer = AuditBuffer(max_events, self._metrics.lost)
         self._period_seconds = period_seconds
@@ -73,8 +79,10 @@ class AuditLog:
                 self._batch = self._buffer.take(_BATCH)
             events = [pending.as_stored() for pending in self._batch]
             is_repeat, self._is_repeat = self._is_repeat, True
-            await store.add_events(self._database, events, is_repeat=is_repeat)
+            stored = await store.add_events(self._database, events, is_repeat=is_repeat)
             self._is_repeat = False
+            for event, digest in stored:
+                export.emit(self._logger, event, digest)
             self._metrics.stored(sum(event.call_count for event in events))
             self._batch = []
         self._some.clear()
@@ -95,12 +103,13 @@ class AuditLog:
 async def open_audit_log(
     database: Database,
     meter: Meter = _NO_METER,
+    logger: Logger = _NO_LOGGER,
     *,
     max_events: int = MAX_EVENTS,
     period_seconds: float = _PERIOD_SECONDS,
 ) -> AsyncIterator[AuditLog]:
     """Store events during the block, and the remaining ones at its end."""
-    audit = AuditLog(database, meter, max_events=max_events, period_seconds=period_seconds)
+    audit = AuditLog(database, meter, logger, max_events=max_events, period_seconds=period_seconds)
     try:
         async with asyncio.TaskGroup() as tasks:
             storing = tasks.create_task(audit.store_forever(), name="store audit events")

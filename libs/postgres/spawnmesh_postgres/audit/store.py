@@ -1,8 +1,9 @@
 """The tables of the audit log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import starmap
 from typing import Any
 
 from psycopg.rows import DictRow
@@ -62,10 +63,13 @@ class ChainState:
         return Link(self.cut_sequence, self.cut_hash)
 
 
-async def add_events(database: Database, events: Sequence[ChainedEvent], *, is_repeat: bool) -> None:
-    """Add the events to the chains of their tenants, all or none; `sequence` is set here.
+async def add_events(
+    database: Database, events: Sequence[ChainedEvent], *, is_repeat: bool
+) -> list[tuple[ChainedEvent, bytes]]:
+    """Add the events to the chains of their tenants, all or none, and return them as they are
+    stored, with their `sequence`, each with its hash.
 
-    `is_repeat` is for events that an earlier call may have added: those are left out.
+    `is_repeat` is for events that an earlier call may have added: those are not added again.
     """
     tenants = sorted({event.tenant_id for event in events})
     async with database.transaction(ALL_TENANTS) as connection:
@@ -73,18 +77,23 @@ async def add_events(database: Database, events: Sequence[ChainedEvent], *, is_r
         if len(links) < len(tenants):
             await connection.execute(_SQL["add_chains"], {"tenants": tenants})
             links = await _lock_chains(connection, tenants)
-        if is_repeat:
-            ids = {"ids": [event.event_id for event in events]}
-            cursor = await connection.execute(_SQL["find_stored_events"], ids)
-            stored = {row["event_id"] for row in await cursor.fetchall()}
-            events = [event for event in events if event.event_id not in stored]
-        rows = list(_chained(links, events))
-        await connection.execute(_SQL["add_events"], {"events": Jsonb(rows)})
+        known = await _find_stored(connection, events) if is_repeat else []
+        known_ids = {event.event_id for event, _ in known}
+        added = list(_chained(links, [event for event in events if event.event_id not in known_ids]))
+        await connection.execute(_SQL["add_events"], {"events": Jsonb(list(starmap(_row_of, added)))})
         ends = [
             {"tenant_id": tenant_id, "last_sequence": link.sequence, "last_hash": link.hash.hex()}
             for tenant_id, link in links.items()
         ]
         await connection.execute(_SQL["advance_chains"], {"ends": Jsonb(ends)})
+    return known + added
+
+
+async def _find_stored(
+    connection: Connection, events: Sequence[ChainedEvent]
+) -> list[tuple[ChainedEvent, bytes]]:
+    ids = {"ids": [event.event_id for event in events]}
+    return list(map(_event_of, await (await connection.execute(_SQL["find_stored_events"], ids)).fetchall()))
 
 
 async def _lock_chains(connection: Connection, tenants: Sequence[str]) -> dict[str, Link]:
@@ -92,19 +101,23 @@ async def _lock_chains(connection: Connection, tenants: Sequence[str]) -> dict[s
     return {row["tenant_id"]: Link(row["last_sequence"], row["last_hash"]) for row in await cursor.fetchall()}
 
 
-def _chained(links: dict[str, Link], events: Sequence[ChainedEvent]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the events, and move the links."""
+def _chained(links: dict[str, Link], events: Iterable[ChainedEvent]) -> Iterator[tuple[ChainedEvent, bytes]]:
+    """Yield the events in their places, each with its hash, and move the links."""
     for event in events:
         before = links[event.tenant_id]
         placed = replace(event, sequence=before.sequence + 1)
         digest = event_hash(before.hash, placed)
         links[event.tenant_id] = Link(placed.sequence, digest)
-        yield {
-            **{name: getattr(placed, name) for name in FIELDS},
-            "event_time": event.event_time.isoformat(),
-            "last_time": event.last_time.isoformat(),
-            "hash": digest.hex(),
-        }
+        yield placed, digest
+
+
+def _row_of(event: ChainedEvent, digest: bytes) -> dict[str, Any]:
+    return {
+        **{name: getattr(event, name) for name in FIELDS},
+        "event_time": event.event_time.isoformat(),
+        "last_time": event.last_time.isoformat(),
+        "hash": digest.hex(),
+    }
 
 
 async def list_events(

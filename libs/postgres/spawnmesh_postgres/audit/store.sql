@@ -14,7 +14,9 @@ on conflict (tenant_id) do nothing
 
 -- name: find_stored_events
 -- Takes no lock. Returns the events among these that are stored. Index: audit_events_id_idx.
-select event_id from audit_events where event_id = any (%(ids)s)
+select tenant_id, sequence, event_id, event_time, last_time, call_count, method, caller_kind, subject,
+       token_id, resources, code, reason, trace_id, peer, hash
+from audit_events where event_id = any (%(ids)s)
 
 -- name: add_events
 -- Adds events to locked chains. Index: audit_events_pkey.
