@@ -96,7 +96,7 @@ async def _flooding(
         await process.stdin.drain()
         yield
     finally:
-        answers, _ = await process.communicate()
+        answers, _ = await process.communicate(b"")  # Closes its input, which ends it.
         bench.report(f"flood {name}: {answers.decode().strip()}")
 
 
