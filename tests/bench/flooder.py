@@ -6,6 +6,7 @@ the last line of standard output counts the answers by kind and status.
 """
 
 import asyncio
+import hashlib
 import json
 import sys
 import uuid
@@ -15,11 +16,13 @@ from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Any
 
+import google_crc32c
 import grpc.aio
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
-from spawnmesh.attachment_blob.v1.upload_pb2 import UploadChunk
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadChunk, UploadSpec
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh_core.ids import IdKind, new_id
 
 KINDS = ("read", "spawn", "scan", "upload", "malformed", "unauthenticated")
 # Calls without an answer, of each kind. Further ones are left out.
@@ -67,20 +70,31 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
     )
     read = session_pb.GetSessionRequest(session_id=session_id).SerializeToString()
     context = transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=100_000)
-    chunk = blob_pb.UploadFileRequest(chunk=UploadChunk(data=bytes(_UPLOAD_BYTES))).SerializeToString()
+    data = bytes(_UPLOAD_BYTES)
+    digest = hashlib.sha256(data).hexdigest()
+    whole = UploadChunk(offset=0, data=data, crc32c=google_crc32c.value(data))
+    chunk = blob_pb.UploadFileRequest(chunk=whole).SerializeToString()
 
     def spawn_one() -> Any:
         request = session_pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task="Say yes.")
         return spawn(request.SerializeToString(), **options)
 
-    async def chunks() -> AsyncIterator[bytes]:
+    async def file() -> AsyncIterator[bytes]:
+        spec = UploadSpec(
+            upload_id=new_id(IdKind.UPLOAD),
+            name="zeros.bin",
+            size_bytes=len(data),
+            sha256=digest,
+            mime_type="application/octet-stream",
+        )
+        yield blob_pb.UploadFileRequest(spec=spec).SerializeToString()
         yield chunk
 
     return {
         "read": lambda: get(read, **options),
         "spawn": spawn_one,
         "scan": lambda: scan(context.SerializeToString(), **options),
-        "upload": lambda: upload(chunks(), **options),
+        "upload": lambda: upload(file(), **options),
         "malformed": lambda: get(b"\xff" * 65_536, **options),
         "unauthenticated": lambda: get(read, timeout=_TIMEOUT_SECONDS),
     }
