@@ -142,16 +142,6 @@ def trace_id_of(traceparent: str) -> str:
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
-def context_of_trace(trace_id: str) -> Context:
-    """Return a context in the trace with this id of 32 hex digits, without a span; empty without
-    an id.
-    """
-    if not trace_id:
-        return Context()
-    no_span = SpanContext(int(trace_id, 16), trace.INVALID_SPAN_ID, is_remote=True)
-    return trace.set_span_in_context(NonRecordingSpan(no_span), Context())
-
-
 def current_trace_id() -> str:
     """Return the id of the current trace as 32 hex digits; empty outside of a trace."""
     context = trace.get_current_span().get_span_context()

@@ -105,8 +105,10 @@ _LIVE = (
     from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
     """,
     """
-    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, deadline_time)
-    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 2, 'RUNNING', 1, now() + interval '1 hour'
+    insert into session.runs (tenant_id, run_id, session_id, position, state, epoch, attempt_count,
+        deadline_time)
+    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 2, 'RUNNING', 1, 1,
+        now() + interval '1 hour'
     from unnest(%(ids)s::text[]) session_id
     """,
     """

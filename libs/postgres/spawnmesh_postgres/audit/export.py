@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber
-from spawnmesh_runtime.telemetry import context_of_trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from spawnmesh_postgres.audit.chain import ChainedEvent
 from spawnmesh_postgres.audit.store import NO_TENANT
@@ -36,7 +38,7 @@ def emit(logger: Logger, event: ChainedEvent, digest: bytes) -> None:
     logger.emit(
         LogRecord(
             timestamp=(event.event_time - _EPOCH) // timedelta(microseconds=1) * 1000,
-            context=context_of_trace(event.trace_id),
+            context=_in_trace(event.trace_id),
             severity_number=SeverityNumber.INFO if is_ok else SeverityNumber.WARN,
             severity_text="INFO" if is_ok else "WARN",
             body=f"{event.method} {event.code}".lstrip(),
@@ -44,3 +46,11 @@ def emit(logger: Logger, event: ChainedEvent, digest: bytes) -> None:
             event_name=EVENT_NAME,
         )
     )
+
+
+def _in_trace(trace_id: str) -> Context:
+    """Return a context in the trace, without a span; an empty one without a trace."""
+    if not trace_id:
+        return Context()
+    no_span = SpanContext(int(trace_id, 16), trace.INVALID_SPAN_ID, is_remote=True)
+    return trace.set_span_in_context(NonRecordingSpan(no_span), Context())

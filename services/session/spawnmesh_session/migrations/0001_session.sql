@@ -14,8 +14,8 @@
 --   2. A partial index has a condition that every row meant for it fulfils and that only the
 --      statements for this index repeat, such as `position >= 0`. No other statement can use it by
 --      mistake.
---   3. The columns that every statement compares have a fixed number of distinct values, or no
---      statistics: then the planner expects a tenant of average size.
+--   3. The columns that every statement compares have no statistics, or in run_queue fixed numbers of
+--      distinct values: then the planner expects a tenant of average size.
 --   4. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
@@ -68,6 +68,20 @@ create table agents (
     primary key (tenant_id, agent_id)
 );
 
+-- The checks of texts are those of domains: PostgreSQL parses the text of a table's constraint again
+-- for each insert, and keeps those of a domain.
+create domain session_state as text check (value in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'));
+create domain session_mode as text check (value in ('RUN', 'SESSION'));
+create domain context_mode as text check (value in ('ISOLATED', 'FORK'));
+create domain cleanup as text check (value in ('DELETE', 'KEEP'));
+create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
+create domain run_state as text check (value in (
+    'QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'
+));
+create domain event_kind as text check (value in (
+    'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'SPAWN_FAILED', 'CLOSED'
+));
+
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
 -- A session with archive_time has ended and is archived. A session with delete_time does not exist
 -- for any caller. Its row remains while its request_id is remembered: without runs, messages and
@@ -77,14 +91,14 @@ create table sessions (
     session_id         text        not null,
     request_id         text, -- Null: a failed spawn whose request_id may be used again.
     payload_hash       bytea       not null,
-    state              text        not null,
+    state              session_state not null,
     agent_id           text        not null,
     label              text        not null,
     model              text        not null,
-    mode               text        not null,
-    context            text        not null,
-    cleanup            text        not null,
-    runtime            text        not null,
+    mode               session_mode not null,
+    context            context_mode not null,
+    cleanup            cleanup     not null,
+    runtime            runtime     not null,
     thinking           text        not null default '',    -- Empty if the spawn did not choose a level.
     parent_session_id  text        not null,
     parent_run_id      text        not null,               -- Empty if a client spawned the session.
@@ -103,10 +117,9 @@ create table sessions (
     archive_time       timestamptz,
     delete_time        timestamptz,
     primary key (tenant_id, session_id),
-    check (state in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'))
+    check (least(spawn_count, last_epoch, last_cursor) >= 0)
 );
-alter table sessions alter column tenant_id set statistics 0;
-alter table sessions alter column parent_session_id set (n_distinct = -0.5);
+alter table sessions alter column tenant_id set statistics 0, alter column parent_session_id set statistics 0;
 -- list_children, list_descendants, count_live_children, lock_family, list_parents.
 create index sessions_child_idx on sessions (parent_session_id, tenant_id, session_id);
 -- list_sessions_to_archive.
@@ -130,7 +143,7 @@ create table runs (
     run_id               text        not null,
     session_id           text        not null,
     position             bigint      not null,              -- The cursor of its first event.
-    state                text        not null,
+    state                run_state   not null,
     epoch                bigint      not null default 0,    -- The fencing token; 0 before the first claim.
     first_epoch          bigint      not null default 0,    -- The epoch of the first claim.
     attempt_count        integer     not null default 0,
@@ -155,10 +168,10 @@ create table runs (
     capped_revisions     jsonb       not null default '[]', -- Of the decided draft: plugins with their caps.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
-    check (state in ('QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'))
+    check (first_epoch between 0 and epoch),
+    check (least(position, attempt_count, revision_count, delay_count) >= 0)
 );
-alter table runs alter column tenant_id set statistics 0;
-alter table runs alter column session_id set (n_distinct = -0.5);
+alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 -- The newest run of a session; delete_runs, list_killed_runs.
 create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
 -- lock_live_run. A session has at most one live run.
@@ -175,14 +188,16 @@ create table run_queue (
     again_time    timestamptz,                             -- Past its deadline: the next try to end it.
     attempts_left integer     not null default 1,          -- Claims.
     leased        boolean     not null default false,
-    runtime       text        not null default 'SUBAGENT', -- The runtime of its session.
+    runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.
     primary key (tenant_id, run_id)
 );
 comment on table run_queue is 'citus: local';
-alter table run_queue alter column tenant_id set (n_distinct = 100);
-alter table run_queue alter column runtime set (n_distinct = 2);
-alter table run_queue alter column agent_id set (n_distinct = 100);
+-- Two indexes differ in one column. Only an estimate of several rows makes the planner prefer the one
+-- that fits, and a short queue of few tenants has no statistics of many.
+alter table run_queue
+    alter column tenant_id set (n_distinct = 100), alter column runtime set (n_distinct = 2),
+    alter column agent_id set (n_distinct = 100);
 -- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
 create index run_queue_tenant_due_idx on run_queue (tenant_id, due_time) where due_time >= '-infinity';
 -- take_claimable_runs (the runs that may be claimed).
@@ -218,7 +233,7 @@ create table jobs (
     check (dead_time is null or claim_id is null)
 );
 comment on table jobs is 'citus: local';
-alter table jobs alter column tenant_id set (n_distinct = 100);
+alter table jobs alter column tenant_id set statistics 0;
 -- claim_jobs and count_jobs, which alone repeat the condition.
 create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
 -- list_dead_jobs and count_jobs.
@@ -267,7 +282,7 @@ create table session_events (
     session_id       text        not null,
     cursor           bigint      not null,
     event_time       timestamptz not null default now(),
-    kind             text        not null,
+    kind             event_kind  not null,
     run_id           text        not null default '',
     run_state        text        not null default '',
     child_session_id text        not null default '',
@@ -382,7 +397,7 @@ create policy retention on audit_events for delete to current_user
     using (current_setting('spawnmesh.tenant', true) = '*');
 
 -- The fixed numbers of distinct values take effect with an analyze.
-analyze sessions, runs, run_queue, jobs, inbox_messages, session_events;
+analyze run_queue;
 
 -- ------------------------------------------------------------------------------------------
 -- Row-level security
