@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -48,7 +48,8 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=�
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
-test: $(READY) lint bom ## Run every check and every test that needs no cluster, in the order that SEED= makes
+test: $(READY) bom ## Run every check and every test that needs no cluster, in the order that SEED= makes
+	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
 	@pytest -n 4 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
@@ -79,8 +80,13 @@ test-quick: $(READY) lint ## Run the static checks and the unit tests
 	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)
 
 # The types take longer than all others together, and one of the two cores.
+CHECKS := types style protos-check imports docs-check
 lint: $(READY) ## Run the static checks
-	@$(MAKE) --no-print-directory -j 2 types style protos-check imports docs-check
+	@$(MAKE) --no-print-directory -j 2 $(CHECKS)
+
+# Writes the bytecode of all tests once, while the types have the other core. In a fresh clone, each worker would do so.
+collected: $(READY)
+	@mkdir -p build && pytest --collect-only -qq > build/collected.txt || { tail -n 40 build/collected.txt; exit 1; }
 
 style: $(READY)
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"

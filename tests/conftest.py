@@ -20,6 +20,8 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.support.citus.cluster import citus_cluster
+from tests.support.commands import Commands
+from tests.support.forking import ForkServer, open_fork_server
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
@@ -30,17 +32,20 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.
 _TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "running_mesh")
+# Except in these files, each of which starts meshes of its own. Another worker can run them.
+_APART = (Path("tests") / "mesh" / "test_demo.py", Path("tests") / "mesh" / "test_replicas.py")
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
 _LONG = ("mesh", "citus", "chaos", "deploy")
 
 
 class DirectoriesTogether(LoadFileScheduling):
-    """Give each file to one worker, and all files of some directories to the same one."""
+    """Give each file to one worker, and nearly all files of some directories to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
-        return str(next((folder for folder in _TOGETHER if file.is_relative_to(folder)), file))
+        together = () if file in _APART else _TOGETHER
+        return str(next((folder for folder in together if file.is_relative_to(folder)), file))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,13 +59,12 @@ def pytest_collection() -> Generator[None, object, object]:
     """Collect without garbage collections, and exclude all that was collected from later ones.
 
     Each worker keeps some 600,000 objects of modules and tests until its end. Full collections would
-    visit them again and again.
+    visit them again and again, and one alone takes half a second.
     """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -90,6 +94,19 @@ def watchdog() -> Iterator[Watchdog]:
     """End the started processes if the test run itself is killed."""
     with Watchdog() as dog:
         yield dog
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Start the process whose forks are the processes of the mesh."""
+    with open_fork_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def commands(fork_server: ForkServer) -> Commands:
+    """Run `spawnmesh`."""
+    return Commands(fork_server)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,6 +17,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_devstack.watchdog import Watchdog
 
 from tests.support.chaos.acknowledged import Clients, Harness
+from tests.support.forking import ForkServer
 from tests.support.postgres.standby import promote, rejoin, rows, start_standby
 from tests.support.serving import caller_at
 from tests.support.waiting import eventually
@@ -43,12 +44,12 @@ def multi_host_urls(*data_dirs: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-async def stack() -> AsyncIterator[Stack]:
+async def stack(fork_server: ForkServer) -> AsyncIterator[Stack]:
     """Start a mesh whose services know two servers. The second one does not exist yet."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-failover-") as folder:
         data = Path(folder) / "data"
         urls = multi_host_urls(data / "postgres", data / "standby")
-        async with open_stack(data, _quiet, environment=urls) as stack:
+        async with open_stack(data, _quiet, environment=urls, execute=fork_server.execute) as stack:
             yield stack
 
 

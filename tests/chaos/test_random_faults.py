@@ -8,6 +8,7 @@ import pytest
 from tests.chaos.random_faults.plan import make_plan
 from tests.chaos.random_faults.report import summary_of
 from tests.chaos.random_faults.trial import run_trial
+from tests.support.forking import ForkServer
 
 SEED = 35  # Its plan has a fault of every kind.
 WINDOW_SECONDS = 35.0
@@ -15,13 +16,18 @@ SETTLE_SECONDS = 240.0
 
 
 @pytest.mark.timeout(600)
-async def test_mesh_under_random_faults_keeps_every_invariant() -> None:
+async def test_mesh_under_random_faults_keeps_every_invariant(fork_server: ForkServer) -> None:
     lines: list[str] = []
     # PostgreSQL runs as another account, and cannot pass pytest's own directory.
     with tempfile.TemporaryDirectory(prefix="spawnmesh-chaos-") as folder:
         plan = make_plan(SEED, WINDOW_SECONDS)
         verdict = await run_trial(
-            Path(folder) / "run", plan, seed=SEED, settle_seconds=SETTLE_SECONDS, report=lines.append
+            Path(folder) / "run",
+            plan,
+            seed=SEED,
+            settle_seconds=SETTLE_SECONDS,
+            report=lines.append,
+            execute=fork_server.execute,
         )
     print("\n".join(lines))
     failed = {name.strip(): found[:5] for name, found in verdict.found.items() if found}

@@ -41,6 +41,7 @@ from tests.support.deploy.environment import (
     SERVING,
     Place,
     container_of,
+    forked,
     health_of,
     health_over,
     printed_until_its_end,
@@ -51,6 +52,8 @@ from tests.support.deploy.environment import (
 )
 from tests.support.deploy.pod_here import Ended, pod_of, run_container
 from tests.support.deploy.rendering import ROOT, VALUE_SETS, of_kind
+from tests.support.forked_process import ForkedProcess
+from tests.support.forking import ForkServer
 from tests.support.serving import caller_at, client_tokens
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES", "PGSSLMODE", "PGSSLROOTCERT"}
@@ -128,6 +131,7 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
     migrated: dict[str, ServiceDsn],
     s3: S3Endpoint,
     smallest_pools: str,
+    fork_server: ForkServer,
 ) -> None:
     places = {name: Place(tmp_path, keys, migrated, s3) for name in ALL}
     targets = {
@@ -148,7 +152,7 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
                 use_provider(places[name].root / name, provider_port)
             env = {key: targets.get(value, value) for key, value in env.items()}
             container = container_of(name, "minimal", smallest_pools)
-            processes[name] = await exits.enter_async_context(started(container, env))
+            processes[name] = await exits.enter_async_context(forked(fork_server, container, env))
             if name not in UNCOUNTED:
                 counted[container["args"][0].removeprefix("spawnmesh_")] += SMALLEST + LISTENING.get(name, 0)
         await asyncio.gather(*(until(places[name].health_port, SERVING, processes[name]) for name in names))
@@ -167,24 +171,24 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
             "SPAWNMESH_TENANT": "spawnmesh-doctor",
         }
         command = {"args": ["spawnmesh_client", "doctor", "--deep"]}
-        async with started(command, {**env, "PATH": "/usr/bin:/bin"}) as process:
+        async with forked(fork_server, command, {**env, "PATH": "/usr/bin:/bin"}) as process:
             printed, _ = await process.communicate()
-        assert process.returncode is not None
-        return Ended(process.returncode, printed.decode())
+        return Ended(await process.wait(), printed.decode())
 
     async def doctor_inside() -> Ended:
         """Run the pod of `helm test` with a token as the notes tell an operator to make it."""
         token = client_tokens(keys).client_token("spawnmesh-doctor", "test", 600.0)
         secrets = {"spawnmesh-test-token": {"token": token}}
         return await run_container(
-            *pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path / "in", secrets, targets
+            fork_server, *pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path / "in", secrets, targets
         )
 
-    processes: dict[str, asyncio.subprocess.Process] = {}
+    processes: dict[str, ForkedProcess] = {}
     workers = [name for name in ALL if name.endswith("-worker")]
     async with AsyncExitStack() as exits:
         provider = {"args": ["tests.support.model_router.upstream", str(provider_port)]}
-        await exits.enter_async_context(started(provider, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}))
+        bare = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+        await exits.enter_async_context(forked(fork_server, provider, bare))
         await start_together(exits, [name for name in ALL if name not in workers])
         without_workers = await doctor_outside()
         await start_together(exits, workers)
@@ -205,8 +209,10 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
         assert f"ok  {check}" in inside.printed
 
 
-async def test_doctor_of_helm_test_without_a_token_ends_and_says_so(tmp_path: Path) -> None:
-    ended = await run_container(*pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path, {}, {})
+async def test_doctor_of_helm_test_without_a_token_ends_and_says_so(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    ended = await run_container(fork_server, *pod_of("doctor", "minimal", PLAIN_VALUES), tmp_path, {}, {})
     assert ended.code == 1
     assert "there is neither SPAWNMESH_TOKEN nor a signing key" in ended.printed
 
@@ -221,10 +227,15 @@ def use_provider(router: Path, port: int) -> None:
 
 
 async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
-    tmp_path: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint, fresh: ServiceDsn
+    fork_server: ForkServer,
+    tmp_path: Path,
+    keys: Path,
+    databases: dict[str, ServiceDsn],
+    s3: S3Endpoint,
+    fresh: ServiceDsn,
 ) -> None:
     place = Place(tmp_path, keys, {**databases, "hook": fresh}, s3)
-    async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
+    async with forked(fork_server, container_of("hook", "minimal"), place.environment("hook")) as process:
         assert process.stdout is not None
         waiting = json.loads(await process.stdout.readline())
         assert (waiting["event"], waiting["reason"]) == (
@@ -246,10 +257,15 @@ async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
 
 
 async def test_process_that_waits_for_its_schema_lets_callers_take_another_replica(
-    tmp_path: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint, fresh: ServiceDsn
+    fork_server: ForkServer,
+    tmp_path: Path,
+    keys: Path,
+    databases: dict[str, ServiceDsn],
+    s3: S3Endpoint,
+    fresh: ServiceDsn,
 ) -> None:
     place = Place(tmp_path, keys, {**databases, "hook": fresh}, s3)
-    async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
+    async with forked(fork_server, container_of("hook", "minimal"), place.environment("hook")) as process:
         await until(place.port, NOT_SERVING, process)
         async with caller_at(f"127.0.0.1:{place.port}", "hook") as peer:
             token = client_tokens(keys).client_token("acme", "test", 60.0)
@@ -309,14 +325,14 @@ def certify(folder: Path, *hosts: str) -> tuple[bytes, bytes, bytes]:
 
 
 async def test_process_with_certificates_is_probed_in_plain_text_and_called_with_one(
-    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
+    fork_server: ForkServer, tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
 ) -> None:
     over = tmp_path / "tls.yaml"
     over.write_text("tls: {mode: secret, existingSecret: mesh-tls}\n")
     place, host = Place(tmp_path, keys, migrated, s3), "transcript.mesh.svc.cluster.local"
     pem, private, authority = certify(tmp_path / "transcript" / "run" / "secrets" / "tls", host)
     env = place.environment("transcript", str(over))
-    async with started(container_of("transcript", "minimal", str(over)), env) as process:
+    async with forked(fork_server, container_of("transcript", "minimal", str(over)), env) as process:
         await until(place.health_port, SERVING, process)
         assert await health_of(place.port) == 0, "the service itself does not answer plain text"
         for shown, wanted in (((private, pem), SERVING), ((None, None), 0)):
@@ -329,7 +345,7 @@ async def test_process_with_certificates_is_probed_in_plain_text_and_called_with
 
 
 async def test_command_calls_a_mesh_with_certificates_through_localhost(
-    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
+    fork_server: ForkServer, tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
 ) -> None:
     """As through `kubectl port-forward`, with a certificate for the names in the chart."""
     over = tmp_path / "tls.yaml"
@@ -337,7 +353,7 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
     place, tls = Place(tmp_path, keys, migrated, s3), tmp_path / "transcript" / "run" / "secrets" / "tls"
     certify(tls, *of_kind("Certificate", "production")["transcript"]["spec"]["dnsNames"])
     env = place.environment("transcript", str(over))
-    async with started(container_of("transcript", "minimal", str(over)), env) as process:
+    async with forked(fork_server, container_of("transcript", "minimal", str(over)), env) as process:
         await until(place.health_port, SERVING, process)
         by_name = {
             "SPAWNMESH_SESSION_TARGET": "localhost:1",
@@ -348,7 +364,7 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
 
         async def lines(**more: str) -> str:
             env = {**by_name, **more, "PATH": "/usr/bin:/bin", "SPAWNMESH_TOKEN": "x"}
-            async with started({"args": ["spawnmesh_client", "doctor"]}, env) as doctor:
+            async with forked(fork_server, {"args": ["spawnmesh_client", "doctor"]}, env) as doctor:
                 return (await doctor.communicate())[0].decode()
 
         for printed, answer in zip(

@@ -16,6 +16,7 @@ from spawnmesh_postgres.schema_version import wait_for_schema
 
 from tests.support.deploy.pod_here import Secrets, pod_of, run_container, storage_stand_ins
 from tests.support.deploy.rendering import Object, of_kind
+from tests.support.forking import ForkServer
 
 SERVED = ("session", "attachment-blob", "transcript", "model-router", "hook")
 PREPARED = ("session", "attachment_blob", "transcript", "model_router", "hook")
@@ -53,15 +54,18 @@ def migration(over: str) -> Object:
 
 
 async def test_migration_job_prepares_an_empty_server(
-    tmp_path: Path, over: str, secrets: dict[str, dict[str, str]]
+    fork_server: ForkServer, tmp_path: Path, over: str, secrets: dict[str, dict[str, str]]
 ) -> None:
     pod = migration(over)
     (prepare,) = pod["initContainers"]
-    ended = await run_container(pod, prepare, tmp_path / "prepare", secrets, {})
+    ended = await run_container(fork_server, pod, prepare, tmp_path / "prepare", secrets, {})
     assert (ended.code, "prepared for" in ended.printed) == (0, True), ended.printed
     assert {container["name"] for container in pod["containers"]} == set(SERVED)
     ended_together = await asyncio.gather(
-        *(run_container(pod, one, tmp_path / one["name"], secrets, {}) for one in pod["containers"])
+        *(
+            run_container(fork_server, pod, one, tmp_path / one["name"], secrets, {})
+            for one in pod["containers"]
+        )
     )
     assert [one.code for one in ended_together] == [0] * len(SERVED), ended_together
     async with asyncio.timeout(20):
@@ -71,11 +75,11 @@ async def test_migration_job_prepares_an_empty_server(
 
 
 async def test_migration_of_a_missing_database_fails_and_says_so(
-    tmp_path: Path, over: str, secrets: Secrets
+    fork_server: ForkServer, tmp_path: Path, over: str, secrets: Secrets
 ) -> None:
     pod = migration(over)
     container = pod["containers"][0]
-    ended = await run_container(pod, container, tmp_path / "none", secrets, {})
+    ended = await run_container(fork_server, pod, container, tmp_path / "none", secrets, {})
     assert ended.code == 1
     assert "Traceback" not in ended.printed
     assert "refuses the login" in ended.printed
@@ -87,8 +91,9 @@ def test_migration_gives_up_on_a_lock_while_its_job_still_has_a_minute() -> None
 
 
 async def test_storage_check_of_helm_test_finds_tenants_isolated(
-    tmp_path: Path, over: str, secrets: Secrets, s3: S3Endpoint
+    fork_server: ForkServer, tmp_path: Path, over: str, secrets: Secrets, s3: S3Endpoint
 ) -> None:
-    ended = await run_container(*pod_of("storage", "minimal", over), tmp_path, secrets, storage_stand_ins(s3))
+    pod, container = pod_of("storage", "minimal", over)
+    ended = await run_container(fork_server, pod, container, tmp_path, secrets, storage_stand_ins(s3))
     assert ended.code == 0, ended.printed
     assert ended.printed.startswith("ok ")

@@ -13,6 +13,7 @@ from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.stack import Stack, open_stack
 
+from tests.support.forking import ForkServer
 from tests.support.mesh.mcp_page import configure
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
 from tests.support.runner.sandboxes import sandbox_problem
@@ -32,7 +33,7 @@ async def provider() -> AsyncIterator[LoopbackProvider]:
 
 
 @pytest.fixture(scope="package")
-async def stack(provider: LoopbackProvider) -> AsyncIterator[Stack]:
+async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIterator[Stack]:
     """Start every process of the mesh. A test that stops one starts it again.
 
     The primary model is the scripted one, beside it is `loopback/thinker`, and the runner has MCP
@@ -54,6 +55,7 @@ async def stack(provider: LoopbackProvider) -> AsyncIterator[Stack]:
             router_config=_with_loopback(scripted_config(port), provider),
             ports={SCRIPTED_MODEL: port},
             environment=given,
+            execute=fork_server.execute,
         ) as mesh:
             await mesh.start(scripted_model_member(port))
             yield mesh

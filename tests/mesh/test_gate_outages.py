@@ -15,6 +15,7 @@ from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.forking import ForkServer
 from tests.support.hook.plugin_process import serving
 from tests.support.model_router.provider import LoopbackProvider
 from tests.support.model_router.responses import COMPLETED, responses, said
@@ -73,13 +74,18 @@ async def run_of(mesh: Mesh, session_id: str) -> session_pb2.Run:
 
 
 async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_when_it_is_back(
-    stack: Stack, mesh: Mesh, tenant: str, provider: LoopbackProvider, tmp_path: Path
+    fork_server: ForkServer,
+    stack: Stack,
+    mesh: Mesh,
+    tenant: str,
+    provider: LoopbackProvider,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "gate.py").write_text(GATE)
     (port,) = free_ports(1)
     asked_before = provider.asked("thinker")
     await register(mesh, port)
-    async with serving("gate", stack.keys, tenant, cwd=tmp_path, port=port):
+    async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):
         first = await mesh.wait(await spawn(mesh), 60)
         assert first.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
     # The gate is killed. Each run offers its answer, and goes back to the queue.
@@ -91,7 +97,7 @@ async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_w
         return all(run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message for run in runs)
 
     await eventually(all_are_delayed)
-    async with serving("gate", stack.keys, tenant, cwd=tmp_path, port=port):
+    async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):
         delays = {session_id: (await run_of(mesh, session_id)).delay.count for session_id in sessions}
         for session_id in sessions:
             run = (await mesh.wait(session_id, 60)).session.latest_run

@@ -1,7 +1,6 @@
 """The options of a command reach the provider: through every process, in the provider's format."""
 
-import asyncio
-import sys
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +8,7 @@ from uuid import uuid4
 import pytest
 from spawnmesh_devstack.stack import Stack
 
+from tests.support.commands import Commands
 from tests.support.model_router.provider import LoopbackProvider
 from tests.support.model_router.responses import COMPLETED, called, reasoned, responses, said
 
@@ -20,26 +20,21 @@ MODEL = "loopback/thinker"
 class Terminal:
     """The command `spawnmesh` for a tenant of the mesh."""
 
+    commands: Commands
     data: Path
     tenant: str
 
     async def type(self, *arguments: str) -> str:
         """Run a command that must succeed, and return what it prints."""
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("spawnmesh")),
-            *("--data", str(self.data), "--tenant", self.tenant),
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        printed, _ = await process.communicate()
-        assert process.returncode == 0, printed.decode()
-        return printed.decode()
+        mesh = ("--data", str(self.data), "--tenant", self.tenant)
+        code, printed, errors = await self.commands.run(*mesh, *arguments, env=os.environ)
+        assert code == 0, printed + errors
+        return printed
 
 
 @pytest.fixture
-def terminal(stack: Stack) -> Terminal:
-    return Terminal(stack.data_dir, f"t-{uuid4().hex[:12]}")
+def terminal(commands: Commands, stack: Stack) -> Terminal:
+    return Terminal(commands, stack.data_dir, f"t-{uuid4().hex[:12]}")
 
 
 async def test_spawn_with_an_image_and_a_thinking_level_reaches_the_provider(

@@ -35,6 +35,7 @@ from spawnmesh_devstack.span_file import load_all_spans, load_spans
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.deploy.policies import call_edges
+from tests.support.forking import ForkServer
 from tests.support.mesh.compaction import continue_from_summary
 from tests.support.mesh.reader import read_code_word
 from tests.support.waiting import eventually
@@ -50,7 +51,7 @@ def _quiet(_line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-async def pairs() -> AsyncIterator[Stack]:
+async def pairs(fork_server: ForkServer) -> AsyncIterator[Stack]:
     """Start a mesh with two replicas of each service, of each worker and of the runner."""
     (port,) = free_ports(1)
     choice = await choose({"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1"}, AGENT)
@@ -64,6 +65,7 @@ async def pairs() -> AsyncIterator[Stack]:
             router_config=config_for(choice, port, smollm2_port=0),
             ports={SCRIPTED_MODEL: port},
             environment={**scripted_environment(), **choice.secrets, **GRACE},
+            execute=fork_server.execute,
         ) as mesh:
             await mesh.start(scripted_model_member(port))
             yield mesh

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from typing import Protocol
 
 import psutil
 
@@ -49,12 +50,25 @@ class Command:
     orphan_signal: Signals = SIGTERM
 
 
+class Child(Protocol):
+    """A process that is to be reaped, as `subprocess.Popen` is."""
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is the id of its session too."""
+
+    def poll(self) -> int | None:
+        """Reap the process if it has ended, and return its exit code; None while it runs."""
+
+
+Execute = Callable[[Command, int], Child]
+"""Start a command, with its output to the open file."""
+
+
 class ChildProcess:
     """A started child. A child that has ended is reaped whenever `returncode` is read."""
 
-    def __init__(
-        self, command: Command, child: subprocess.Popen[bytes], watchdog: Watchdog, log_start: int
-    ) -> None:
+    def __init__(self, command: Command, child: Child, watchdog: Watchdog, log_start: int) -> None:
         self.name = command.name
         self.pid = child.pid
         self._command = command
@@ -76,7 +90,9 @@ class ChildProcess:
     async def wait(self) -> int:
         """Wait for the end of the process without a time-out."""
         await _until(lambda: self.returncode is not None)
-        return self._child.returncode
+        code = self.returncode
+        assert code is not None
+        return code
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
         """Ask the process to end, kill it after the grace period, and leave none of its descendants
@@ -122,7 +138,20 @@ class ChildProcess:
         self._watchdog.forget(self.pid)
 
 
-def start_process(command: Command, watchdog: Watchdog) -> ChildProcess:
+def execute(command: Command, log: int) -> subprocess.Popen[bytes]:
+    """Start the program in a session of its own, tied to this process."""
+    return subprocess.Popen(  # noqa: S603 - running the given program, without a shell, is the purpose
+        [*_tie(command), *command.argv],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=None if command.env is None else dict(command.env),
+        cwd=command.working_directory,
+        start_new_session=True,
+    )
+
+
+def start_process(command: Command, watchdog: Watchdog, execute: Execute = execute) -> ChildProcess:
     """Start the child in a session of its own, so that Ctrl-C reaches it only through this process.
 
     Call it from the main thread: the child dies with the thread that started it. Raises
@@ -134,15 +163,7 @@ def start_process(command: Command, watchdog: Watchdog) -> ChildProcess:
     log = os.open(command.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         log_start = os.lseek(log, 0, os.SEEK_END)
-        child = subprocess.Popen(  # noqa: S603 - running the given program, without a shell, is the purpose
-            [*_tie(command), *command.argv],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=None if command.env is None else dict(command.env),
-            cwd=command.working_directory,
-            start_new_session=True,
-        )
+        child = execute(command, log)
     finally:
         os.close(log)
     process = ChildProcess(command, child, watchdog, log_start)

@@ -33,7 +33,7 @@ from spawnmesh_devstack.prepare import (
     prepare_schemas,
     write_router_config,
 )
-from spawnmesh_devstack.processes import ChildProcess, Command, start_process
+from spawnmesh_devstack.processes import ChildProcess, Command, Execute, execute, start_process
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
@@ -52,7 +52,13 @@ class Stack:
     """
 
     def __init__(
-        self, data_dir: Path, surroundings: Surroundings, postgres: Postgres, s3: S3Server, watchdog: Watchdog
+        self,
+        data_dir: Path,
+        surroundings: Surroundings,
+        postgres: Postgres,
+        s3: S3Server,
+        watchdog: Watchdog,
+        execute: Execute,
     ) -> None:
         self.data_dir = data_dir
         self.postgres = postgres
@@ -61,6 +67,7 @@ class Stack:
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
+        self._execute = execute
 
     @property
     def targets(self) -> Mapping[str, str]:
@@ -176,7 +183,7 @@ class Stack:
         since = await self._database_time() if member.readiness is Readiness.JOBS else None
         log_file = self.data_dir / "logs" / f"{member.name}.log"
         command = Command(member.name, member.argv, log_file, env=member.env, working_directory=self.data_dir)
-        self.processes[member.name] = process = start_process(command, self._watchdog)
+        self.processes[member.name] = process = start_process(command, self._watchdog, self._execute)
         if since is not None:
             await until_working(process, self.superuser_dsn, since)
         elif member.port is not None and member.readiness is Readiness.GRPC:
@@ -208,6 +215,7 @@ async def open_stack(
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     before_start: Callable[[Stack], None] = _nothing,
+    execute: Execute = execute,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
     model is started and configured.
@@ -216,7 +224,8 @@ async def open_stack(
     service's, for its first replica; `s3`, `otlp`, `scripted-model`); the others are free ones. A
     variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
     any other to model-router only. `before_start` gets the mesh before its processes start, so that
-    what `environment` names can find them. Raises StackError.
+    what `environment` names can find them. `execute` starts each process of the mesh but PostgreSQL
+    and S3. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -238,7 +247,7 @@ async def open_stack(
             workspace_root=data_dir / "workspaces",
             extra={**(scripted_environment() if router_config is None else {}), **(environment or {})},
         )
-        stack = Stack(data_dir, around, postgres, s3, watchdog)
+        stack = Stack(data_dir, around, postgres, s3, watchdog, execute)
         before_start(stack)
         for part in (postgres, s3, stack):
             exits.push_async_exit(part)

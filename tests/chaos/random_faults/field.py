@@ -18,6 +18,7 @@ from spawnmesh_devstack.members import (
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.prepare import SCRIPTED_MODEL
+from spawnmesh_devstack.processes import Execute, execute
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.chaos.random_faults import plugin
@@ -57,6 +58,7 @@ async def open_field(
     report: Callable[[str], None],
     *,
     is_linked: bool = True,
+    execute: Execute = execute,
 ) -> AsyncIterator[Field]:
     """Start everything. Faults on connections act on the links.
 
@@ -105,6 +107,7 @@ async def open_field(
                 ports={SCRIPTED_MODEL: model_port},
                 environment=environment,
                 before_start=found.append,
+                execute=execute,
             )
         )
         endpoint = f"grpc://{links[PLUGIN].target}"

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from spawnmesh_devstack.processes import Execute, execute
+
 from tests.chaos.random_faults.checks import CHECKS
 from tests.chaos.random_faults.facts import Facts, find_leaks, sample_cooldowns
 from tests.chaos.random_faults.faults import Faults
@@ -39,7 +41,13 @@ class Verdict:
 
 
 async def run_trial(
-    folder: Path, plan: list[Fault], *, seed: int, settle_seconds: float, report: Report
+    folder: Path,
+    plan: list[Fault],
+    *,
+    seed: int,
+    settle_seconds: float,
+    report: Report,
+    execute: Execute = execute,
 ) -> Verdict:
     """Follow the plan under the load of the seed, and check everything afterwards.
 
@@ -52,7 +60,7 @@ async def run_trial(
     report(f"seed {seed}: {len(plan)} faults in {window_seconds:.0f} s; everything is kept in {folder}")
     with (folder / "history.jsonl").open("w") as file:
         history = History(file)
-        async with open_field(folder / "mesh", TENANTS, grace, report) as field:
+        async with open_field(folder / "mesh", TENANTS, grace, report, execute=execute) as field:
             await prepare_tenants(field)
             load = Load(field, history, seed, asyncio.Event(), folder / "files")
             faults = Faults(field, report, history.now)

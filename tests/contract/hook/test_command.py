@@ -10,7 +10,8 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.commands import Commands, open_commands
+from tests.support.commands import Commands
+from tests.support.forking import ForkServer
 from tests.support.hook.fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings, revise
 from tests.support.hook.plugin_process import serving
 from tests.support.serving import served
@@ -36,12 +37,6 @@ async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
     tenant = mesh.tenant(replica)
     await tenant.prepare(1)
     return tenant
-
-
-@pytest.fixture(scope="module")
-async def commands() -> AsyncIterator[Commands]:
-    async with open_commands() as opened:
-        yield opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +118,11 @@ async def test_relay_reads_an_event_and_answers_or_allows_the_stop(
         assert "may stop" in err
 
 
-async def test_serve_runs_a_module_as_a_plugin(tenant: Tenant, keys: Path, tmp_path: Path) -> None:
+async def test_serve_runs_a_module_as_a_plugin(
+    fork_server: ForkServer, tenant: Tenant, keys: Path, tmp_path: Path
+) -> None:
     (tmp_path / "my_plugin.py").write_text(PLUGIN)
-    async with serving("my_plugin", keys, tenant.tenant_id, cwd=tmp_path) as endpoint:
+    async with serving(fork_server, "my_plugin", keys, tenant.tenant_id, cwd=tmp_path) as endpoint:
         await tenant.register("a", endpoint, FINALIZE)
         assert (await tenant.draft("k")).decision == revise("no")
 

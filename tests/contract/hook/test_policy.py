@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from spawnmesh_core.reasons import Reason
 
+from tests.support.forking import ForkServer
 from tests.support.hook import plugin_process
 from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, refused
 
@@ -24,18 +25,21 @@ RULES = [
 
 
 @asynccontextmanager
-async def serving(rules: Any, keys: Path, folder: Path) -> AsyncIterator[str]:
+async def serving(fork_server: ForkServer, rules: Any, keys: Path, folder: Path) -> AsyncIterator[str]:
     """Run the gate as a process and give its endpoint."""
     file = folder / "rules.json"
     file.write_text(json.dumps(rules))
-    async with plugin_process.serving(MODULE, keys, env={"CEL_POLICY_FILE": str(file)}) as endpoint:
+    env = {"CEL_POLICY_FILE": str(file)}
+    async with plugin_process.serving(fork_server, MODULE, keys, env=env) as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="module")
-async def endpoint(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+async def endpoint(
+    fork_server: ForkServer, keys: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[str]:
     """The endpoint of a gate with the rules."""
-    async with serving(RULES, keys, tmp_path_factory.mktemp("rules")) as served_at:
+    async with serving(fork_server, RULES, keys, tmp_path_factory.mktemp("rules")) as served_at:
         yield served_at
 
 
@@ -60,10 +64,10 @@ async def test_a_draft_is_revised_once_for_the_same_rules(tenant: Tenant, endpoi
 
 
 async def test_a_rule_without_a_boolean_result_fails_by_the_failure_policy(
-    tenant: Tenant, keys: Path, tmp_path: Path
+    fork_server: ForkServer, tenant: Tenant, keys: Path, tmp_path: Path
 ) -> None:
     async with serving(
-        [{"name": "odd", "require": "draft_bytes", "reason": "x"}], keys, tmp_path
+        fork_server, [{"name": "odd", "require": "draft_bytes", "reason": "x"}], keys, tmp_path
     ) as endpoint:
         await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
         with refused(Reason.PLUGIN_FAILED):

@@ -9,6 +9,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
+from tests.support.forking import ForkServer
 from tests.support.hook.fixtures import (
     CONTENT,
     CONTINUE,
@@ -31,7 +32,9 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
 
 
 @asynccontextmanager
-async def reviewing(router: Router, model: str, tenant: Tenant) -> AsyncIterator[str]:
+async def reviewing(
+    fork_server: ForkServer, router: Router, model: str, tenant: Tenant
+) -> AsyncIterator[str]:
     """Run the reviewer as a process for the tenant and give its endpoint."""
     env = {
         "SPAWNMESH_SESSION_TARGET": "127.0.0.1:1",
@@ -41,14 +44,16 @@ async def reviewing(router: Router, model: str, tenant: Tenant) -> AsyncIterator
         "MODEL_REVIEWER_MODEL": model,
         "MODEL_REVIEWER_CRITERIA": "It names its sources.",
     }
-    async with serving(MODULE, router.keys, tenant.tenant_id, env=env) as endpoint:
+    async with serving(fork_server, MODULE, router.keys, tenant.tenant_id, env=env) as endpoint:
         yield endpoint
 
 
-async def test_the_model_behind_the_router_decides_about_a_draft(tenant: Tenant, world: World) -> None:
+async def test_the_model_behind_the_router_decides_about_a_draft(
+    fork_server: ForkServer, tenant: Tenant, world: World
+) -> None:
     router = await world.router(tenant=tenant.tenant_id)
     world.provider.on("two", sse(*chat("REVISE: name ", "your sources.")), sse(*chat("ACCEPT")))
-    async with reviewing(router, world.ref("two"), tenant) as endpoint:
+    async with reviewing(fork_server, router, world.ref("two"), tenant) as endpoint:
         await tenant.register("reviewer", endpoint, FINALIZE, grants=[CONTENT])
         sent_back = await tenant.draft("k1", draft_text="It is so.")
         accepted = await tenant.draft("k2", draft_text="It is so: see the file.")
@@ -61,11 +66,11 @@ async def test_the_model_behind_the_router_decides_about_a_draft(tenant: Tenant,
 
 @pytest.mark.parametrize("answer", [RATE_LIMITED, sse(*chat("I cannot say."))], ids=["no_answer", "neither"])
 async def test_a_reviewer_without_a_verdict_fails_by_its_policy(
-    tenant: Tenant, world: World, answer: Answering
+    fork_server: ForkServer, tenant: Tenant, world: World, answer: Answering
 ) -> None:
     router = await world.router(tenant=tenant.tenant_id)
     world.provider.on("two", answer, answer)
-    async with reviewing(router, world.ref("two"), tenant) as endpoint:
+    async with reviewing(fork_server, router, world.ref("two"), tenant) as endpoint:
         await tenant.register("reviewer", endpoint, FINALIZE, grants=[CONTENT])
         with refused(Reason.PLUGIN_FAILED):
             await tenant.draft("k", draft_text="secret draft")

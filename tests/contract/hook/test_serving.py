@@ -23,6 +23,7 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.forking import ForkServer
 from tests.support.hook.fixtures import (
     ALLOW,
     CLOSED,
@@ -69,9 +70,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def endpoint(keys: Path, log: Path) -> AsyncIterator[str]:
+async def endpoint(fork_server: ForkServer, keys: Path, log: Path) -> AsyncIterator[str]:
     """The endpoint of a process that serves the plugin for all tenants."""
-    async with serving("their_plugin", keys, cwd=log.parent) as served_at:
+    async with serving(fork_server, "their_plugin", keys, cwd=log.parent) as served_at:
         yield served_at
 
 
@@ -107,10 +108,11 @@ async def kept_token(tenant: Tenant) -> str:
 
 
 async def test_a_plugin_answers_for_its_tenants_only(
-    mesh: HookMesh, replica: Peer, keys: Path, log: Path
+    fork_server: ForkServer, mesh: HookMesh, replica: Peer, keys: Path, log: Path
 ) -> None:
     one, other, stranger = (mesh.tenant(replica) for _ in range(3))
-    async with serving("their_plugin", keys, one.tenant_id, other.tenant_id, cwd=log.parent) as endpoint:
+    tenant_ids = (one.tenant_id, other.tenant_id)
+    async with serving(fork_server, "their_plugin", keys, *tenant_ids, cwd=log.parent) as endpoint:
         for tenant in (one, other, stranger):
             await tenant.register("gate", endpoint, SPAWN, policy=CLOSED)
         assert (await one.spawn(session_id="ses_one")).decision == ALLOW

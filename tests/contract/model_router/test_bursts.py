@@ -11,6 +11,7 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_model_router.operations import bulkhead
 from spawnmesh_postgres.database import open_database
 
+from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Answered, Router, World
 from tests.support.model_router.process import RouterProcess, open_router_process
 from tests.support.model_router.provider import chat, sse
@@ -24,8 +25,8 @@ async def world(world: World) -> World:
 
 
 @pytest.fixture
-async def process(world: World, watchdog: Watchdog) -> AsyncIterator[RouterProcess]:
-    async with open_router_process(world, watchdog) as running:
+async def process(world: World, watchdog: Watchdog, fork_server: ForkServer) -> AsyncIterator[RouterProcess]:
+    async with open_router_process(world, watchdog, fork_server) as running:
         yield running
 
 

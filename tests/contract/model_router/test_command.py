@@ -1,12 +1,11 @@
 """`spawnmesh router`, against the running service."""
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 
-from tests.support.commands import Commands, open_commands
+from tests.support.commands import Commands
 from tests.support.model_router.fixtures import CANARY, Router, World
 from tests.support.model_router.provider import RATE_LIMITED
 
@@ -22,12 +21,6 @@ async def router(world: World) -> Router:
     config = world.config(blind_model_policy="ROUTE_AROUND")
     config["models"][world.ref("one")]["thinking"] = {"low": "low", "high": "high"}
     return await world.router(config)
-
-
-@pytest.fixture(scope="module")
-async def commands() -> AsyncIterator[Commands]:
-    async with open_commands() as opened:
-        yield opened
 
 
 @dataclass(frozen=True, slots=True)

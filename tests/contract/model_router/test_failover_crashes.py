@@ -20,6 +20,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import World, user
 from tests.support.model_router.process import RouterProcess, open_line, open_router_process
 from tests.support.model_router.provider import RATE_LIMITED, Stall, chat, chunk, sse
@@ -37,8 +38,8 @@ async def world(world: World) -> World:
 
 
 @pytest.fixture
-async def router(world: World, watchdog: Watchdog) -> AsyncIterator[RouterProcess]:
-    async with open_router_process(world, watchdog) as running:
+async def router(world: World, watchdog: Watchdog, fork_server: ForkServer) -> AsyncIterator[RouterProcess]:
+    async with open_router_process(world, watchdog, fork_server) as running:
         yield running
 
 
@@ -53,13 +54,13 @@ async def saved(world: World) -> list[str]:
 
 
 async def test_Generate__killed_between_a_cooldown_and_its_row_the_next_one_finds_out_for_itself(
-    world: World, watchdog: Watchdog
+    world: World, watchdog: Watchdog, fork_server: ForkServer
 ) -> None:
     world.provider.on("one", RATE_LIMITED)
     chain = (world.ref("one"), world.ref("two"))
     async with (
         open_line(world.dsn.app) as (line, through),
-        open_router_process(world, watchdog, through) as router,
+        open_router_process(world, watchdog, fork_server, through) as router,
     ):
         assert (
             await router.caller.generate(world.ref("two"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from spawnmesh_devstack.stack import open_stack
 
+from tests.support.forking import ForkServer
 from tests.support.security.every_rpc import SERVED_BY_PLUGINS, RunningMesh, channels_to, served_rpcs
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
@@ -17,7 +18,7 @@ def _quiet(_line: str) -> None:
 
 
 @pytest.fixture(scope="package")
-async def running() -> AsyncIterator[RunningMesh]:
+async def running(fork_server: ForkServer) -> AsyncIterator[RunningMesh]:
     """Start every process but runners. A lease lasts as long as the tests."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-attacked-") as folder:
         variables = {"SESSION_LEASE_TTL_SECONDS": "3600"}
@@ -27,6 +28,7 @@ async def running() -> AsyncIterator[RunningMesh]:
                 _quiet,
                 runner_count=0,
                 environment=variables,
+                execute=fork_server.execute,
             ) as stack,
             channels_to(stack.targets) as channels,
         ):

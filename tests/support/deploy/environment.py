@@ -14,6 +14,8 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.deploy.rendering import ROOT, Object, of_kind
+from tests.support.forked_process import ForkedProcess, start_forked
+from tests.support.forking import ForkServer
 
 PLAIN_VALUES = str(ROOT / "tests/support/deploy/plain.yaml")
 
@@ -119,6 +121,8 @@ async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
 _READY_SECONDS = 120.0  # Several processes that start together share the cores of a busy machine.
 _LOG_BYTES = 64 * 1024 * 1024  # More than a process writes here: it stops if its output is not read.
 
+Process = asyncio.subprocess.Process | ForkedProcess
+
 
 @asynccontextmanager
 async def started(
@@ -132,12 +136,28 @@ async def started(
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.terminate()
-        await printed_until_its_end(process)
+        await _end(process)
 
 
-async def printed_until_its_end(process: asyncio.subprocess.Process) -> str:
+@asynccontextmanager
+async def forked(
+    fork_server: ForkServer, container: Object, env: dict[str, str]
+) -> AsyncIterator[ForkedProcess]:
+    """Start the process as `started` does, without its imports; end it with the block."""
+    process = await start_forked(fork_server, ["-m", *container["args"]], env, Path("/"))
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await printed_until_its_end(process)
+
+
+async def printed_until_its_end(process: Process) -> str:
     """Return what the process prints until it ends.
 
     A process that does not end is aborted, and its stack is part of the error.
@@ -151,7 +171,7 @@ async def printed_until_its_end(process: asyncio.subprocess.Process) -> str:
     return printed
 
 
-async def until(port: int, status: int, process: asyncio.subprocess.Process, service: str = "") -> None:
+async def until(port: int, status: int, process: Process, service: str = "") -> None:
     async with asyncio.timeout(_READY_SECONDS):
         while await health_of(port, service) != status:
             if process.returncode is not None:

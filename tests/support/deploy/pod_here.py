@@ -4,7 +4,6 @@ Its volumes are directories below a root, and its paths are moved there.
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 from spawnmesh_devstack.s3 import S3Endpoint
 
 from tests.support.deploy.rendering import Object, of_kind
+from tests.support.forked_process import start_forked
+from tests.support.forking import ForkServer
 
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
 _MOUNTED = ("/run/", "/etc/", "/var/")
@@ -45,7 +46,12 @@ def storage_stand_ins(s3: S3Endpoint) -> dict[str, str]:
 
 
 async def run_container(
-    pod: Object, container: Object, root: Path, secrets: Secrets, stand_ins: Mapping[str, str]
+    fork_server: ForkServer,
+    pod: Object,
+    container: Object,
+    root: Path,
+    secrets: Secrets,
+    stand_ins: Mapping[str, str],
 ) -> Ended:
     """Run the container to its end with exactly its rendered arguments, variables and files.
 
@@ -60,14 +66,11 @@ async def run_container(
             (folder / file).write_text(content)
     given = _variables(container, secrets)
     env = {name: _moved(root, stand_ins.get(value, value)) for name, value in given}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *(_moved(root, argument) for argument in container["args"]),
-        env={**env, "PATH": "/usr/bin:/bin"}, cwd="/", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
+    argv = ["-m", *(_moved(root, argument) for argument in container["args"])]
+    process = await start_forked(fork_server, argv, {**env, "PATH": "/usr/bin:/bin"}, Path("/"))
     async with asyncio.timeout(120):
         printed, _ = await process.communicate()
-    assert process.returncode is not None
-    return Ended(process.returncode, printed.decode())
+    return Ended(await process.wait(), printed.decode())
 
 
 def _variables(container: Object, secrets: Secrets) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,20 @@
 """Runs plugins as users do, with `spawnmesh hooks serve`."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spawnmesh_devstack.ports import free_ports
 
+from tests.support.commands import SCRIPT
+from tests.support.forked_process import start_forked
+from tests.support.forking import ForkServer
+
 
 @asynccontextmanager
 async def serving(
+    fork_server: ForkServer,
     module: str,
     keys: Path,
     *tenant_ids: str,
@@ -24,23 +28,10 @@ async def serving(
     """
     port = port or free_ports(1)[0]
     for_tenants = [word for one in tenant_ids for word in ("--for-tenant", one)] or ["--for-all-tenants"]
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("spawnmesh")),
-        *(
-            "hooks",
-            "serve",
-            module,
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--jwks",
-            str(keys / "jwks.json"),
-            *for_tenants,
-        ),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env=env or {},
+    options = ("--listen", f"127.0.0.1:{port}", "--jwks", str(keys / "jwks.json"), *for_tenants)
+    process = await start_forked(
+        fork_server, [str(SCRIPT), "hooks", "serve", module, *options], env or {}, cwd
     )
-    assert process.stdout is not None
     try:
         async with asyncio.timeout(30):
             while not (line := (await process.stdout.readline()).decode()).startswith("serving "):

@@ -23,6 +23,7 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support.forking import ForkServer
 from tests.support.model_router.fixtures import Router, World
 from tests.support.serving import caller_at
 
@@ -33,6 +34,7 @@ class RouterProcess:
 
     world: World
     watchdog: Watchdog
+    fork_server: ForkServer
     peer: Peer
     port: int
     config: Path
@@ -66,7 +68,8 @@ class RouterProcess:
         }
         argv = (sys.executable, "-m", "spawnmesh_model_router", "serve")
         log = self.config.with_suffix(".log")
-        self.process = start_process(Command("model-router", argv, log, env), self.watchdog)
+        command = Command("model-router", argv, log, env)
+        self.process = start_process(command, self.watchdog, self.fork_server.execute)
         await until_serving(self.process, self.port)
         await self.peer.channel.channel_ready()
         await self.caller.send_policy(1)
@@ -79,7 +82,7 @@ class RouterProcess:
 
 @asynccontextmanager
 async def open_router_process(
-    world: World, watchdog: Watchdog, dsn: str = ""
+    world: World, watchdog: Watchdog, fork_server: ForkServer, dsn: str = ""
 ) -> AsyncIterator[RouterProcess]:
     """Yield a running router process, by default with the world's database.
 
@@ -90,7 +93,7 @@ async def open_router_process(
     config = world.folder / f"{secrets.token_hex(4)}.json"
     config.write_text(json.dumps(_without_anthropic(world)))
     async with caller_at(f"{LOOPBACK}:{port}", "model-router") as peer:
-        router = RouterProcess(world, watchdog, peer, port, config, dsn or world.dsn.app)
+        router = RouterProcess(world, watchdog, fork_server, peer, port, config, dsn or world.dsn.app)
         await router.start()
         try:
             yield router

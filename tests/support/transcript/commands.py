@@ -1,24 +1,23 @@
 """Run `spawnmesh transcript` as a client of a tenant."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.commands import open_commands
+from tests.support.commands import Commands
 from tests.support.transcript.fixtures import Session
 
 Command = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-@pytest.fixture(scope="module")
-async def command() -> AsyncIterator[Command]:
+@pytest.fixture
+def command(commands: Commands) -> Command:
     """Run the command as a client of the session's tenant; returns exit code, output and errors."""
-    async with open_commands() as commands:
 
-        async def run(session: Session, *arguments: str) -> tuple[int, str, str]:
-            await session.enter_tenant()
-            target = session.service.target
-            options = ("--session-target", target, "--transcript-target", target, "transcript", *arguments)
-            return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})
+    async def run(session: Session, *arguments: str) -> tuple[int, str, str]:
+        await session.enter_tenant()
+        target = session.service.target
+        options = ("--session-target", target, "--transcript-target", target, "transcript", *arguments)
+        return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})
 
-        yield run
+    return run

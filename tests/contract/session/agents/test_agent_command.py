@@ -8,15 +8,9 @@ from pathlib import Path
 import pytest
 from spawnmesh_session.app import open_service
 
-from tests.support.commands import Commands, open_commands
+from tests.support.commands import Commands
 from tests.support.serving import served
 from tests.support.session.harness import Mesh
-
-
-@pytest.fixture(scope="module")
-async def commands() -> AsyncIterator[Commands]:
-    async with open_commands() as opened:
-        yield opened
 
 
 @dataclass(frozen=True, slots=True)

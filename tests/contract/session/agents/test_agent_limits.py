@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import psycopg
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
@@ -33,10 +32,11 @@ async def update(mesh: Mesh, settings: TenantSettings, *paths: str) -> None:
     )
 
 
-async def wait_for_locks(link: psycopg.AsyncConnection, count: int) -> bool:
+async def wait_for_locks(postgres: Postgres, count: int) -> bool:
     """Return whether so many connections of the service wait for a lock."""
     waiting = "select count(*) from pg_stat_activity where usename = 'session' and wait_event_type = 'Lock'"
-    row = await (await link.execute(waiting)).fetchone()
+    async with superuser(postgres) as link:
+        row = await (await link.execute(waiting)).fetchone()
     return row is not None and row[0] >= count
 
 
@@ -50,7 +50,7 @@ async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres:
         # Reads succeed while new agents wait.
         await link.execute("lock table session.agents in share row exclusive mode")
         putting = [asyncio.ensure_future(mesh.put_agent(agent(f"a-{number}"))) for number in range(6)]
-        await eventually(lambda: wait_for_locks(link, 2))  # The others wait for them, or for a place.
+        await eventually(lambda: wait_for_locks(postgres, 2))  # The others wait for them, or for a place.
     outcomes = await asyncio.gather(*putting, return_exceptions=True)
     failed = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [(error.reason, error.status, error.facts) for error in failed] == [
