@@ -161,7 +161,8 @@ _RELATIONS = """
 select n.nspname as schema, c.relname as name, c.relkind::text as kind, c.relrowsecurity as is_enabled,
        c.relforcerowsecurity as is_forced, pg_get_userbyid(c.relowner) as owner,
        coalesce(c.reloptions @> array['security_invoker=true'], false) as is_invoker,
-       (select jsonb_object_agg(a.attname, format_type(a.atttypid, null)) from pg_attribute a
+       (select jsonb_object_agg(a.attname, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), null))
+        from pg_attribute a join pg_type t on t.oid = a.atttypid
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
