@@ -14,8 +14,8 @@
 --   2. A partial index has a condition that every row meant for it fulfils and that only the
 --      statements for this index repeat, such as `position >= 0`. No other statement can use it by
 --      mistake.
---   3. The columns that every statement compares have no statistics, or in run_queue fixed numbers of
---      distinct values: then the planner expects a tenant of average size.
+--   3. The columns that every statement compares have no statistics, or in run_queue fixed numbers
+--      of distinct values: then the planner expects a tenant of average size.
 --   4. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
@@ -68,8 +68,8 @@ create table agents (
     primary key (tenant_id, agent_id)
 );
 
--- The checks of texts are those of domains: PostgreSQL parses the text of a table's constraint again
--- for each insert, and keeps those of a domain.
+-- The checks of texts are those of domains: PostgreSQL parses the text of a table's constraint
+-- again for each insert, and keeps those of a domain.
 create domain session_state as text check (value in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'));
 create domain session_mode as text check (value in ('RUN', 'SESSION'));
 create domain context_mode as text check (value in ('ISOLATED', 'FORK'));
@@ -193,8 +193,8 @@ create table run_queue (
     primary key (tenant_id, run_id)
 );
 comment on table run_queue is 'citus: local';
--- Two indexes differ in one column. Only an estimate of several rows makes the planner prefer the one
--- that fits, and a short queue of few tenants has no statistics of many.
+-- Two indexes differ in one column. Only an estimate of several rows makes the planner prefer the
+-- one that fits, and a short queue of few tenants has no statistics of many.
 alter table run_queue
     alter column tenant_id set (n_distinct = 100), alter column runtime set (n_distinct = 2),
     alter column agent_id set (n_distinct = 100);
