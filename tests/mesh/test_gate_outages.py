@@ -8,11 +8,18 @@ from uuid import uuid4
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
-from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
+from spawnmesh.hook.v1.event_pb2 import (
+    HOOK_KIND_BEFORE_AGENT_FINALIZE,
+    HOOK_KIND_BEFORE_TOOL_CALL,
+    HookKind,
+)
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.forking import ForkServer
@@ -26,13 +33,24 @@ RUN_COUNT = 3
 # meet it after pauses of 1, 2 and 4 seconds, and a probe of another run after the next one.
 MOST_DELAYS_AFTER_RETURN = 4
 GATE = """
-from spawnmesh_client.hooks import go_on, hook
+from spawnmesh_client.hooks import go_on, hook, proceed
 
 
 @hook("before_agent_finalize")
 def judge(event):
     return go_on()
+
+
+@hook("before_tool_call")
+def judge_call(event):
+    return proceed()
 """
+_CALLER = AgentProfile(
+    agent_id=CALLER,
+    system_prompt=f"You are the {CALLER}.",
+    models=[SCRIPTED_AGENT],
+    tools=["list_files"],
+)
 
 
 @pytest.fixture
@@ -51,13 +69,15 @@ async def mesh(stack: Stack, tenant: str, provider: LoopbackProvider) -> AsyncIt
         yield client
 
 
-async def register(mesh: Mesh, port: int, **more: Any) -> None:
+async def register(
+    mesh: Mesh, port: int, kind: HookKind = HOOK_KIND_BEFORE_AGENT_FINALIZE, **more: Any
+) -> None:
     hook = mesh.service("hook")
     plugin = hook_pb.Plugin(
         name="gate",
         endpoint=f"grpc://127.0.0.1:{port}",
-        hooks=[HOOK_KIND_BEFORE_AGENT_FINALIZE],
-        grants=[hook_pb.GRANT_FINALIZE_CONTROL],
+        hooks=[kind],
+        grants=[hook_pb.GRANT_FINALIZE_CONTROL, hook_pb.GRANT_CONVERSATION_ACCESS],
         failure_policy=hook_pb.FAILURE_POLICY_CLOSED,
         **more,
     )
@@ -120,3 +140,33 @@ async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and
     assert "within its max_wait of 0.001 s" in run.error_message
     assert run.delay.count == 1
     assert provider.asked("thinker") - asked_before == 1
+
+
+async def test_a_tool_call_waits_for_a_gate_that_is_away(
+    fork_server: ForkServer, stack: Stack, mesh: Mesh, tenant: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.py").write_text(GATE)
+    (port,) = free_ports(1)
+    await register(mesh, port, HOOK_KIND_BEFORE_TOOL_CALL)
+    await mesh.put_agent(_CALLER)
+    session_id = str((await mesh.spawn("list_files {}", agent_id=CALLER)).session_id)
+
+    async def is_delayed() -> bool:
+        run = await run_of(mesh, session_id)
+        assert run.state < session_pb2.RUN_STATE_SUCCEEDED, run
+        return run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message
+
+    await eventually(is_delayed)
+    async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):
+        run = (await mesh.wait(session_id, 60)).session.latest_run
+    assert (run.state, run.attempt_count) == (session_pb2.RUN_STATE_SUCCEEDED, 1)
+    assert "PLUGIN_FAILED" not in run.result_text
+
+
+async def test_a_tool_call_is_refused_once_its_gate_was_waited_for_as_long_as_it_allows(mesh: Mesh) -> None:
+    (port,) = free_ports(1)
+    await register(mesh, port, HOOK_KIND_BEFORE_TOOL_CALL, max_wait=Duration(nanos=1_000_000))
+    await mesh.put_agent(_CALLER)
+    run = (await mesh.wait((await mesh.spawn("list_files {}", agent_id=CALLER)).session_id, 60)).session
+    assert run.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, run
+    assert "within its max_wait of 0.001 s" in run.latest_run.result_text

@@ -10,11 +10,14 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_TOOL_CALL
+from spawnmesh_client.hooks import proceed
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.clients import retry
 
-from tests.support.model_router.answers import saying
+from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.waiting import eventually
 
@@ -100,6 +103,24 @@ async def test_ReleaseRun__a_gate_that_is_away_delays_the_run_and_the_draft_is_k
         await eventually(lambda: mesh.finalized)
     assert mesh.finalized is not None
     assert (mesh.finalized.draft_text, len(mesh.prompts), mesh.failed) == ("Done.", 1, None)
+
+
+async def test_ReleaseRun__a_gate_of_tool_calls_that_is_away_delays_the_run_and_the_call_is_kept(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.tool_call = failing(Reason.PLUGIN_FAILED, is_transient="true", retry_after_seconds=1)
+    mesh.answers.extend([calling(("c1", "list_files", "{}")), saying("Done.")])
+    mesh.queue_run(tools=("list_files",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.delays)
+        assert mesh.messages(message_pb2.ROLE_TOOL_RESULT) == []
+        mesh.hooks.tool_call = proceed()
+        mesh.queue_run(epoch=2, tools=("list_files",))
+        await eventually(lambda: mesh.finalized)
+    assert [delay.reason for delay in mesh.delays] == ["PLUGIN_FAILED"]
+    [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
+    assert (result.is_error, len(mesh.prompts), mesh.failed) == (False, 2, None)
 
 
 @pytest.mark.parametrize("reason", [Reason.ALL_CANDIDATES_FAILED, Reason.PLUGIN_FAILED])

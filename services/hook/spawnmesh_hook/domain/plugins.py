@@ -40,12 +40,16 @@ GATES = frozenset(
 )
 MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET})
 AWAITED_BY_RUNS = frozenset(
-    {HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD}
+    {
+        HookKind.BEFORE_AGENT_FINALIZE,
+        HookKind.BEFORE_MODEL_RESOLVE,
+        HookKind.BEFORE_PROMPT_BUILD,
+        HookKind.BEFORE_TOOL_CALL,
+    }
 )
 """Hooks at which a run waits for a plugin that gives no answer and is CLOSED.
 
-A spawn and a compaction fail instead, a model reads that a tool call was not allowed, and an end is
-delivered without a target.
+A spawn and a compaction fail instead, and an end is delivered without a target.
 """
 AWAITED = GATES | MODIFIERS
 """Hooks at which something waits for the plugins."""

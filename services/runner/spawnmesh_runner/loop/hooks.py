@@ -11,7 +11,7 @@ from spawnmesh.hook.v1 import event_pb2, hook_service_pb2, observed_pb2, run_hoo
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, is_transient
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.retry import call_with_retry
@@ -78,7 +78,8 @@ async def dispatch_before_tool_call(
 ) -> message_pb2.ToolCall | ToolOutcome:
     """Return the call as the plugins allow it, or the outcome of a blocked call.
 
-    A rewritten call names the plugins in `rewrittenBy`.
+    A rewritten call names the plugins in `rewrittenBy`. Raises PLUGIN_FAILED if the run is to wait
+    for a plugin that gives no answer.
     """
     if event_pb2.HOOK_KIND_BEFORE_TOOL_CALL not in assignment.active_hooks:
         return call
@@ -105,7 +106,7 @@ async def dispatch_before_tool_call(
             peers.hook, peers.run_hooks.DispatchBeforeToolCall, request, timeout_seconds=_DISPATCH_SECONDS
         )
     except MeshError as error:
-        if error.reason is not Reason.PLUGIN_FAILED:
+        if error.reason is not Reason.PLUGIN_FAILED or is_transient(error):
             raise
         return refusal(error.reason.value, error.message)
     if answer.decision.HasField("block"):

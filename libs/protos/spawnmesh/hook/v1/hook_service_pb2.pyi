@@ -134,14 +134,15 @@ class Plugin(_message.Message):
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
         """For a plugin with failure policy CLOSED: how long a run waits for its answer to
-        BEFORE_AGENT_FINALIZE, BEFORE_MODEL_RESOLVE or BEFORE_PROMPT_BUILD. Absent means until the run's
-        deadline.
+        BEFORE_AGENT_FINALIZE, BEFORE_MODEL_RESOLVE, BEFORE_PROMPT_BUILD or BEFORE_TOOL_CALL. Absent
+        means until the run's deadline.
         - The time counts from the first call of the plugin for the run that got no answer, by the
           database clock. It begins anew when the plugin answers, or is registered, paused or resumed.
         - When a call gets no answer after that time, the dispatch fails with PLUGIN_FAILED,
-          `is_transient=false` and `max_wait_seconds`, and the run ends as FAILED. A run calls a plugin
-          again after a pause of at most 19 seconds, and fails that much later at most.
-        - Refused with failure policy OPEN, and without one of the three hooks: in the others, no run
+          `is_transient=false` and `max_wait_seconds`, and the run ends as FAILED; at BEFORE_TOOL_CALL
+          the tool call is refused instead, and the run goes on. A run calls a plugin again after a
+          pause of at most 19 seconds, and fails that much later at most.
+        - Refused with failure policy OPEN, and without one of the four hooks: in the others, no run
           waits.
         """
 

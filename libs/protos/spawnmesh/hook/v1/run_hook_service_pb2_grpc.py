@@ -91,7 +91,8 @@ class RunHookServiceServicer:
     def DispatchBeforeToolCall(self, request, context):
         """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
         gates before it left them. The first block decides, and no further gate is called. If a plugin
-        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. With `is_transient=true` it gave no
+        answer, and the run waits for it; otherwise the run refuses the tool call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
