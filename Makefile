@@ -61,7 +61,8 @@ fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages and bytes 
 simulation: $(READY) ## Measure the cost of a run, and simulate a mesh with 10,000 tenants and 1,000,000 sessions a day; COSTS=… keeps the costs in a file
 	@python -m tests.simulation $(if $(COSTS),--costs "$(COSTS)")
 
-chaos: $(READY) ## Random faults of SEED= for MINUTES= over two replicas of everything under load, then check every invariant
+chaos: $(READY) ## Faults at named steps, then random faults of SEED= for MINUTES= over two replicas of everything under load, and check every invariant
+	@pytest -q tests/chaos --ignore=tests/chaos/test_random_faults.py -p randomly --randomly-seed=$(SEED)
 	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 outages: $(READY) ## Take each dependency and replica away for SECONDS=, one after the other, under load, and check every invariant; ONLY="pause hook" chooses some

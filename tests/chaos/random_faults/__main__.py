@@ -14,10 +14,11 @@ from pathlib import Path
 from tests.chaos.random_faults.field import ROOT
 from tests.chaos.random_faults.plan import make_outages, make_plan
 from tests.chaos.random_faults.report import print_verdict
-from tests.chaos.random_faults.spawn_times import late_spawns, spawn_times
+from tests.chaos.random_faults.spawn_times import bad_spawns, spawn_times, unanswered_spawns
 from tests.chaos.random_faults.trial import run_trial
 
 _IN_TIME = "    spawns are answered or refused in time"
+_ANSWERED = "    a spawn that is refused gets a session when it is repeated"
 
 
 def main() -> int:
@@ -45,7 +46,8 @@ def main() -> int:
         run_trial(folder, plan, seed=given.seed, settle_seconds=given.settle_seconds, report=report)
     )
     if outages:
-        verdict.found[_IN_TIME] = late_spawns(verdict.facts.faults, verdict.facts.calls)
+        verdict.found[_IN_TIME] = bad_spawns(verdict.facts.faults, verdict.facts.calls)
+        verdict.found[_ANSWERED] = unanswered_spawns(verdict.facts.calls)
     print_verdict(verdict, report)
     for line in spawn_times(verdict.facts.faults, verdict.facts.calls) if outages else ():
         report(line)

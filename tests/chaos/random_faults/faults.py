@@ -88,18 +88,20 @@ class Faults:
                 yield
                 await _insist(self._start_s3)
             case FaultKind.KILL | FaultKind.AWAY:
-                names = _killed(fault)
+                names = _processes(fault)
                 self._down |= set(names)
                 for name in names:
                     await stack.processes[name].kill()
                 yield
                 for name in names:
                     await self._start(name)
-            case FaultKind.PAUSE:
-                process = self._process(fault.target)
-                process.pause()
+            case FaultKind.PAUSE | FaultKind.HANG:
+                processes = [self._process(name) for name in _processes(fault)]
+                for process in processes:
+                    process.pause()
                 yield
-                process.resume()
+                for process in processes:
+                    process.resume()
             case FaultKind.FULL:
                 # In a thread: the links are in this process, and must not stand still.
                 await asyncio.to_thread(_fill, self._field.disk)
@@ -123,8 +125,9 @@ class Faults:
         return stack.postgres.process if target == POSTGRES else stack.processes[target]
 
 
-def _killed(fault: Fault) -> list[str]:
-    return [fault.target] if fault.kind is FaultKind.KILL else [fault.target, f"{fault.target}-2"]
+def _processes(fault: Fault) -> list[str]:
+    is_of_all = fault.kind in (FaultKind.AWAY, FaultKind.HANG)
+    return [fault.target, f"{fault.target}-2"] if is_of_all else [fault.target]
 
 
 async def _insist(start: Callable[[], Awaitable[object]]) -> None:

@@ -39,6 +39,8 @@ class FaultKind(StrEnum):
     """The process is killed, and started again at the end."""
     PAUSE = "pause"
     """The process is stopped by SIGSTOP; its connections stay open."""
+    HANG = "hang"
+    """All replicas of a service are stopped by SIGSTOP."""
     AWAY = "away"
     """All replicas of a service, the store, or the database, are killed."""
     CUT = "cut"
@@ -55,6 +57,7 @@ _OFTEN = 6  # PostgreSQL is one process among many, and everything needs it.
 _TARGETS: dict[FaultKind, tuple[str, ...]] = {
     FaultKind.KILL: (*PROCESSES, *[POSTGRES] * _OFTEN),
     FaultKind.PAUSE: (*PROCESSES, *[POSTGRES] * _OFTEN),
+    FaultKind.HANG: SERVICES,
     FaultKind.AWAY: (*SERVICES, "runner", POSTGRES, S3, S3),
     FaultKind.CUT: LINKS,
     FaultKind.HOLD: LINKS,
@@ -64,6 +67,7 @@ _TARGETS: dict[FaultKind, tuple[str, ...]] = {
 _MOST_SECONDS = {
     FaultKind.KILL: 10.0,
     FaultKind.PAUSE: 60.0,
+    FaultKind.HANG: 60.0,
     FaultKind.AWAY: 90.0,
     FaultKind.CUT: 20.0,
     FaultKind.HOLD: 30.0,
@@ -128,13 +132,15 @@ def make_outages(seconds: float, only: str = "") -> list[Fault]:
     """Return one outage of this length after the other, each with time to recover.
 
     Every service and its workers, the runner, PostgreSQL and S3 go away, and so do the plugin and
-    the model provider; PostgreSQL, S3, the plugin and the provider hang; and one of two replicas
-    of every process hangs. With `only`, the outages whose kind and target begin with it.
+    the model provider; every service, PostgreSQL, S3, the plugin and the provider hang; and one of
+    two replicas of every process hangs. With `only`, the outages whose kind and target begin with
+    it.
     """
     outages = [
         *((FaultKind.AWAY, target) for target in (*REPLICATED, POSTGRES, S3)),
         *((FaultKind.KILL, target) for target in (PLUGIN, MODEL)),
         (FaultKind.HOLD, S3),
+        *((FaultKind.HANG, target) for target in SERVICES),
         *((FaultKind.PAUSE, target) for target in (POSTGRES, PLUGIN, MODEL, *REPLICATED)),
     ]
     chosen = [(kind, target) for kind, target in outages if f"{kind} {target}".startswith(only)]
@@ -142,6 +148,16 @@ def make_outages(seconds: float, only: str = "") -> list[Fault]:
         Fault(_RECOVERY_SECONDS + place * (seconds + _RECOVERY_SECONDS), seconds, kind, target)
         for place, (kind, target) in enumerate(chosen)
     ]
+
+
+def serves_all_along(fault: Fault) -> bool:
+    """Return whether spawns need nothing that the fault takes away: another replica answers, or
+    only runs and background jobs wait.
+    """
+    if fault.kind is FaultKind.PAUSE and fault.target in REPLICATED:
+        return True
+    waited_for = {*SERVICES, POSTGRES, S3, PLUGIN} - {"model-router"}
+    return fault.target not in waited_for
 
 
 def group_of(target: str) -> str:

@@ -1,6 +1,7 @@
 """The plugin of the load, a process of its own, configured by `CHAOS_PLUGIN_…` variables.
 
-It allows every spawn, and requests one revision of the first draft of every fourth session.
+It allows every spawn and every tool call, and requests one revision of the first draft of every
+fourth session.
 """
 
 import sys
@@ -8,10 +9,10 @@ from hashlib import sha256
 
 import structlog
 from pydantic_settings import SettingsConfigDict
-from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision
-from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision, ToolCallDecision
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent, BeforeToolCallEvent
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
-from spawnmesh_client.hooks import Handlers, allow, go_on, hook, revise
+from spawnmesh_client.hooks import Handlers, allow, go_on, hook, proceed, revise
 from spawnmesh_client.hooks.serving import serve
 from spawnmesh_client.settings import PluginSettings
 from spawnmesh_runtime.process import run_process
@@ -30,6 +31,12 @@ class ChaosPluginSettings(PluginSettings):
 def let_spawn(event: BeforeSpawnEvent) -> SpawnDecision:
     """Allow the spawn."""
     return allow()
+
+
+@hook("before_tool_call")
+def let_call(event: BeforeToolCallEvent) -> ToolCallDecision:
+    """Let the tool call proceed."""
+    return proceed()
 
 
 @hook("before_agent_finalize")

@@ -1,10 +1,14 @@
-"""How long spawns took during each fault, and whether that is within the bounds."""
+"""How spawns were answered during each fault, and whether that is within the bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
+
+from spawnmesh_core.status import Status
 
 from tests.chaos.random_faults.faults import AppliedFault
-from tests.chaos.random_faults.history import Call
+from tests.chaos.random_faults.history import Call, Outcome
+from tests.chaos.random_faults.plan import serves_all_along
 
 SETTLED_SECONDS = 10.0
 """After this time a replica that hangs is known, and no spawn waits for it."""
@@ -12,60 +16,93 @@ ANSWERED_SECONDS = 3.0
 """The bound of the slowest answer but one in a hundred, after that time."""
 REFUSED_SECONDS = 2.0
 """The bound of the slowest refusal, from the beginning of the fault."""
+_SECONDS_FOR_A_SPAWN = 5.0
+"""A fault met too few spawns to show anything if there were fewer than one in this time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
-    """The seconds of the spawns during a fault, in the order of their length."""
+class _Spawns:
+    """The spawns during a fault. Those of clients with short deadlines are not among them."""
 
-    answered_count: int
-    settled: list[float]
-    refused: list[float]
+    fault: AppliedFault
+    calls: list[Call]
 
     @property
-    def settled_p99(self) -> float:
-        return self.settled[int(0.99 * (len(self.settled) - 1))] if self.settled else 0.0
+    def refused(self) -> list[Call]:
+        """The refused ones, without those that are ABORTED because a repeat is under way."""
+        return [call for call in self.calls if not call.is_ok and call.status != Status.ABORTED]
 
     @property
     def slowest_refusal(self) -> float:
-        return self.refused[-1] if self.refused else 0.0
+        return max(map(_seconds, self.refused), default=0.0)
+
+    @property
+    def settled_p99(self) -> float:
+        seconds = sorted(_seconds(call) for call in self.calls if call.is_ok and self._is_settled(call))
+        return seconds[ceil(0.99 * len(seconds)) - 1] if seconds else 0.0
+
+    def faults_found(self) -> Iterator[str]:
+        """Yield what is wrong."""
+        if len(self.calls) < (self.fault.end - self.fault.start) / _SECONDS_FOR_A_SPAWN:
+            yield f"only {len(self.calls)} spawns were made"
+        if self.settled_p99 > ANSWERED_SECONDS:
+            yield f"answers took {self.settled_p99:.1f} s"
+        if self.slowest_refusal > REFUSED_SECONDS:
+            yield f"a refusal took {self.slowest_refusal:.1f} s"
+        if others := sorted({call.status for call in self.refused} - {Status.UNAVAILABLE}):
+            yield f"refusals were {', '.join(others)}"
+        if serves_all_along(self.fault.fault):
+            late = [call for call in self.refused if self._is_settled(call)]
+            if late:
+                yield f"{len(late)} spawns were refused that another replica could have answered"
+
+    def _is_settled(self, call: Call) -> bool:
+        return call.start >= self.fault.start + SETTLED_SECONDS
+
+    def __str__(self) -> str:
+        answered = sum(call.is_ok for call in self.calls)
+        return (
+            f"{self.fault.fault}: {answered} spawns answered, after {SETTLED_SECONDS:.0f} s with a p99 of"
+            f" {self.settled_p99:.1f} s; {len(self.refused)} refused, within {self.slowest_refusal:.1f} s"
+        )
 
 
 def spawn_times(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[str]:
-    """Return a line for each fault: the spawns that were answered and refused, and how slowly.
+    """Return a line for each fault: the spawns that were answered and refused, and how slowly."""
+    return [str(_during(fault, calls)) for fault in faults]
 
-    Spawns whose clients had short deadlines on purpose do not count.
+
+def bad_spawns(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[str]:
+    """Return a line for each fault during which spawns were answered or refused too late, refused
+    in another way than as UNAVAILABLE, or too few to tell.
     """
-    return [_line(fault, _times(fault, calls)) for fault in faults]
+    timed = [_during(fault, calls) for fault in faults]
+    return [f"{spawns}; {'; '.join(found)}" for spawns in timed if (found := list(spawns.faults_found()))]
 
 
-def late_spawns(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[str]:
-    """Return a line for each fault during which spawns were answered or refused too late."""
-    timed = [(fault, _times(fault, calls)) for fault in faults]
+def unanswered_spawns(calls: Sequence[Call]) -> list[str]:
+    """Return a line for each request whose repeats got neither a session nor a refusal that is
+    final.
+    """
+    spawns = [call for call in calls if _is_patient_spawn(call)]
+    answered = {call.given["request_id"] for call in spawns if call.outcome is not Outcome.UNKNOWN}
+    first = {call.given["request_id"]: call for call in reversed(spawns)}
     return [
-        _line(fault, times)
-        for fault, times in timed
-        if times.settled_p99 > ANSWERED_SECONDS or times.slowest_refusal > REFUSED_SECONDS
+        f"request {name} of {call.start:.1f} s was never answered: {call.reason}"
+        for name, call in sorted(first.items())
+        if name not in answered
     ]
 
 
-def _times(fault: AppliedFault, calls: Sequence[Call]) -> _Times:
-    spawns = [
-        call
-        for call in calls
-        if call.operation == "spawn" and "files" in call.given and fault.start <= call.start < fault.end
-    ]
-    answered = [call for call in spawns if call.is_ok]
-    settled = [call for call in answered if call.start >= fault.start + SETTLED_SECONDS]
-    return _Times(
-        len(answered),
-        sorted(call.end - call.start for call in settled),
-        sorted(call.end - call.start for call in spawns if not call.is_ok),
+def _during(fault: AppliedFault, calls: Sequence[Call]) -> _Spawns:
+    return _Spawns(
+        fault, [call for call in calls if _is_patient_spawn(call) and fault.start <= call.start < fault.end]
     )
 
 
-def _line(fault: AppliedFault, times: _Times) -> str:
-    return (
-        f"{fault.fault}: {times.answered_count} spawns answered, after {SETTLED_SECONDS:.0f} s with a p99 of"
-        f" {times.settled_p99:.1f} s; {len(times.refused)} refused, within {times.slowest_refusal:.1f} s"
-    )
+def _is_patient_spawn(call: Call) -> bool:
+    return call.operation == "spawn" and "files" in call.given
+
+
+def _seconds(call: Call) -> float:
+    return call.end - call.start

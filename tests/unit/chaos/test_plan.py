@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spawnmesh_devstack.members import SERVICES
 
 from tests.chaos.random_faults.plan import (
     MODEL,
@@ -65,6 +66,7 @@ def test_outages_take_every_service_away_and_never_two_at_once() -> None:
         S3,
     }
     assert {fault.target for fault in plan if fault.kind is FaultKind.KILL} == {PLUGIN, MODEL}
+    assert {fault.target for fault in plan if fault.kind is FaultKind.HANG} == {*SERVICES}
     hung = {fault.target for fault in plan if fault.kind in (FaultKind.PAUSE, FaultKind.HOLD)}
     assert hung == {*REPLICATED, POSTGRES, S3, PLUGIN, MODEL}
     assert all(later.start_seconds > earlier.end_seconds for earlier, later in pairwise(plan))

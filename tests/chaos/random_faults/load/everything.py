@@ -152,6 +152,7 @@ def _plugin(endpoint: str) -> hook_service_pb2.Plugin:
         endpoint=endpoint,
         hooks=[
             event_pb2.HOOK_KIND_BEFORE_SPAWN,
+            event_pb2.HOOK_KIND_BEFORE_TOOL_CALL,
             event_pb2.HOOK_KIND_BEFORE_AGENT_FINALIZE,
             event_pb2.HOOK_KIND_SUBAGENT_ENDED,
         ],

@@ -11,12 +11,14 @@ from spawnmesh_client.attachments import inline_items
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.scripted_agents import CALLER, COORDINATOR
 
+from tests.chaos.random_faults.history import Outcome
 from tests.chaos.random_faults.load.calls import Client, secret_file
 
 STORY = "Report the figures."
 _ONE_CHILD = "sessions_spawn " + json.dumps({"task": "Say something."})
 _MAX_FILES_BYTES = 1024 * 1024
 _IMPATIENT_SECONDS = (0.01, 0.08)
+_REPEATS = 60
 
 
 async def story_files(directory: Path) -> list[InlineAttachment]:
@@ -47,17 +49,30 @@ async def probe_steadily(client: Client) -> None:
     """Spawn about once a second, with and without a file, whatever is away; wait for no run.
 
     The other clients wait for their runs, so in a long outage they make no spawns that could show
-    how it is refused. Each session is killed at once.
+    how it is refused. Each session is killed at once. A spawn that is refused is repeated later.
     """
-    async with asyncio.TaskGroup() as kills:
+    async with asyncio.TaskGroup() as others:
         while not client.stop.is_set():
             request = client.spawn_request("Say something.", label="probe")
             if client.random.random() < 0.5:
                 request.attachments.append(secret_file("0.txt", _shared_or_own(client.random)))
             _, answer = await client.call_spawn(request)
             if answer is not None:
-                kills.create_task(client.kill(answer.session.session_id))
+                others.create_task(client.kill(answer.session.session_id))
+            else:
+                others.create_task(_repeat_later(client, request))
             await client.pause(0.5, 1.5)
+
+
+async def _repeat_later(client: Client, request: pb.SpawnSessionRequest) -> None:
+    """Repeat a spawn until it is answered or refused for good, and kill its session."""
+    for _ in range(_REPEATS):
+        await client.pause(5.0, 15.0)
+        call, answer = await client.call_spawn(request)
+        if answer is not None:
+            await client.kill(answer.session.session_id)
+        if call.outcome is not Outcome.UNKNOWN:
+            return
 
 
 async def _spawn(kind: str, client: Client, story: list[InlineAttachment]) -> str:
