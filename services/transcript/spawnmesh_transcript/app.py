@@ -42,7 +42,7 @@ from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports
 from spawnmesh_transcript.jobs.settle_payloads import settle_payloads
 from spawnmesh_transcript.jobs.summary_publication import SummaryPublisher
 from spawnmesh_transcript.jobs.verify_transcripts import TranscriptVerifier
-from spawnmesh_transcript.jobs.worker import Chore, Worker
+from spawnmesh_transcript.jobs.worker import MaintenanceTask, Worker
 from spawnmesh_transcript.metrics import (
     CompactionMetrics,
     ExternalizationMetrics,
@@ -207,22 +207,22 @@ async def open_worker(
         uploader = await stack.enter_async_context(open_payload_uploader(database, blobs, activities))
         metrics = ExternalizationMetrics(meter)
         externalizer = PayloadExternalizer(database, blobs, activities, metrics, stop)
-        chores: dict[str, Chore] = {
+        maintenance: dict[str, MaintenanceTask] = {
             "forget_activities": partial(forget_activities, database),
             "remove_stale_imports": partial(remove_stale_imports, database),
         }
         if blobs.is_connected:
-            chores["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
-            chores["externalize_payloads"] = externalizer.externalize
+            maintenance["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
+            maintenance["externalize_payloads"] = externalizer.externalize
         if settings.verified_entries_per_round:
             reporter = VerificationReporter(VerificationMetrics(meter), activities)
             verifier = TranscriptVerifier(
                 database, blobs, reporter, stop, entries_per_round=settings.verified_entries_per_round
             )
-            chores["verify_transcripts"] = verifier.verify
+            maintenance["verify_transcripts"] = verifier.verify
         yield Worker(
             database,
-            chores,
+            maintenance,
             SizeMetrics(meter),
             stop,
             interval_seconds=settings.work_interval_seconds,

@@ -25,7 +25,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service as open_hook_service
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_transcript.app import open_service, open_worker
@@ -99,7 +99,9 @@ class Stage:
         return plugin
 
     @asynccontextmanager
-    async def worker(self, stop: asyncio.Event | None = None, *, hook_target: str = "") -> AsyncIterator[Worker]:
+    async def worker(
+        self, stop: asyncio.Event | None = None, *, hook_target: str = ""
+    ) -> AsyncIterator[Worker]:
         """Open a worker of the transcript service, which is not running."""
         settings = TranscriptSettings(
             **shared_settings("transcript", self.keys),
@@ -134,7 +136,9 @@ class Stage:
         request = jobs_pb.ListJobsRequest(tenant_id=self.session.tenant_id)
         peer = self.session.service.peer
         with use_token(client_tokens(self.keys).admin_token("operator", 300)):
-            answer: jobs_pb.ListJobsResponse = await peer.unary(JobServiceStub(peer.channel).ListJobs, request)
+            answer: jobs_pb.ListJobsResponse = await peer.unary(
+                JobServiceStub(peer.channel).ListJobs, request
+            )
         return list(answer.jobs)
 
     async def has_no_jobs(self) -> bool:

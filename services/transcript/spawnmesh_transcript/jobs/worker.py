@@ -1,4 +1,4 @@
-"""Run background jobs, and look after every tenant, round after round."""
+"""Run background jobs, and maintain the data of every tenant, round after round."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +15,7 @@ from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 from spawnmesh_transcript.metrics import SizeMetrics
 from spawnmesh_transcript.store import tenants as tenant_store
 
-Chore = Callable[[str], Awaitable[object]]
+MaintenanceTask = Callable[[str], Awaitable[object]]
 """Work for one tenant that is repeated in each round."""
 
 _PAGE = 200
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Worker:
-    """Run `publications`, the background jobs, and the chores of each tenant in order.
+    """Run `publications`, the background jobs, and the maintenance of each tenant in order.
 
     Several workers may run: in each interval, one of them takes a tenant. Without `publications`
     the jobs wait.
@@ -34,7 +34,7 @@ class Worker:
     def __init__(
         self,
         database: Database,
-        chores: Mapping[str, Chore],
+        maintenance: Mapping[str, MaintenanceTask],
         metrics: SizeMetrics,
         stop: asyncio.Event,
         *,
@@ -42,7 +42,7 @@ class Worker:
         publications: JobWorker | None = None,
     ) -> None:
         self._database = database
-        self._chores = chores
+        self._maintenance = maintenance
         self._metrics = metrics
         self._stop = stop
         self._interval_seconds = interval_seconds
@@ -66,7 +66,7 @@ class Worker:
                 task.cancel()
 
     async def work_once(self) -> None:
-        """Do the chores of the tenants that are due.
+        """Maintain the tenants that are due.
 
         A failure for one tenant is logged and stops no other.
         """
@@ -98,14 +98,14 @@ class Worker:
         self._metrics.measured(logical_bytes=logical_bytes, stored_bytes=stored_bytes)
 
     async def _work_for(self, tenant_id: str) -> None:
-        for name, chore in self._chores.items():
+        for name, task in self._maintenance.items():
             if self._stop.is_set():
                 return
             try:
-                await chore(tenant_id)
+                await task(tenant_id)
             except MeshError as error:
                 raise_if_cancelled()
-                log.warning("chore_failed", chore=name, tenant=tenant_id, reason=error.reason)
+                log.warning("maintenance_failed", task=name, tenant=tenant_id, reason=error.reason)
             except _AWAY as error:
                 raise_if_cancelled()
-                log.warning("chore_failed", chore=name, tenant=tenant_id, error=error_label(error))
+                log.warning("maintenance_failed", task=name, tenant=tenant_id, error=error_label(error))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from psycopg.rows import args_row, class_row
 from spawnmesh_postgres.database import Connection, Database
-from spawnmesh_postgres.jobs.job import NewJob
+from spawnmesh_postgres.jobs.job import JobArguments, NewJob
 from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.statements import load_statements
 
@@ -169,11 +169,11 @@ async def lock_transcript(connection: Connection, key: Key) -> Head | None:
 async def insert_summary(connection: Connection, key: Key, summary: Summary, traceparent: str) -> None:
     """Put the summary in force and enqueue the job that publishes it, in one round trip."""
     fields = {name: getattr(summary, name) for name in Summary.__slots__}
-    where = {"session_id": key.session_id, "seq": summary.seq}
+    arguments: JobArguments = {"session_id": key.session_id, "seq": summary.seq}
     async with connection.pipeline():
         await connection.execute(_SQL["insert_summary"], key_parameters(key, **fields))
         await enqueue(
-            connection, key.tenant_id, NewJob(PUBLISH_SUMMARY, summary.entry_id, where, traceparent)
+            connection, key.tenant_id, NewJob(PUBLISH_SUMMARY, summary.entry_id, arguments, traceparent)
         )
 
 
