@@ -20,7 +20,7 @@ STAY = {
     "session": {"tenants", "tenant_deletions", "run_queue", "jobs", "revoked_tokens", *AUDIT},
     "hook": {"jobs", "tenant_work", *AUDIT},
     "attachment_blob": {"tenant_work", *AUDIT},
-    "transcript": {"tenant_work", *AUDIT},
+    "transcript": {"jobs", "tenant_work", *AUDIT},
     "model_router": {"cooldowns", "unconfirmed_failures", *AUDIT},
 }
 PLACED = """

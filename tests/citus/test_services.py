@@ -1,7 +1,8 @@
 """Contract tests of the services, on a cluster.
 
-These are contract tests of the session service and of the services that it calls. They run here a
-second time, with the rows of tenants on other nodes than the queue.
+These are contract tests of the session service and of the services that it calls, and of the
+summaries of transcripts. They run here a second time, with the rows of tenants on other nodes than
+the queue and the jobs.
 """
 
 from tests.contract.session.runs.test_lost_leases import (
@@ -37,8 +38,20 @@ from tests.contract.session.tenants.test_tenant_deletion import (
     test_DeleteTenant__beside_spawns_and_by_several_at_once,
     test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere,
 )
+from tests.contract.transcript.compaction.test_compaction_hooks import (
+    test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker,
+    test_a_running_worker_publishes_summaries_without_waiting_for_a_round,
+    test_each_compaction_is_published_to_an_observer_once_and_exactly,
+)
+from tests.support.transcript.compaction_stage import compaction_mesh, scripted_model, stage
+from tests.support.transcript.fixtures import service, superuser
 
 __all__ = [
+    "compaction_mesh",
+    "scripted_model",
+    "service",
+    "stage",
+    "superuser",
     "test_ClaimRuns__no_run_is_handed_out_twice",
     "test_ClaimRuns__tenant_gets_no_more_runs_at_once_than_its_limit",
     "test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many",
@@ -57,6 +70,9 @@ __all__ = [
     "test_SpawnSession__queue_full",
     "test_SpawnSession__twenty_calls_at_once_spawn_once",
     "test_WatchSession__every_event_once_and_in_order_from_any_cursor",
+    "test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker",
+    "test_a_running_worker_publishes_summaries_without_waiting_for_a_round",
+    "test_each_compaction_is_published_to_an_observer_once_and_exactly",
     "test_old_holder_changes_nothing_in_its_own_session",
     "test_run_sees_its_own_family_only",
     "test_session_of_another_tenant_is_not_found_by_any_call",

@@ -84,15 +84,17 @@ def test_smallest_pool_is_one_that_the_services_take() -> None:
     assert SessionSettings.model_fields["database_max_connections"].annotation is int
 
 
-def test_pooler_leaves_a_direct_way_for_what_listens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("component", ["session", "transcript-worker", "hook-worker"])
+def test_pooler_leaves_a_direct_way_for_what_listens(tmp_path: Path, component: str) -> None:
     over = overriding(tmp_path, {"postgresql": {"pooled": True}})
     assert helm(over).returncode == 1
     (volume,) = [
         volume
         for one in objects("minimal", over)
-        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "session")
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", component)
         for volume in one["spec"]["template"]["spec"]["volumes"]
         if volume["name"] == "secrets"
     ]
     paths = [item["path"] for item in volume["projected"]["sources"][0]["secret"]["items"]]
-    assert paths == ["SESSION_DATABASE_URL", "SESSION_DATABASE_DIRECT_URL"]
+    prefix = component.removesuffix("-worker").upper()
+    assert paths == [f"{prefix}_DATABASE_URL", f"{prefix}_DATABASE_DIRECT_URL"]

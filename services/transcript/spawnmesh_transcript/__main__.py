@@ -38,7 +38,7 @@ async def _work(settings: TranscriptSettings) -> None:
     """Work until SIGTERM or SIGINT, and then finish what is in flight within
     `drain_grace_seconds`.
 
-    The next round repeats what is cut off.
+    The next round repeats what is cut off, and another worker the jobs.
     """
     async with (
         start_process("transcript", settings) as process,

@@ -15,9 +15,13 @@ from spawnmesh.transcript.v1.storage_service_pb2_grpc import add_StorageServiceS
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import add_TranscriptServiceServicer_to_server
 from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_postgres.audit.servicer import add_audit
-from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.jobs.metrics import JobMetrics
+from spawnmesh_postgres.jobs.servicer import add_jobs
+from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
@@ -28,16 +32,17 @@ from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
 from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.jobs.externalize_payloads import PayloadExternalizer
 from spawnmesh_transcript.jobs.forget_activities import forget_activities
-from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
 from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports
 from spawnmesh_transcript.jobs.settle_payloads import settle_payloads
+from spawnmesh_transcript.jobs.summary_publication import SummaryPublisher
 from spawnmesh_transcript.jobs.verify_transcripts import TranscriptVerifier
-from spawnmesh_transcript.jobs.worker import Job, Worker
+from spawnmesh_transcript.jobs.worker import MaintenanceTask, Worker
 from spawnmesh_transcript.metrics import (
     CompactionMetrics,
     ExternalizationMetrics,
@@ -108,6 +113,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_IntegrityServiceServicer_to_server(IntegrityServicer(deps), server)
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
         add_tenant_participant(server, deps.database, TranscriptTenants(deps.policies), caller_tenant_id)
+        add_jobs(server, deps.database)
         add_audit(server, deps.database, "transcript", caller_scope)
         add_deployment(
             server,
@@ -197,29 +203,55 @@ async def open_worker(
         blobs = BlobStore(
             await _open_peer(stack, process, "attachment-blob", settings.attachment_blob_target)
         )
-        hooks = await _open_peer(stack, process, "hook", settings.hook_target)
         activities = await stack.enter_async_context(open_activity_recorder(database))
         uploader = await stack.enter_async_context(open_payload_uploader(database, blobs, activities))
         metrics = ExternalizationMetrics(meter)
         externalizer = PayloadExternalizer(database, blobs, activities, metrics, stop)
-        jobs: dict[str, Job] = {
+        maintenance: dict[str, MaintenanceTask] = {
             "forget_activities": partial(forget_activities, database),
             "remove_stale_imports": partial(remove_stale_imports, database),
         }
         if blobs.is_connected:
-            jobs["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
-            jobs["externalize_payloads"] = externalizer.externalize
+            maintenance["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
+            maintenance["externalize_payloads"] = externalizer.externalize
         if settings.verified_entries_per_round:
             reporter = VerificationReporter(VerificationMetrics(meter), activities)
             verifier = TranscriptVerifier(
                 database, blobs, reporter, stop, entries_per_round=settings.verified_entries_per_round
             )
-            jobs["verify_transcripts"] = verifier.verify
-        if hooks:
-            jobs["publish_summaries"] = partial(publish_summaries, database, hooks)
+            maintenance["verify_transcripts"] = verifier.verify
         yield Worker(
-            database, jobs, SizeMetrics(meter), stop, interval_seconds=settings.work_interval_seconds
+            database,
+            maintenance,
+            SizeMetrics(meter),
+            stop,
+            interval_seconds=settings.work_interval_seconds,
+            publications=await _open_publications(stack, process, settings, database),
         )
+
+
+async def _open_publications(
+    stack: AsyncExitStack, process: Process, settings: TranscriptSettings, database: Database
+) -> JobWorker | None:
+    """Build the worker of the background jobs, not running; None without a hook service."""
+    hooks = await _open_peer(stack, process, "hook", settings.hook_target)
+    if hooks is None:
+        return None
+    listener = await stack.enter_async_context(
+        open_listener(
+            settings.database_direct_url or settings.database_url,
+            name="transcript-worker-listener",
+            channels=(JOBS_CHANNEL,),
+        )
+    )
+    return JobWorker(
+        database,
+        listener,
+        [SummaryPublisher(database, hooks).kind()],
+        run_for_tenant,
+        JobMetrics(process.metrics.meter),
+        grace_seconds=0.0,
+    )
 
 
 async def _open_peer(stack: AsyncExitStack, process: Process, name: str, target: str | None) -> Peer | None:

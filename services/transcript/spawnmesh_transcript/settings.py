@@ -14,7 +14,7 @@ class TranscriptSettings(CpuWorkerSettings):
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
     database_direct_url: DatabaseUrl = ""
-    """For the listener, if `database_url` leads through a pooler in transaction mode."""
+    """For the listeners, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     attachment_blob_target: str | None = None
     """`host:port` of the blob store.
@@ -25,6 +25,7 @@ class TranscriptSettings(CpuWorkerSettings):
     """`host:port` of the model router. Without it, or without `hook_target`, nothing is compacted.
     """
     hook_target: str | None = None
+    """`host:port` of the hook service. Without it, the background jobs of the worker wait."""
     session_target: str | None = None
     """`host:port` of the session service, from which this service learns which tokens are revoked.
 

@@ -23,7 +23,9 @@ _TABLES = {
     "messages": "select * from session.inbox_messages",
     "events": "select * from session.session_events order by tenant_id, session_id, cursor",
     "queue": "select tenant_id, run_id, due_time from session.run_queue",
-    "jobs": "select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs",
+    "jobs": """
+        select tenant_id, kind, key, attempt_count, dead_time, last_error from session.jobs union all
+        select tenant_id, kind, key, attempt_count, dead_time, last_error from transcript.jobs""",
     "transcripts": "select * from transcript.transcripts where state = 'LIVE'",
     "entries": "select * from transcript.entries order by tenant_id, session_id, seq",
     "appends": "select * from transcript.appends",

@@ -11,6 +11,7 @@ LISTENING = {
     "session": 1,
     "session-worker": 1,
     "transcript": 1,
+    "transcript-worker": 1,
     "model-router": 1,
     "hook": 1,
     "hook-worker": 1,

@@ -110,6 +110,7 @@ EVERY_TENANT: Mapping[str, Mapping[str, Kind]] = {
     "hook.job_queue": _JOB_QUEUE,
     "hook.tenant_work": {"tenant_id": Kind.ID},
     "attachment_blob.tenant_work": {"tenant_id": Kind.ID, "collect_time": Kind.TIME},
+    "transcript.job_queue": _JOB_QUEUE,
     "transcript.tenant_work": {"tenant_id": Kind.ID, "work_time": Kind.TIME},
     # A row without a tenant, which is a cooldown of all tenants, has the tenant id `*`.
     "model_router.cooldowns": {
@@ -139,6 +140,7 @@ WRITTEN_FOR_EVERY_TENANT = {
     "session.run_queue": {"update"},  # A claim leases runs.
     "session.job_queue": {"update"},  # A claim makes jobs due later.
     "hook.job_queue": {"update"},
+    "transcript.job_queue": {"update"},
     "session.revoked_tokens": {"update", "delete"},  # Expired ones are pruned.
 }
 """The relations whose rows a transaction in the scope `*` may add or change."""

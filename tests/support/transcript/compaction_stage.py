@@ -1,5 +1,6 @@
 """A transcript service and a hook service on real databases, with a scripted model."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +11,9 @@ import grpc
 import grpc.aio
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.jobs.v1 import job_pb2
+from spawnmesh.jobs.v1 import job_service_pb2 as jobs_pb
+from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceStub
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
@@ -21,22 +25,24 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service as open_hook_service
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_transcript.app import open_service
-from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
+from spawnmesh_transcript.app import open_service, open_worker
+from spawnmesh_transcript.jobs.summary_publication import SummaryPublisher
+from spawnmesh_transcript.jobs.worker import Worker
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.hook.fixtures import (
     HookMesh,
     ScriptedPlugin,
     Tenant,
+    empty_outbox,
     hook_settings,
     open_mesh,
 )
 from tests.support.model_router.answers import said
-from tests.support.serving import caller_at, served, shared_settings
+from tests.support.serving import caller_at, client_tokens, served, shared_settings
 from tests.support.transcript.fixtures import Service, Session, assistant, user
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)
@@ -92,19 +98,68 @@ class Stage:
         await self.tenant.register(name, plugin.endpoint, *hooks, **more)
         return plugin
 
-    async def publish(self, database: Any = None, *, target: str = "") -> int:
-        """Publish pending summaries of the tenant, as the worker does."""
-        async with self._hooks(target or self.hook_target) as hooks:
-            return await publish_summaries(database or self.database, hooks, self.session.tenant_id)
+    @asynccontextmanager
+    async def worker(
+        self, stop: asyncio.Event | None = None, *, hook_target: str = ""
+    ) -> AsyncIterator[Worker]:
+        """Open a worker of the transcript service, which is not running."""
+        settings = TranscriptSettings(
+            **shared_settings("transcript", self.keys),
+            database_url=self.session.service.dsn.app,
+            hook_target=hook_target or self.hook_target,
+        )
+        async with (
+            start_process("transcript", settings) as process,
+            open_worker(process, settings, stop or asyncio.Event()) as worker,
+        ):
+            yield worker
 
     @asynccontextmanager
-    async def _hooks(self, target: str) -> AsyncIterator[Peer]:
+    async def working(self, *, hook_target: str = "") -> AsyncIterator[None]:
+        """Run a worker of the transcript service during the block."""
+        stop = asyncio.Event()
+        async with self.worker(stop, hook_target=hook_target) as worker, asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker.work())
+            try:
+                yield
+            finally:
+                stop.set()
+
+    async def publish(self, *, hook_target: str = "") -> int:
+        """Run the jobs that are due, as the worker does. Return the number of attempts."""
+        async with self.worker(hook_target=hook_target) as worker:
+            assert worker.publications is not None
+            return await worker.publications.run_due()
+
+    async def jobs(self) -> list[job_pb2.Job]:
+        """Return the background jobs of the tenant."""
+        request = jobs_pb.ListJobsRequest(tenant_id=self.session.tenant_id)
+        peer = self.session.service.peer
+        with use_token(client_tokens(self.keys).admin_token("operator", 300)):
+            answer: jobs_pb.ListJobsResponse = await peer.unary(
+                JobServiceStub(peer.channel).ListJobs, request
+            )
+        return list(answer.jobs)
+
+    async def has_no_jobs(self) -> bool:
+        return not await self.jobs()
+
+    async def retry(self, job: job_pb2.Job) -> None:
+        """Make the job due now, as an operator does."""
+        peer = self.session.service.peer
+        request = jobs_pb.RetryJobRequest(tenant_id=job.tenant_id, kind=job.kind, key=job.key)
+        with use_token(client_tokens(self.keys).admin_token("operator", 300)):
+            await peer.unary(JobServiceStub(peer.channel).RetryJob, request)
+
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[SummaryPublisher]:
+        """Give the handler of the jobs, as a worker has it."""
         settings = ProcessSettings(signing_key_file=self.keys / "transcript.pem", log_level="error")
         async with (
             start_process("transcript", settings) as process,
-            open_peer(process, "hook", target) as peer,
+            open_peer(process, "hook", self.hook_target) as hooks,
         ):
-            yield peer
+            yield SummaryPublisher(self.database, hooks)
 
 
 @pytest.fixture
@@ -134,6 +189,7 @@ async def stage(
     databases: dict[str, ServiceDsn],
     keys: Path,
 ) -> AsyncIterator[Stage]:
+    await empty_outbox(service.dsn)
     async with served("hook", hook_settings(databases["hook"], keys), open_hook_service) as hook_target:
         settings = TranscriptSettings(
             **shared_settings("transcript", keys),

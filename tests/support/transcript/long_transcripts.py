@@ -25,8 +25,8 @@ FILL = (
     f"""
     insert into summaries (tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq,
         source_entry_count, source_token_count,
-        covered_turn_count, covered_token_count, token_count, method, model, run_id, is_published)
-    select {_KEY}, n, 'ent_' || n, 1, n - 9, 1, 1, 1, 1, 5, 'NORMAL', '', '', n < %(rows)s - 300
+        covered_turn_count, covered_token_count, token_count, method, model, run_id)
+    select {_KEY}, n, 'ent_' || n, 1, n - 9, 1, 1, 1, 1, 5, 'NORMAL', '', ''
     from generate_series(10, %(rows)s - 10, 10) n
     """,
     """

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-SERVICES = ("session", "hook")
+SERVICES = ("session", "hook", "transcript")
 AUDITED = ("session", "attachment_blob", "transcript", "model_router", "hook")
 AUDIT_TABLES = (files("spawnmesh_postgres") / "audit" / "audit.sql").read_text()
 TABLE = (files("spawnmesh_postgres") / "jobs" / "jobs.sql").read_text()

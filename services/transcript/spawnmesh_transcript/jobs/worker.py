@@ -1,4 +1,4 @@
-"""Run the jobs of every tenant, round after round."""
+"""Run background jobs, and maintain the data of every tenant, round after round."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,13 +9,14 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import MeshError, error_label
 from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 
 from spawnmesh_transcript.metrics import SizeMetrics
 from spawnmesh_transcript.store import tenants as tenant_store
 
-Job = Callable[[str], Awaitable[object]]
-"""A job for one tenant, repeated in each round."""
+MaintenanceTask = Callable[[str], Awaitable[object]]
+"""Work for one tenant that is repeated in each round."""
 
 _PAGE = 200
 _AWAY = (psycopg.Error, PoolTimeout)
@@ -24,27 +25,36 @@ log = structlog.get_logger()
 
 
 class Worker:
-    """Run jobs in order. Several workers may run: in each interval, one of them takes a tenant."""
+    """Run `publications`, the background jobs, and the maintenance of each tenant in order.
+
+    Several workers may run: in each interval, one of them takes a tenant. Without `publications`
+    the jobs wait.
+    """
 
     def __init__(
         self,
         database: Database,
-        jobs: Mapping[str, Job],
+        maintenance: Mapping[str, MaintenanceTask],
         metrics: SizeMetrics,
         stop: asyncio.Event,
         *,
         interval_seconds: float,
+        publications: JobWorker | None = None,
     ) -> None:
         self._database = database
-        self._jobs = jobs
+        self._maintenance = maintenance
         self._metrics = metrics
         self._stop = stop
         self._interval_seconds = interval_seconds
+        self.publications = publications
 
     async def work(self) -> None:
         """Work until stopped. Retries while the database or another service is unavailable."""
         async with asyncio.TaskGroup() as tasks:
-            beat = tasks.create_task(send_heartbeats(self._database, "transcript-worker"), name="beat")
+            beat = send_heartbeats(self._database, "transcript-worker")
+            background = [tasks.create_task(beat, name="beat")]
+            if self.publications is not None:
+                background.append(tasks.create_task(self.publications.run_jobs_forever(), name="jobs"))
             while not self._stop.is_set():
                 await self.work_once()
                 try:
@@ -52,10 +62,11 @@ class Worker:
                         await self._stop.wait()
                 except TimeoutError:
                     continue
-            beat.cancel()
+            for task in background:
+                task.cancel()
 
     async def work_once(self) -> None:
-        """Run the jobs of the tenants that are due.
+        """Maintain the tenants that are due.
 
         A failure for one tenant is logged and stops no other.
         """
@@ -87,14 +98,14 @@ class Worker:
         self._metrics.measured(logical_bytes=logical_bytes, stored_bytes=stored_bytes)
 
     async def _work_for(self, tenant_id: str) -> None:
-        for name, job in self._jobs.items():
+        for name, task in self._maintenance.items():
             if self._stop.is_set():
                 return
             try:
-                await job(tenant_id)
+                await task(tenant_id)
             except MeshError as error:
                 raise_if_cancelled()
-                log.warning("job_failed", job=name, tenant=tenant_id, reason=error.reason)
+                log.warning("maintenance_failed", task=name, tenant=tenant_id, reason=error.reason)
             except _AWAY as error:
                 raise_if_cancelled()
-                log.warning("job_failed", job=name, tenant=tenant_id, error=error_label(error))
+                log.warning("maintenance_failed", task=name, tenant=tenant_id, error=error_label(error))

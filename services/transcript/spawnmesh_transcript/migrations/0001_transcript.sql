@@ -16,6 +16,8 @@
 --     search_progress, search_pieces
 --   Tables of activities
 --     activity_heads, activities
+--   Background jobs
+--     jobs, job_queue
 --   Tables of the audit log
 --     audit_chains, audit_events
 --   Statistics
@@ -289,15 +291,11 @@ create table summaries (
     method              text    not null,
     model               text    not null,
     run_id              text    not null,
-    is_published        boolean not null default false, -- Observers have been notified.
     primary key (tenant_id, session_id, seq),
     check (first_source_seq <= last_source_seq and last_source_seq < seq),
     -- IMPORTED: the agent whose session file was imported made it.
     check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT', 'IMPORTED'))
 );
-
--- Serves `list_unpublished_summaries`.
-create index summaries_unpublished_idx on summaries (tenant_id) where not is_published;
 
 -- -------------------------------------------------------------------------------------------------
 -- Tables of search
@@ -345,6 +343,54 @@ create table activities (
 
 -- Serves `list_activities` of one session and `delete_activities`.
 create index activities_session_idx on activities (tenant_id, session_id, position) where session_id <> '';
+
+-- -------------------------------------------------------------------------------------------------
+-- Background jobs
+-- -------------------------------------------------------------------------------------------------
+
+-- Background jobs: ids and times of work that is left. A job is waiting, or a worker has claimed it
+-- until `due_time`, or it is dead: it failed for good, and waits for an operator. A job that is
+-- done is deleted. See `spawnmesh_postgres.jobs`.
+create table jobs (
+    tenant_id     text        not null,
+    kind          text        not null,
+    key           text        not null,
+    due_time      timestamptz not null default now(), -- Of a claimed job: when its claim ends.
+    attempt_count integer     not null default 0,
+    claim_id      uuid,                               -- The fencing token of the claim.
+    arguments     jsonb       not null default '{}',  -- Ids, never content.
+    traceparent   text        not null default '',
+    create_time   timestamptz not null default now(),
+    dead_time     timestamptz,
+    last_error    text        not null default '',
+    primary key (tenant_id, kind, key),
+    check (kind <> '' and key <> ''),
+    check (attempt_count >= 0),
+    check (jsonb_typeof(arguments) = 'object'),
+    check (dead_time is null or claim_id is null)
+);
+comment on table jobs is 'citus: local';
+alter table jobs alter column tenant_id set statistics 0;
+-- claim_jobs and count_jobs, which alone repeat the condition.
+create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
+-- list_dead_jobs and count_jobs.
+create index jobs_dead_idx on jobs (tenant_id, kind, key) where dead_time >= '-infinity';
+alter table jobs enable row level security;
+alter table jobs force row level security;
+create policy tenant on jobs using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+-- Ids, times and counters of the jobs, which a worker claims over all tenants. The view reads and
+-- writes with the rights of the owner, and only the owner has a policy for the scope '*': in this
+-- scope, the role of the service sees no other column. It reads the rest in the scope of the job's
+-- tenant. The view has no condition, so nothing of the table can leak through one.
+create policy every_tenant on jobs for select to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create policy claim_of_every_tenant on jobs for update to current_user
+    using (current_setting('spawnmesh.tenant', true) = '*');
+create view job_queue as
+    select tenant_id, kind, key, due_time, attempt_count, claim_id, create_time, dead_time from jobs;
+comment on view job_queue is 'citus: local';
 
 -- -------------------------------------------------------------------------------------------------
 -- Tables of the audit log
@@ -513,7 +559,7 @@ alter table activities enable row level security;
 alter table activities force row level security;
 create policy tenant on activities using (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- A worker lists the tenants, and reads nothing else across tenants.
+-- A worker lists the tenants and claims jobs, and reads nothing else across tenants.
 create policy every_tenant on tenant_work for select
     using (current_setting('spawnmesh.tenant', true) = '*');
 

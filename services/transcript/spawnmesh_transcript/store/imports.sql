@@ -123,14 +123,13 @@ limit 1;
 -- not notified. Needs `lock_import`. Indexes: entries primary key, entries_superseded_idx.
 insert into summaries (
     tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, source_entry_count,
-    source_token_count, covered_turn_count, covered_token_count, token_count, method, model, run_id,
-    is_published
+    source_token_count, covered_turn_count, covered_token_count, token_count, method, model, run_id
 )
 select
     %(tenant_id)s, %(session_id)s, %(seq)s, %(entry_id)s, 1, %(last_source_seq)s,
     count(*) filter (where not is_superseded),
     coalesce(sum(token_count) filter (where not is_superseded), 0), count(*), coalesce(sum(token_count), 0),
-    %(token_count)s, 'IMPORTED', '', '', true
+    %(token_count)s, 'IMPORTED', '', ''
 from (
     select said.kind, said.token_count,
         said.seq in (

@@ -1,11 +1,15 @@
-"""Summaries of compactions. Each function runs in the caller's transaction."""
+"""Summaries of compactions, and the jobs that publish them.
 
-from collections.abc import Sequence
+Each function runs in the caller's transaction, except `find_published_summary`.
+"""
+
 from dataclasses import dataclass
 from datetime import datetime
 
 from psycopg.rows import args_row, class_row
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs.job import JobArguments, NewJob
+from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import EntryKind, Head, StoredEntry
@@ -15,6 +19,9 @@ from spawnmesh_transcript.store.rows import counted_entry, head_of, key_paramete
 
 _SQL = load_statements(__name__)
 READ_NEWEST_SUMMARY = _SQL["read_newest_summary"]
+
+PUBLISH_SUMMARY = "publish_summary"
+"""The kind of the jobs. The key of a job is the id of the summary's entry."""
 
 IMPORTED = "IMPORTED"
 """The method of a summary that the agent of an imported session file made. An import marks other
@@ -52,11 +59,10 @@ class ScannedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class UnpublishedSummary:
-    """A summary that observers have not received, with its entry's body."""
+class PublishedSummary:
+    """A summary as observers receive it, with its entry's body."""
 
     session_id: str
-    seq: int
     entry_id: str
     source_entry_count: int
     source_token_count: int
@@ -160,30 +166,24 @@ async def lock_transcript(connection: Connection, key: Key) -> Head | None:
     return head_of(row) if row else None
 
 
-async def insert_summary(connection: Connection, key: Key, summary: Summary) -> None:
-    """Put the summary in force."""
+async def insert_summary(connection: Connection, key: Key, summary: Summary, traceparent: str) -> None:
+    """Put the summary in force and enqueue the job that publishes it, in one round trip."""
     fields = {name: getattr(summary, name) for name in Summary.__slots__}
-    await connection.execute(_SQL["insert_summary"], key_parameters(key, **fields))
-
-
-async def list_unpublished_summaries(
-    connection: Connection, tenant_id: str, *, row_count: int
-) -> list[UnpublishedSummary]:
-    """Return summaries that observers have not received."""
-    async with connection.cursor(binary=True, row_factory=args_row(UnpublishedSummary)) as cursor:
-        await cursor.execute(
-            _SQL["list_unpublished_summaries"], {"tenant_id": tenant_id, "row_count": row_count}
+    arguments: JobArguments = {"session_id": key.session_id, "seq": summary.seq}
+    async with connection.pipeline():
+        await connection.execute(_SQL["insert_summary"], key_parameters(key, **fields))
+        await enqueue(
+            connection, key.tenant_id, NewJob(PUBLISH_SUMMARY, summary.entry_id, arguments, traceparent)
         )
-        return await cursor.fetchall()
 
 
-async def mark_published(
-    connection: Connection, tenant_id: str, summaries: Sequence[UnpublishedSummary]
-) -> None:
-    """Record that observers have received these summaries."""
-    parameters = [key_parameters(Key(tenant_id, one.session_id), seq=one.seq) for one in summaries]
-    async with connection.cursor() as cursor:
-        await cursor.executemany(_SQL["mark_published"], parameters)
+async def find_published_summary(
+    database: Database, key: Key, seq: int, entry_id: str
+) -> PublishedSummary | None:
+    """Return the summary; None if it, its transcript or its tenant was deleted."""
+    parameters = key_parameters(key, seq=seq, entry_id=entry_id)
+    rows = await database.call(key.tenant_id, _SQL["read_published_summary"], parameters)
+    return PublishedSummary(**rows[0]) if rows else None
 
 
 def _scanned_source(

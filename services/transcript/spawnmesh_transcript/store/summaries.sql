@@ -169,28 +169,15 @@ insert into summaries (
     %(covered_token_count)s, %(token_count)s, %(method)s, %(model)s, %(run_id)s
 );
 
--- name: list_unpublished_summaries
--- Takes no lock. Indexes: summaries_unpublished_idx, transcripts and entries primary keys.
-select s.session_id, s.seq, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method,
-    s.model, s.run_id, e.create_time, e.body
+-- name: read_published_summary
+-- Returns a summary as observers receive it, with the body of its entry. Returns no row if the
+-- transcript or the summary was deleted, or the tenant is being purged. Takes no lock. Indexes:
+-- summaries, transcripts and entries primary keys.
+select s.session_id, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method, s.model,
+    s.run_id, e.create_time, e.body
 from summaries s
-cross join lateral (
-    select state
-    from transcripts
-    where tenant_id = %(tenant_id)s and session_id = s.session_id
-    limit 1
-) as t
-cross join lateral (
-    select create_time, body
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq = s.seq
-    limit 1
-) as e
-where s.tenant_id = %(tenant_id)s and not s.is_published and t.state = 'LIVE'
-limit (select %(row_count)s::bigint);
-
--- name: mark_published
--- Locks the row. Index: summaries primary key.
-update summaries
-set is_published = true
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s;
+join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
+join entries e on e.tenant_id = s.tenant_id and e.session_id = s.session_id and e.seq = s.seq
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.seq = %(seq)s
+    and s.entry_id = %(entry_id)s
+    and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);

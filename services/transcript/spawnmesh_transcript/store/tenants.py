@@ -15,9 +15,11 @@ from spawnmesh_transcript.store.rows import Row
 _SQL = load_statements(__name__)
 FIND_POLICY = _SQL["find_policy"]
 
-# Rows may be written for a transcript while its row exists, and activities while their head does.
+# Jobs first, so that nothing more is published. Rows and jobs may be written for a transcript while
+# its row exists, and activities while their head does.
 TENANT_TABLES = TenantTables(
     rows=(
+        "jobs",
         "entries",
         "appends",
         "search_progress",

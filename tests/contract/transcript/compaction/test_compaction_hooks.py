@@ -1,22 +1,13 @@
 """Compactions and plugins: a transcript service and a hook service on real databases, with a
 scripted model."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
-
-import psycopg
-import pytest
 from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.jobs.v1 import job_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
-from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
-from spawnmesh_runtime.process import start_process
-from spawnmesh_transcript.app import open_worker
-from spawnmesh_transcript.settings import TranscriptSettings
+from spawnmesh_postgres.jobs import store as job_store
+from spawnmesh_postgres.jobs.job import ClaimedJob, JobKind
 
 from tests.support.hook.fixtures import (
     CLOSED,
@@ -29,9 +20,9 @@ from tests.support.hook.fixtures import (
     ScriptedPlugin,
     refused,
 )
-from tests.support.serving import shared_settings
 from tests.support.transcript.compaction_stage import Stage
-from tests.support.transcript.tables import Superuser
+from tests.support.transcript.tables import Superuser, rows_of
+from tests.support.waiting import eventually
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)
 COMPACT = compactions.CompactionDecision(compact=compactions.Compact())
@@ -51,6 +42,7 @@ async def test_without_plugins_the_gate_is_not_called(stage: Stage) -> None:
     assert answer.summary.body.compaction.summary == "summary 1"
     assert await stage.tenant.deliveries() == []
     assert await stage.publish() == 1
+    assert await stage.jobs() == []
 
 
 async def test_a_plugin_refuses_a_compaction(stage: Stage) -> None:
@@ -72,7 +64,7 @@ async def test_a_plugin_refuses_a_compaction(stage: Stage) -> None:
         ("above", COMPACTION, "compact"),
         ("auditor", COMPACTION, "keep_whole"),
     ]
-    assert await stage.publish() == 0
+    assert await stage.jobs() == []
 
 
 async def test_plugins_name_texts_that_must_be_kept(stage: Stage) -> None:
@@ -130,19 +122,6 @@ async def test_the_gate_of_a_run_receives_what_will_be_summarized(stage: Stage) 
     assert stage.tenant.tenant_id == stage.session.tenant_id
 
 
-@pytest.fixture
-async def is_published(superuser: Superuser, stage: Stage) -> Callable[[], Awaitable[list[bool]]]:
-    """Return is_published of the session's summaries, oldest first."""
-
-    async def read() -> list[bool]:
-        found = await superuser.execute(
-            "select is_published from summaries where tenant_id = %s order by seq", (stage.session.tenant_id,)
-        )
-        return [row[0] for row in await found.fetchall()]
-
-    return read
-
-
 async def heard_by(stage: Stage, plugin: ScriptedPlugin, count: int) -> list[observed.ObservedEvent]:
     """Publish until nothing is pending, and return what the plugin received."""
     worker = await stage.mesh.worker()
@@ -152,18 +131,18 @@ async def heard_by(stage: Stage, plugin: ScriptedPlugin, count: int) -> list[obs
     return sorted(plugin.heard, key=lambda event: event.event_key)
 
 
-async def test_each_compaction_is_published_to_an_observer_once_and_exactly(
-    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
-) -> None:
+async def test_each_compaction_is_published_to_an_observer_once_and_exactly(stage: Stage) -> None:
     sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
     blind = await stage.plugin("blind", COMPACTED)
     claim = await stage.session.acquire(2)
     made = [(await stage.compact(claim)).summary]
     await stage.say(claim)
     made.append((await stage.compact(claim)).summary)
-    assert await is_published() == [False, False]
+    assert {(job.kind, job.key) for job in await stage.jobs()} == {
+        ("publish_summary", summary.entry_id) for summary in made
+    }
     assert [await stage.publish(), await stage.publish()] == [2, 0]
-    assert await is_published() == [True, True]
+    assert await stage.jobs() == []
     expected = [
         observed.ObservedEvent(
             event_key=f"after_compaction:v1:{summary.entry_id}",
@@ -188,77 +167,71 @@ async def test_each_compaction_is_published_to_an_observer_once_and_exactly(
     assert await heard_by(stage, blind, 2) == sorted(expected, key=lambda event: event.event_key)
 
 
-class BrokenMark:
-    """A database that rolls back the second transaction, which marks the summary as published."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._left = 2
-
-    def transaction(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
-        return self._broken(tenant_id)
-
-    @asynccontextmanager
-    async def _broken(self, tenant_id: str) -> AsyncIterator[Any]:
-        self._left -= 1
-        async with self._database.transaction(tenant_id) as connection:
-            yield connection
-            if not self._left:
-                raise psycopg.OperationalError("the connection was lost")
+async def claimed(stage: Stage, kind: JobKind) -> ClaimedJob:
+    """Claim the only job that is due, as a worker does."""
+    quota = job_store.ClaimQuota(limit=9, share=9, busy={})
+    statement = job_store.claim_statement(kind.name, quota, kind.claim_time)
+    [job] = await job_store.claim(stage.database, statement)
+    return job
 
 
-async def test_a_failed_publication_is_retried_from_the_row_and_delivered_once(
-    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
+async def test_a_summary_of_a_worker_that_died_is_published_again_and_delivered_once(
+    stage: Stage, superuser: Superuser
 ) -> None:
     sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
     made = (await stage.compact()).summary
-    with pytest.raises(MeshError):
-        await stage.publish(target="127.0.0.1:1")
-    assert await is_published() == [False]
-    with pytest.raises(psycopg.OperationalError):
-        await stage.publish(BrokenMark(stage.database))
-    assert await is_published() == [False]
+    async with stage.publisher() as publisher:
+        job = await claimed(stage, publisher.kind())
+        await publisher.publish(job)
     [event] = await heard_by(stage, sees, 1)
-    assert event.after_compaction.summary == made.body.compaction.summary
     assert event.event_key == f"after_compaction:v1:{made.entry_id}"
+    assert event.after_compaction.summary == made.body.compaction.summary
+    assert await stage.publish() == 0, "its worker has the job until the claim ends"
+    await superuser.execute("update jobs set due_time = now() where tenant_id = %s", (job.tenant_id,))
     assert await stage.publish() == 1
-    assert await is_published() == [True]
+    assert await stage.jobs() == []
     assert await heard_by(stage, sees, 1) == [event]
 
 
-async def test_the_worker_publishes_summaries(
-    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
-) -> None:
-    # The session service prepares each tenant.
-    await stage.session.prepare_tenant(1, mask_secrets=False)
+async def test_a_summary_is_published_when_the_hook_service_is_back(stage: Stage) -> None:
     sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
     made = (await stage.compact()).summary
-    settings = TranscriptSettings(
-        **shared_settings("transcript", stage.keys),
-        database_url=stage.session.service.dsn.app,
-        hook_target=stage.hook_target,
+    assert await stage.publish(hook_target="127.0.0.1:1") == 1
+    [job] = await stage.jobs()
+    assert (job.state, job.attempt_count, job.last_error) == (
+        job_pb2.JOB_STATE_WAITING,
+        1,
+        "DEPENDENCY_UNAVAILABLE (hook)",
     )
-    async with (
-        start_process("transcript", settings) as process,
-        open_worker(process, settings, asyncio.Event()) as worker,
-    ):
-        await worker.work_once()
-    assert await is_published() == [True]
+    assert await stage.publish() == 0, "it pauses"
+    await stage.retry(job)
+    assert await stage.publish() == 1
+    assert await stage.jobs() == []
     [event] = await heard_by(stage, sees, 1)
     assert event.after_compaction.entry_id == made.entry_id
 
 
-async def test_a_compaction_that_fails_after_the_gate_is_not_published(
-    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
-) -> None:
+async def test_a_running_worker_publishes_summaries_without_waiting_for_a_round(stage: Stage) -> None:
+    sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
+    async with stage.working():
+        made = (await stage.compact()).summary
+        await eventually(stage.has_no_jobs, within_seconds=20)
+        claim = await stage.session.acquire(2)
+        await stage.say(claim)
+        await stage.compact(claim)
+        await eventually(stage.has_no_jobs, within_seconds=20)
+    events = await heard_by(stage, sees, 2)
+    assert made.entry_id in {event.after_compaction.entry_id for event in events}
+
+
+async def test_a_compaction_that_fails_after_the_gate_is_not_published(stage: Stage) -> None:
     gate = await stage.plugin("gate", COMPACTION, COMPACTED, answer=COMPACT)
     before = await stage.session.entries()
     stage.model.is_away = True
     with refused(Reason.DEPENDENCY_UNAVAILABLE):
         await stage.compact()
-    assert (len(gate.heard), await is_published()) == (1, [])
+    assert (len(gate.heard), await stage.jobs()) == (1, [])
     assert await stage.session.entries() == before
-    assert await stage.publish() == 0
     stage.model.is_away = False
     assert (await stage.compact()).HasField("summary")
     assert [await stage.publish(), len(gate.heard)] == [1, 2]
@@ -268,5 +241,27 @@ async def test_a_compaction_of_a_deleted_session_is_not_published(stage: Stage) 
     sees = await stage.plugin("sees", COMPACTED)
     await stage.compact()
     await stage.session.delete()
+    assert await stage.publish() == 1
+    assert await stage.jobs() == []
+    assert await heard_by(stage, sees, 0) == []
+
+
+async def test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker(
+    stage: Stage, superuser: Superuser
+) -> None:
+    sees = await stage.plugin("sees", COMPACTED)
+    tenant_id = stage.session.tenant_id
+    await stage.compact()
+    async with stage.publisher() as publisher:
+        job = await claimed(stage, publisher.kind())
+        claim = await stage.session.acquire(2)
+        await stage.say(claim)
+        await stage.compact(claim)
+        assert len(await stage.jobs()) == 2
+        while not (await stage.session.purge_tenant()).done:
+            pass
+        await publisher.publish(job)
+        await job_store.complete(stage.database, job)
+    assert await rows_of(superuser, tenant_id) == {"purged_tenants": 1}
     assert await stage.publish() == 0
     assert await heard_by(stage, sees, 0) == []

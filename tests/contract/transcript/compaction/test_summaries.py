@@ -13,19 +13,16 @@ from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1.activity_service_pb2_grpc import ActivityServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import open_database
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
-from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_transcript.app import open_service
+from spawnmesh_transcript.app import open_service, open_worker
 from spawnmesh_transcript.domain.compaction import MAX_PIECES, files_in
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
-from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
+from tests.support.hook.fixtures import empty_outbox
 from tests.support.serving import caller_at, shared_settings
 from tests.support.transcript.compaction import (
     Compacting,
@@ -228,24 +225,32 @@ async def test_watchers_see_compactions_and_failed_ones(compacting: Compacting) 
 
 
 async def test_observers_are_notified_once_the_hook_service_accepts_it(
-    compacting: Compacting, compaction_service: CompactionService, keys: Path
+    compacting: Compacting, compaction_service: CompactionService, superuser: Superuser, keys: Path
 ) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.converse(claim, turns=5)
     first = (await compacting.compact(claim)).summary
     await compacting.converse(claim, turns=5, name="late")
     second = (await compacting.compact(claim)).summary
-    tenant_id, peers = compacting.session.tenant_id, compacting.peers
+    peers, dsn = compacting.peers, compacting.session.service.dsn
+    settings = TranscriptSettings(
+        **shared_settings("transcript", keys), database_url=dsn.app, hook_target=compaction_service.target
+    )
+    await empty_outbox(dsn, but=compacting.session.tenant_id)
     async with (
-        start_process("transcript", ProcessSettings(**shared_settings("transcript", keys))) as process,
-        open_peer(process, "hook", compaction_service.target) as hook,
-        open_database(compacting.session.service.dsn.app, name="telling", max_connections=1) as database,
+        start_process("transcript", settings) as process,
+        open_worker(process, settings, asyncio.Event()) as worker,
     ):
+        assert worker.publications is not None
         peers.hook_failure = MeshError(Reason.DEPENDENCY_UNAVAILABLE, "away")
-        with refused(Reason.DEPENDENCY_UNAVAILABLE):
-            await publish_summaries(database, hook, tenant_id)
+        assert await worker.publications.run_due() == 2
         peers.hook_failure = None
-        assert [await publish_summaries(database, hook, tenant_id) for _ in range(2)] == [2, 0]
+        assert await worker.publications.run_due() == 0, "they pause"
+        await superuser.execute(
+            "update jobs set due_time = now() where tenant_id = %s", [compacting.session.tenant_id]
+        )
+        assert [await worker.publications.run_due() for _ in range(2)] == [2, 0]
+    assert len(peers.published) == 2
     told = {event.event_key: event for event in peers.published}
     assert told.keys() == {f"after_compaction:v1:{summary.entry_id}" for summary in (first, second)}
     event = told[f"after_compaction:v1:{second.entry_id}"]

@@ -14,8 +14,10 @@ from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import summaries as summary_store
 from spawnmesh_transcript.store import transcripts as transcript_store
 from spawnmesh_transcript.store import writers as writer_store
+from spawnmesh_transcript.store.summaries import Summary
 
 from tests.support.transcript.fixtures import Service, Session
 
@@ -117,6 +119,27 @@ async def _no_target(database: Database, key: Key, first: Append) -> object:
     return await _queued(database, _label(key, new_id(IdKind.ENTRY))) == "TARGET_NOT_FOUND"
 
 
+async def _summarized(database: Database, key: Key, first: Append) -> object:
+    summary = Summary(
+        seq=9,
+        entry_id=new_id(IdKind.ENTRY),
+        first_source_seq=1,
+        last_source_seq=2,
+        previous_seq=None,
+        source_entry_count=2,
+        source_token_count=2,
+        covered_turn_count=2,
+        covered_token_count=2,
+        token_count=1,
+        method="NORMAL",
+        model="",
+        run_id="",
+    )
+    async with database.transaction(key.tenant_id) as connection:
+        await summary_store.insert_summary(connection, key, summary, "")
+    return True
+
+
 async def _nowhere(database: Database, key: Key, first: Append) -> object:
     return await _queued(database, _append(Key(key.tenant_id, "ses_none"))) == "NOT_FOUND"
 
@@ -139,6 +162,7 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "a repeated append under a lost claim": (_replayed_after_takeover, 2),
     "a label on nothing": (_no_target, 2),
     "an append to no transcript": (_nowhere, 2),
+    "a summary with the job that publishes it": (_summarized, 3),
 }
 
 

@@ -203,13 +203,6 @@ def plainly(number: int) -> Work:
     return work
 
 
-async def published(connection: Connection, key: Key) -> None:
-    unpublished = await summary_store.list_unpublished_summaries(connection, key.tenant_id, row_count=16)
-    assert len(unpublished) == 16
-    await summary_store.mark_published(connection, key.tenant_id, unpublished)
-    assert len(await summary_store.list_unpublished_summaries(connection, key.tenant_id, row_count=50)) == 14
-
-
 async def stored(connection: Connection, key: Key) -> None:
     usable = await payload_store.mark_stored(connection, key, blob_ids(ROWS - 100, ROWS - 68))
     assert sorted(stub.seq for stub in usable) == [*range(ROWS - 100, ROWS - 68)]
@@ -317,7 +310,10 @@ WORKS: dict[str, tuple[Work, int]] = {
         60,
     ),
     "the hash before a page": (statement_work("read_chain_hash", seq=ROWS - 300), 3),
-    "unpublished summaries": (published, 250),
+    "a summary to publish": (
+        statement_work("read_published_summary", seq=ROWS - 20, entry_id=f"ent_{ROWS - 20}"),
+        10,
+    ),
     "counts": (statement_work("scan_counts", after_seq=ROWS - 200, row_count=64), 150),
     "stored payloads": (stored, 400),
     "payloads dropped and restored": (dropped_and_restored, 800),

@@ -6,6 +6,7 @@ from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_transcript.domain.compaction import SummaryMethod
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
@@ -61,7 +62,8 @@ async def append_summary(
 ) -> AppendedSummary:
     """Append the summary, if the transcript has the writer and the newest summary of the plan.
 
-    Raises NOT_FOUND, WRITER_CLAIM_LOST and CONFLICT.
+    The same transaction enqueues the job that notifies observers. Raises NOT_FOUND,
+    WRITER_CLAIM_LOST and CONFLICT.
     """
     entry_id = new_id(IdKind.ENTRY)
     previous = plan.candidate.previous
@@ -112,7 +114,7 @@ async def append_summary(
             model=written.model,
             run_id=requester.claim.run_id if requester.claim else "",
         )
-        await summary_store.insert_summary(connection, key, summary)
+        await summary_store.insert_summary(connection, key, summary, current_traceparent())
         [stored] = await entry_store.read_entries(connection, key, [head.seq])
     return AppendedSummary(head, stored._replace(token_count=token_count), sources, written.method)
 
