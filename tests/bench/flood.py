@@ -1,7 +1,7 @@
 """The spawns of one tenant while another tenant floods the services, against its spawns without.
 
-The flood has six kinds of calls: a cheap read, a spawn, the read of a whole transcript, an upload,
-a malformed request, and a call without a token. It comes at a fixed rate from a process of its own,
+The flood has a kind of call for each class of RPCs, and a malformed request, a call that the token
+may not make, and a call without a token. It comes at a fixed rate from a process of its own,
 which has the lowest priority: on a real mesh it would not run on the machine of the services. The
 flooding tenant has limits, as an operator sets them. What it may do is done, and its runs run.
 """
@@ -12,13 +12,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter
+from typing import Any
 
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.stack import Stack
 
-from tests.bench.flooder import command
+from tests.bench.flooder import ANSWERS, command
 from tests.bench.harness import Bench, Metric, Samples
 
 VICTIM, FLOODER = "bench-flood-victim", "bench-flood"
@@ -29,14 +30,29 @@ PAUSE_SECONDS = 0.05
 RATIO_BOUND = 2.0
 P99_BOUND_MS = 1000.0
 MIB = 1024 * 1024
-RATES = {"read": 200, "spawn": 100, "scan": 100, "upload": 50, "malformed": 100, "unauthenticated": 200}
+RATES = {
+    "read": 200,
+    "list": 100,
+    "write": 100,
+    "spawn": 100,
+    "scan": 100,
+    "search": 100,
+    "generate": 100,
+    "upload": 50,
+    "malformed": 100,
+    "denied": 200,
+    "unauthenticated": 200,
+}
 """Calls of the flood in a second."""
+SENT_SHARE = 0.8
+"""A flood must send at least so much of its rate. Calls beyond 64 without an answer are left out."""
 LIMITS = CallLimits(
     read=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
     write=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
     spawn=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=1),
     transfer=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=2),
     scan=ClassLimits(calls_per_second=5, concurrent_call_count=1),
+    generate=ClassLimits(calls_per_second=5, concurrent_call_count=1),
 )
 
 
@@ -98,11 +114,30 @@ async def _flooding(
     finally:
         answers, _ = await process.communicate(b"")  # Closes its input, which ends it.
         bench.report(f"flood {name}: {answers.decode().strip()}")
+    _check_flood(rates, json.loads(answers))
+
+
+def _check_flood(rates: dict[str, int], flood: Any) -> None:
+    """Raise AssertionError if the flood of one kind did not flood, or got other answers than it
+    should.
+    """
+    if len(rates) > 1:
+        return
+    for kind, rate in rates.items():
+        answers = {
+            status.partition(" ")[2]: count
+            for status, count in flood["answers"].items()
+            if status.startswith(f"{kind} ")
+        }
+        left_out = answers.pop("LEFT_OUT", 0)
+        assert answers.keys() <= ANSWERS[kind], f"{kind}: {answers}"
+        sent, wanted = sum(answers.values()), SENT_SHARE * rate * flood["seconds"]
+        assert sent >= wanted, f"{kind}: {sent} calls, {left_out} left out"
 
 
 def _record(bench: Bench, name: str, samples: Samples, before: Samples) -> None:
     floor, p99 = before.percentile(99), samples.percentile(99)
-    # The flood of all kinds is six floods at once, on the two cores that the services have.
+    # The flood of all kinds is many floods at once, on the two cores that the services have.
     ratio_bound = RATIO_BOUND if name in RATES else None
     bench.record(
         Metric(

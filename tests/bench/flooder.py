@@ -1,8 +1,8 @@
 """`python -m tests.bench.flooder`: flood a mesh as one tenant, until standard input ends.
 
 The first line of standard input is a JSON object with the targets, a token, a session of the tenant
-and the calls of each kind in a second. The calls go on at this rate whatever the answers say, and
-the last line of standard output counts the answers by kind and status.
+and the calls of each kind in a second. The calls go on at this rate whatever the answers say. The last
+line of standard output has the seconds of the flood and the answers by kind and status.
 """
 
 import asyncio
@@ -20,11 +20,30 @@ import google_crc32c
 import grpc.aio
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadChunk, UploadSpec
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.ids import IdKind, new_id
 
-KINDS = ("read", "spawn", "scan", "upload", "malformed", "unauthenticated")
+REFUSED = frozenset({"RESOURCE_EXHAUSTED"})
+ANSWERS = {
+    "read": {"OK"} | REFUSED,
+    "list": {"OK"} | REFUSED,
+    "write": {"OK"} | REFUSED,
+    "spawn": {"OK"} | REFUSED,
+    "scan": {"OK"} | REFUSED,
+    "search": {"OK"} | REFUSED,
+    "generate": {"OK"} | REFUSED,
+    "upload": {"OK"} | REFUSED,
+    "malformed": {"INVALID_ARGUMENT"} | REFUSED,
+    "denied": {"PERMISSION_DENIED"},
+    "unauthenticated": {"UNAUTHENTICATED"},
+}
+"""The kinds of calls, and the answers that each must get and no others."""
 # Calls without an answer, of each kind. Further ones are left out.
 _MAX_OPEN = 64
 _UPLOAD_BYTES = 1024 * 1024
@@ -47,11 +66,13 @@ async def main() -> None:
             asyncio.create_task(_flood(kind, sends[kind], rate, counts))
             for kind, rate in given["rates"].items()
         ]
+        begin = monotonic()
         await asyncio.to_thread(sys.stdin.read)
+        seconds = monotonic() - begin
         for flood in floods:
             flood.cancel()
         await asyncio.gather(*floods, return_exceptions=True)
-    print(json.dumps(counts))
+    print(json.dumps({"seconds": seconds, "answers": counts}))
 
 
 def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -> dict[str, Send]:
@@ -68,6 +89,12 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
     upload = channels["attachment-blob"].stream_unary(
         "/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile"
     )
+    generate = channels["model-router"].unary_stream("/spawnmesh.model_router.v1.ModelRouterService/Generate")
+    say_yes = message_pb2.Message(
+        role=message_pb2.ROLE_USER,
+        content=[message_pb2.ContentBlock(text=message_pb2.Text(text="Say yes."))],
+    )
+    asked = router_pb.GenerateRequest(messages=[say_yes]).SerializeToString()
     read = session_pb.GetSessionRequest(session_id=session_id).SerializeToString()
     context = transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=100_000)
     data = bytes(_UPLOAD_BYTES)
@@ -78,6 +105,18 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
     def spawn_one() -> Any:
         request = session_pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task="Say yes.")
         return spawn(request.SerializeToString(), **options)
+
+    async def generate_one() -> None:
+        async for _ in generate(asked, **options):
+            pass
+
+    def fixed(service: str, path: str, request: Any) -> Send:
+        call, data = unary(service, path), request.SerializeToString()
+        return lambda: call(data, **options)
+
+    tenants = "/spawnmesh.session.v1.TenantService"
+    agent = tenant_pb.PutAgentRequest(agent=AgentProfile(agent_id="flooded"))
+    search = search_pb.SearchEntriesRequest(session_id=session_id, words="sky")
 
     async def file() -> AsyncIterator[bytes]:
         spec = UploadSpec(
@@ -92,6 +131,13 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
 
     return {
         "read": lambda: get(read, **options),
+        "list": fixed(
+            "session", "/spawnmesh.session.v1.SessionService/ListSessions", session_pb.ListSessionsRequest()
+        ),
+        "write": fixed("session", f"{tenants}/PutAgent", agent),
+        "search": fixed("transcript", "/spawnmesh.transcript.v1.SearchService/SearchEntries", search),
+        "generate": generate_one,
+        "denied": fixed("session", f"{tenants}/ListTenants", tenant_pb.ListTenantsRequest()),
         "spawn": spawn_one,
         "scan": lambda: scan(context.SerializeToString(), **options),
         "upload": lambda: upload(file(), **options),
