@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -87,6 +88,8 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
     """Fill a tenant until each list has a second page, and read the token of each."""
     lists = Lists(running, await fill_tenant(running.stack))
     tenant = lists.tenant
+    async with tenant.connected(tenant.token(CallerKind.ADMIN)) as operator:
+        await operator.create_tenant(f"t-{uuid4().hex[:12]}")
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
         await client.put_agent(AgentProfile(agent_id="another"))
         peer = client.service("session")
