@@ -26,8 +26,8 @@ CALLS, BYTES = "calls_per_second", "bytes_per_second"
 STREAM_MESSAGE_BYTES = 128 * 1024
 """The cost of a message of a stream is at least that of so many bytes.
 
-To read one takes a tenth of a millisecond, however small it is. 4,096 a second, those of the largest
-default limit, take less than half of a core.
+To read one takes a tenth of a millisecond, however small it is. The largest default limit admits
+4,096 a second, which take less than half of a core.
 """
 
 # Of one tenant and one class. The one that was used least recently is dropped; its buckets are full
