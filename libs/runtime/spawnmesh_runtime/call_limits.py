@@ -23,6 +23,13 @@ from spawnmesh_runtime.rpc_class import RpcClass
 MIB = 1024 * 1024
 CALLS, BYTES = "calls_per_second", "bytes_per_second"
 
+STREAM_MESSAGE_BYTES = 128 * 1024
+"""The cost of a message of a stream is at least that of so many bytes.
+
+To read one takes a tenth of a millisecond, however small it is. The largest default limit admits
+4,096 a second, which take less than half of a core.
+"""
+
 # Of one tenant and one class. The one that was used least recently is dropped; its buckets are full
 # after a second without calls, unless it owes bytes.
 _MAX_ACCOUNTS = 10_000
@@ -177,8 +184,9 @@ class CallLimits:
         account.bytes.spend(size, now)
 
     def spend_of_stream(self, tenant_id: str, rpc_class: RpcClass, size: int) -> None:
-        """Count the bytes of a message of a stream."""
-        self._account(tenant_id, rpc_class).bytes.spend(size, self._monotonic())
+        """Count the bytes of a message of a stream, STREAM_MESSAGE_BYTES at least."""
+        cost = max(size, STREAM_MESSAGE_BYTES)
+        self._account(tenant_id, rpc_class).bytes.spend(cost, self._monotonic())
 
     def seconds_of_debt(self, tenant_id: str, rpc_class: RpcClass) -> float:
         """Return the seconds until the tenant may send more bytes."""

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from spawnmesh_core.audit_event import AuditEvent
@@ -102,14 +103,14 @@ class MeshServer(grpc.aio.Server):
         wrapped = {}
         for name, handler in method_handlers.items():
             method = ServedMethod(service_name, name, policy_of(described[name]))
-            names = ResourceNames(described[name], method.policy.audit)
-            wrapped[name] = wire_handler(handler, self._intercepted(method, handler, names))
+            wrapped[name] = wire_handler(handler, self._intercepted(method, handler, described[name]))
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
         self._services.append(service_name)
 
-    def _intercepted(self, method: ServedMethod, handler: Any, names: ResourceNames) -> Step:
+    def _intercepted(self, method: ServedMethod, handler: Any, described: MethodDescriptor) -> Step:
         process, path = self._process, f"{method.service}/{method.name}"
-        decode = decode_valid(decode_with(handler.request_deserializer))
+        names = ResourceNames(described, method.policy.audit)
+        decode = decode_valid(decode_with(handler.request_deserializer), described.input_type)
         step = servicer_step(handler, names.note_response if method.policy.audit.is_recorded else None)
         step = named_resources(step, names, client_streaming=handler.request_streaming)
         step = read_calls(

@@ -133,4 +133,37 @@ SECURITY_BUGS = (
         ),
         ("tests/security/test_hostile_tool.py",),
     ),
+    SeededBug(
+        "the elements of a request are not counted",
+        (
+            Change(
+                "libs/runtime/spawnmesh_runtime/interceptors/validate.py",
+                "            if count > MAX_ELEMENTS:\n",
+                "            if count < 0:\n",
+            ),
+        ),
+        ("tests/unit/runtime/test_wire_elements.py",),
+    ),
+    SeededBug(
+        "a small message of a stream costs a tenant its bytes alone",
+        (
+            Change(
+                "libs/runtime/spawnmesh_runtime/call_limits.py",
+                "cost = max(size, STREAM_MESSAGE_BYTES)",
+                "cost = size",
+            ),
+        ),
+        ("tests/contract/runtime/test_call_limits.py",),
+    ),
+    SeededBug(
+        "a tenant fills the audit buffer",
+        (
+            Change(
+                "libs/postgres/spawnmesh_postgres/audit/buffer.py",
+                "            if self._shares.is_largest(party):\n",
+                "            if True:\n",
+            ),
+        ),
+        ("tests/unit/postgres/test_audit_buffer.py",),
+    ),
 )

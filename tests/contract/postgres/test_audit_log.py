@@ -1,6 +1,7 @@
 """The audit log: events are stored in batches, in a chain that only its owner can shorten."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -182,6 +183,38 @@ async def _record_through_an_outage(
         await eventually(all_are_stored)
 
 
+async def test_a_tenant_that_floods_during_an_outage_loses_its_own_events_alone(
+    audit_dsn: ServiceDsn, database: Database, tenant: str
+) -> None:
+    loud = f"{tenant}-loud"
+    with captured_warnings() as warnings:
+        async with (
+            open_link(to_postgres(audit_dsn.app)) as link,
+            open_database(
+                _through(audit_dsn, link.target), name="far", max_connections=2, wait_seconds=1.0
+            ) as far,
+            open_audit_log(far, max_events=50, period_seconds=SOON) as audit,
+        ):
+            link.hold()
+            link.cut()
+            audit.record(call_of(tenant, "ses_before"))
+            await eventually(lambda: [one for one in warnings if one["event"] == "audit_not_stored"])
+            for number in range(500):
+                audit.record(call_of(loud, f"ses_{number}"))
+            for number in range(20):
+                audit.record(call_of(tenant, f"ses_{number}"))
+            link.heal()
+            # The event of the lost calls is stored after all others.
+            await eventually(lambda: _has_losses(database, loud))
+    counted = {
+        one: Counter((event.reason, event.call_count) for event in await stored(database, one))
+        for one in (tenant, loud)
+    }
+    assert counted[tenant] == {("", 1): 21}
+    assert counted[loud] == {("", 1): 30, (EVENTS_LOST, 470): 1}
+    assert await breaks_of(database, tenant) == await breaks_of(database, loud) == []
+
+
 async def test_answer_of_a_commit_that_is_lost_stores_no_event_twice(database: Database, tenant: str) -> None:
     events = [PendingEvent(call_of(tenant, f"ses_{number}")).as_stored() for number in range(3)]
     await store.add_events(database, events[:2], is_repeat=False)
@@ -244,6 +277,10 @@ async def test_broken_events_are_not_removed(
     assert ended.value.code == 1
     assert f"scratch: the chain of {tenant} is broken at 1" in capsys.readouterr().out
     assert len(await stored(database, tenant)) == 3
+
+
+async def _has_losses(database: Database, tenant: str) -> bool:
+    return any(event.reason == EVENTS_LOST for event in await stored(database, tenant))
 
 
 def _through(dsn: ServiceDsn, target: str) -> str:

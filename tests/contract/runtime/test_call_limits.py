@@ -1,6 +1,7 @@
 """Concurrent calls of a tenant wait for their places, and its streams of requests are slowed."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadChunk
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.call_limits import STREAM_MESSAGE_BYTES
 from spawnmesh_runtime.caller import caller_tenant_id
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
@@ -26,12 +29,14 @@ class Uploads:
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.received = 0
+        self.received_by: Counter[str] = Counter()
         self.go_on = asyncio.Event()
 
     async def upload(self, messages: AsyncIterator[Any], context: Any) -> blob_pb.UploadFileResponse:
         self.begun.append(caller_tenant_id())
         async for message in messages:
             self.received += message.ByteSize()
+            self.received_by[caller_tenant_id()] += 1
         await self.go_on.wait()
         return blob_pb.UploadFileResponse()
 
@@ -109,6 +114,25 @@ async def test_a_stream_is_read_to_its_end_and_the_next_call_waits_for_its_bytes
         await send(peer, beta)
     assert refused.value.reason is Reason.RATE_LIMITED
     assert refused.value.facts["limit"] == "bytes_per_second"
+
+
+async def test_a_stream_of_one_byte_chunks_is_slowed_and_that_of_another_tenant_is_not(
+    uploads: Any, keys: Any
+) -> None:
+    acme, beta = (keys.minter("client").client_token(tenant, "ann", 60) for tenant in ("acme", "beta"))
+    one_byte = blob_pb.UploadFileRequest(chunk=UploadChunk(data=b"a"))
+    at_once = MIB // STREAM_MESSAGE_BYTES
+    async with uploads(bytes_per_second=MIB) as (servicer, peer):
+        servicer.go_on.set()
+        began = monotonic_seconds()
+        # It takes minutes: the burst pays for the first messages, and then time for each further one.
+        slowed = asyncio.create_task(send(peer, acme, *[one_byte] * 1000, timeout_seconds=300))
+        await eventually(lambda: servicer.received_by["acme"] > 2 * at_once)
+        await send(peer, beta, *[one_byte] * at_once)
+        assert servicer.received_by["beta"] == at_once
+        received, seconds = servicer.received_by["acme"], monotonic_seconds() - began
+        assert received <= at_once * (1 + seconds) + 1
+        slowed.cancel()
 
 
 async def test_refusals_are_logged_once_with_the_tenant_and_not_as_calls(

@@ -1,6 +1,7 @@
 """Every contract has the required parts, and the core repeats its values exactly."""
 
 import pytest
+from buf.validate import validate_pb2
 from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.policy.v1 import policy_pb2
@@ -42,6 +43,17 @@ def test_every_rpc_that_clients_or_runs_call_has_a_class(method: MethodDescripto
     assert has_class == bool(policy.callers & {CallerKind.CLIENT, CallerKind.RUN})
     if CallerKind.CLIENT in policy.callers:
         assert policy.rpc_class is not None
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
+def test_every_list_of_a_request_has_a_bound(method: MethodDescriptor) -> None:
+    unbounded = []
+    for field in method.input_type.fields:
+        rules = field.GetOptions().Extensions[validate_pb2.field].repeated
+        is_set_of_enums = rules.unique and field.enum_type is not None
+        if field.is_repeated and not rules.max_items and not is_set_of_enums:
+            unbounded.append(field.name)
+    assert unbounded == []
 
 
 def test_classes_of_the_contract_are_those_with_limits() -> None:

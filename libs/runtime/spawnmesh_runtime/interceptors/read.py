@@ -14,6 +14,8 @@ from spawnmesh_runtime.call import END_OF_STREAM, Call, Step
 Decode = Callable[[bytes], Any]
 """Return the message with these bytes. Raises MeshError."""
 
+NO_MESSAGE = "its bytes are not a message of this RPC"
+
 # grpc.aio reads nothing from a call that broke (its message is too large, or the caller is gone),
 # and cancels its task soon after. In this time a call without a message waits for its refusal.
 _CANCELLATION_SECONDS = 0.1
@@ -52,7 +54,7 @@ def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
         try:
             return deserialize(data)
         except DecodeError:
-            raise invalid("request", "its bytes are not a message of this RPC") from None
+            raise invalid("request", NO_MESSAGE) from None
 
     return decode
 

@@ -111,7 +111,7 @@ class StageSetRequest(_message.Message):
     """
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """Files by value."""
+        """Files by value. The limit of a tenant is lower, and has a reason of its own."""
 
     @_builtins.property
     def uploads(self) -> _containers.RepeatedCompositeFieldContainer[_upload_pb2.UploadedAttachment]:

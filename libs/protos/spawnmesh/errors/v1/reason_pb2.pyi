@@ -26,7 +26,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Never returned."""
     REASON_INVALID_REQUEST: _Reason.ValueType  # 1
     """INVALID_ARGUMENT. A field is malformed or out of bounds, or the bytes are not a message of the
-    RPC. `BadRequest.field_violations` names each field; `request` is the whole message.
+    RPC. `BadRequest.field_violations` names each field; `request` is the whole message. If the
+    message has more fields than any request may, those of messages in it included, the fact
+    `max_element_count` says how many it may have.
     """
     REASON_TOKEN_MISSING: _Reason.ValueType  # 2
     """UNAUTHENTICATED. The call has no bearer token."""
@@ -255,7 +257,9 @@ REASON_UNSPECIFIED: Reason.ValueType  # 0
 """Never returned."""
 REASON_INVALID_REQUEST: Reason.ValueType  # 1
 """INVALID_ARGUMENT. A field is malformed or out of bounds, or the bytes are not a message of the
-RPC. `BadRequest.field_violations` names each field; `request` is the whole message.
+RPC. `BadRequest.field_violations` names each field; `request` is the whole message. If the
+message has more fields than any request may, those of messages in it included, the fact
+`max_element_count` says how many it may have.
 """
 REASON_TOKEN_MISSING: Reason.ValueType  # 2
 """UNAUTHENTICATED. The call has no bearer token."""

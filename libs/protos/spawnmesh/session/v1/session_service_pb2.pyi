@@ -75,7 +75,7 @@ class SpawnSessionRequest(_message.Message):
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
         """Files to attach. With runtime EXTERNAL neither these nor uploads are allowed:
-        ATTACHMENTS_UNSUPPORTED_RUNTIME.
+        ATTACHMENTS_UNSUPPORTED_RUNTIME. The limit of a tenant is lower, and has a reason of its own.
         """
 
     @_builtins.property
