@@ -13,6 +13,9 @@ from typing import Any
 DONE = "[DONE]"
 """The data that ends OpenAI's streams."""
 
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""An event must be complete within so many bytes. No answer of the mesh may be larger."""
+
 _MAX_OTHER_LINES = 256
 
 
@@ -20,16 +23,25 @@ class EventReader:
     """Splits bytes into the data of events. Ignores comments and all fields but `data`."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._unread: list[bytes] = []
+        """What was received of a line that is not complete."""
+        self._byte_count = 0
+        """What was received since the last event."""
         self._data: list[bytes] = []
         self._other: list[bytes] = []
 
     def feed(self, received: bytes) -> list[str]:
         """Return the data of the events that are complete now.
 
-        Raises UnicodeDecodeError for data that is not UTF-8.
+        Raises UnicodeDecodeError for data that is not UTF-8, and ValueError for an event above
+        MAX_EVENT_BYTES.
         """
-        *lines, self._rest = (self._rest + received).replace(b"\r\n", b"\n").split(b"\n")
+        self._byte_count += len(received)
+        self._unread.append(received)
+        if b"\n" not in received:
+            return self._within_bounds([])
+        *lines, rest = b"".join(self._unread).replace(b"\r\n", b"\n").split(b"\n")
+        self._unread = [rest]
         events = []
         for line in lines:
             if line.startswith(b"data:"):
@@ -40,6 +52,13 @@ class EventReader:
                 self._data.clear()
             elif len(self._other) < _MAX_OTHER_LINES:
                 self._other.append(line)
+        if events:
+            self._byte_count = len(rest)
+        return self._within_bounds(events)
+
+    def _within_bounds(self, events: list[str]) -> list[str]:
+        if self._byte_count > MAX_EVENT_BYTES:
+            raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")
         return events
 
     def end(self) -> list[str]:
