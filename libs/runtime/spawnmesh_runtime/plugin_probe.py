@@ -11,8 +11,6 @@ from spawnmesh_runtime.silence_probe import SilenceProbe
 
 # A plugin may get a health service with its next release.
 _LOOK_AGAIN_SECONDS = 10.0
-# A plugin of a tenant may be away for ever, and gets no checks for longer than somebody calls it.
-_UNUSED_SECONDS = 30.0
 
 
 class PluginProbe(SilenceProbe):
@@ -21,12 +19,14 @@ class PluginProbe(SilenceProbe):
     It does nothing until a health check was answered with OK once: without a health service, a
     silent peer and a slow one look the same. Calls are left as soon as the peer is found silent,
     whether or not they may be repeated. While the peer is away, it gets three checks in a round of
-    two to five seconds, and none once no call was wanted for half a minute. The next call then
-    finds out again.
+    two to five seconds, and none once no call was wanted for half a minute: it may be away for
+    ever. The next call then finds out again.
     """
 
     call_patience_seconds = 0.0
     shortest_round_seconds = 2.0
+    unused_seconds = 30.0
+    """How long a plugin that is away gets checks after the last call for it."""
 
     def __init__(self, service: str, channel: RenewableChannel, *, has_health_service: bool = False) -> None:
         super().__init__(service, channel)
@@ -50,4 +50,4 @@ class PluginProbe(SilenceProbe):
             await super()._probe()
 
     def _is_wanted(self, away_since: float) -> bool:
-        return monotonic_seconds() - max(self._wanted_at, away_since) < _UNUSED_SECONDS
+        return monotonic_seconds() - max(self._wanted_at, away_since) < self.unused_seconds
