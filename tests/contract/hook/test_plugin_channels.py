@@ -128,7 +128,9 @@ async def test_with_tls_the_certificate_must_name_the_plugin(keys: Path, tmp_pat
     assert outcomes == ["told", Reason.DEPENDENCY_UNAVAILABLE]
 
 
-async def test_the_least_recently_used_channel_is_closed_first(peers: PluginChannelPool, ports: list[int]) -> None:
+async def test_the_least_recently_used_channel_is_closed_first(
+    peers: PluginChannelPool, ports: list[int]
+) -> None:
     first, second, third = ports
     used = []
     for port in (first, second, first, third):
@@ -171,7 +173,8 @@ async def test_the_probe_of_a_silent_plugin_ends_with_its_channel(
         stack.push_async_callback(server.stop, None)
         link = await stack.enter_async_context(open_link(to_address(f"127.0.0.1:{port}")))
         async with to(peers, "127.0.0.1", int(link.target.rpartition(":")[2])) as peer:
-            assert isinstance(probe := peer.probe, PluginProbe)
+            probe = peer.probe
+            assert isinstance(probe, PluginProbe)
             await eventually(lambda: probe.has_health_service)
             link.hold()
             request = HandleObservedEventRequest(event=ended("ended:1"))
