@@ -142,13 +142,19 @@ async def test_the_least_recently_used_channel_is_closed_first(
         assert opened_again is not used[1]
 
 
-async def test_a_channel_in_connection_backoff_is_replaced(peers: PluginChannelPool) -> None:
+async def test_a_channel_in_connection_backoff_is_replaced_and_its_health_service_stays_known(
+    peers: PluginChannelPool,
+) -> None:
     (port,) = free_ports(1)
     async with to(peers, "127.0.0.1", port) as failing, asyncio.timeout(10):
         while (state := failing.channel.get_state(True)) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             await failing.channel.wait_for_state_change(state)
+        assert isinstance(failing.probe, PluginProbe)
+        failing.probe.has_health_service = True
     async with to(peers, "127.0.0.1", port) as anew:
         assert anew is not failing
+        assert isinstance(anew.probe, PluginProbe)
+        assert anew.probe.has_health_service
 
 
 async def test_a_channel_in_use_stays_open(peers: PluginChannelPool) -> None:
