@@ -26,7 +26,7 @@ class PluginProbe(SilenceProbe):
     call_patience_seconds = 0.0
     shortest_round_seconds = 2.0
     unused_seconds = 30.0
-    """How long a plugin that is away gets checks after the last call for it."""
+    """The time after the last call in which a plugin that is away gets checks."""
 
     def __init__(self, service: str, channel: RenewableChannel, *, has_health_service: bool = False) -> None:
         super().__init__(service, channel)

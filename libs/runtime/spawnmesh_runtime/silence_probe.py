@@ -93,7 +93,7 @@ class SilenceProbe:
     """
 
     call_patience_seconds = 5.0
-    """How long a suspect call that must not be repeated waits before it is left."""
+    """The time after which a suspect call that must not be repeated is left."""
     shortest_round_seconds = _SHORTEST_PAUSE_SECONDS
     """The least time between two rounds of checks while no replica answers."""
 
