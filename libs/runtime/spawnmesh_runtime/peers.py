@@ -23,12 +23,24 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
 from spawnmesh_runtime.silence_probe import PeerSilent, SilenceProbe
 from spawnmesh_runtime.telemetry import traceparent_of
-from spawnmesh_runtime.wire_errors import bare_refusal, error_from
+from spawnmesh_runtime.wire_errors import error_from
 
 _MARGIN_SECONDS = 0.02  # Reserved to answer the incoming call after the outgoing call timed out.
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+
+
+class PeerUnresponsive(MeshError):
+    """The peer keeps its connections open and answers nothing, also no health check."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            Reason.DEPENDENCY_UNAVAILABLE,
+            f"{name} does not answer; call again later",
+            retry_after_seconds=1.0,
+            facts={"dependency": name},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Peer:
             status = "OK"
         except PeerSilent:
             status = "UNAVAILABLE"
-            raise bare_refusal(self.name, status) from None
+            raise PeerUnresponsive(self.name) from None
         except grpc.aio.AioRpcError as error:
             status = error.code().name
             raise error_from(self.name, error) from None
@@ -87,7 +99,7 @@ class Peer:
         status = "CANCELLED"
         if self.probe is not None and self.probe.is_away:
             _end(span, "UNAVAILABLE")
-            raise bare_refusal(self.name, "UNAVAILABLE")
+            raise PeerUnresponsive(self.name)
         try:
             call = method(request, timeout=timeout, metadata=self._metadata(span))
             messages = call if self.probe is None else ProbedMessages(self.probe, call)
@@ -97,7 +109,7 @@ class Peer:
                 status = "OK"
             except PeerSilent:
                 status = "UNAVAILABLE"
-                raise bare_refusal(self.name, status) from None
+                raise PeerUnresponsive(self.name) from None
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
                 raise error_from(self.name, error) from None

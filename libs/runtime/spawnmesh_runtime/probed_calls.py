@@ -11,8 +11,7 @@ from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.methods import repeatable_paths
 from spawnmesh_runtime.silence_probe import PeerSilent, SilenceProbe, WaitingCall
 
-# For a suspect call that its caller must not repeat, and for a stream, such as a model's answer.
-_CALL_PATIENCE_SECONDS = 5.0
+# For a suspect stream, such as a model's answer.
 _STREAM_PATIENCE_SECONDS = 15.0
 
 Q = TypeVar("Q")
@@ -32,7 +31,7 @@ async def call_probed(
     """
     path: str = method.path  # type: ignore[attr-defined]  # A `Method`.
     is_repeatable = path in repeatable_paths()
-    patience = 0.0 if is_repeatable else _CALL_PATIENCE_SECONDS
+    patience = 0.0 if is_repeatable else probe.call_patience_seconds
     give_up = monotonic_seconds() + timeout
     while not probe.is_away:
         call = method(request, timeout=timeout, metadata=metadata)

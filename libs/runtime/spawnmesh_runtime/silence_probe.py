@@ -92,6 +92,11 @@ class SilenceProbe:
     It costs nothing while calls are answered within SILENT_SECONDS.
     """
 
+    call_patience_seconds = 5.0
+    """The time after which a suspect call that must not be repeated is left."""
+    shortest_round_seconds = _SHORTEST_PAUSE_SECONDS
+    """The least time between two rounds of checks while no replica answers."""
+
     def __init__(self, service: str, channel: RenewableChannel) -> None:
         self._away_since: float | None = None
         self._service = service
@@ -204,13 +209,21 @@ class SilenceProbe:
         self._away_since = monotonic_seconds()
         self._leave_silent_calls()
         try:
+            round_end = monotonic_seconds() + self.shortest_round_seconds
             while not await _are_answered(any, checks, _CHECK_SECONDS, _NO_CONNECTION):
                 for check in checks:
                     check.cancel()
-                await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+                if not self._is_wanted(self._away_since):
+                    return
+                await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, round_end - monotonic_seconds()))
+                round_end = monotonic_seconds() + self.shortest_round_seconds
                 checks[:] = self._ask()
         finally:
             self._away_since = None
+
+    def _is_wanted(self, away_since: float) -> bool:
+        """Return whether to go on with the checks of replicas that are away since that time."""
+        return True
 
     def _ask(self) -> _Checks:
         return [asyncio.create_task(self._status()) for _ in range(_CHECKS_AT_ONCE)]

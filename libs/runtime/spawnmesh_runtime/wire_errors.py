@@ -82,11 +82,6 @@ def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
     sent = _sent_refusal(error.details() or "", error.trailing_metadata() or (), code)
     if sent is not None:
         return sent
-    return bare_refusal(name, code)
-
-
-def bare_refusal(name: str, code: str) -> MeshError:
-    """Return the refusal for a status of the peer that came without one."""
     reason, text = _OF_CODE.get(code, (Reason.INTERNAL, "{name} failed"))
     return MeshError(
         reason,

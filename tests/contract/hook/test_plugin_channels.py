@@ -1,8 +1,9 @@
 """The pool of gRPC channels to plugins."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ from spawnmesh_hook.domain.errors import EndpointNotAllowed
 from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_runtime.plugin_probe import PluginProbe
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.hook.fixtures import ALLOW, SPAWN, ScriptedPlugin, ended, open_mesh, refused
+from tests.support.links import open_link, to_address
 from tests.support.runtime.authority import Authority, Mounted
+from tests.support.waiting import eventually
 
 # A loopback address whose certificate names the host and not the address.
 APART = "127.0.0.2"
@@ -73,14 +77,22 @@ async def peers(process: Process) -> AsyncIterator[PluginChannelPool]:
     await opened.close()
 
 
-async def test_a_channel_is_for_a_name_and_its_addresses(peers: PluginChannelPool) -> None:
-    async with to(peers, "one.example.com", 1) as first:
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    """Three ports that accept connections and answer nothing, so that no connection fails."""
+    with ExitStack() as stack:
+        listening = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        yield [one.getsockname()[1] for one in listening]
+
+
+async def test_a_channel_is_for_a_name_and_its_addresses(peers: PluginChannelPool, ports: list[int]) -> None:
+    async with to(peers, "one.example.com", ports[0]) as first:
         pass
-    async with to(peers, "one.example.com", 1) as again:
+    async with to(peers, "one.example.com", ports[0]) as again:
         assert again is first
-    async with to(peers, "127.0.0.1", 1) as other_name:
+    async with to(peers, "127.0.0.1", ports[0]) as other_name:
         assert other_name is not first
-    async with to(peers, "one.example.com", 2) as other_port:
+    async with to(peers, "one.example.com", ports[1]) as other_port:
         assert other_port is not first
 
 
@@ -116,24 +128,33 @@ async def test_with_tls_the_certificate_must_name_the_plugin(keys: Path, tmp_pat
     assert outcomes == ["told", Reason.DEPENDENCY_UNAVAILABLE]
 
 
-async def test_the_least_recently_used_channel_is_closed_first(peers: PluginChannelPool) -> None:
+async def test_the_least_recently_used_channel_is_closed_first(
+    peers: PluginChannelPool, ports: list[int]
+) -> None:
+    first, second, third = ports
     used = []
-    for port in (1, 2, 1, 3):
+    for port in (first, second, first, third):
         async with to(peers, "127.0.0.1", port) as peer:
             used.append(peer)
-    async with to(peers, "127.0.0.1", 1) as reused:
+    async with to(peers, "127.0.0.1", first) as reused:
         assert reused is used[0]
-    async with to(peers, "127.0.0.1", 2) as opened_again:
+    async with to(peers, "127.0.0.1", second) as opened_again:
         assert opened_again is not used[1]
 
 
-async def test_a_channel_in_connection_backoff_is_replaced(peers: PluginChannelPool) -> None:
+async def test_a_channel_in_connection_backoff_is_replaced_and_its_health_service_stays_known(
+    peers: PluginChannelPool,
+) -> None:
     (port,) = free_ports(1)
     async with to(peers, "127.0.0.1", port) as failing, asyncio.timeout(10):
         while (state := failing.channel.get_state(True)) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             await failing.channel.wait_for_state_change(state)
+        assert isinstance(failing.probe, PluginProbe)
+        failing.probe.has_health_service = True
     async with to(peers, "127.0.0.1", port) as anew:
         assert anew is not failing
+        assert isinstance(anew.probe, PluginProbe)
+        assert anew.probe.has_health_service
 
 
 async def test_a_channel_in_use_stays_open(peers: PluginChannelPool) -> None:
@@ -143,6 +164,33 @@ async def test_a_channel_in_use_stays_open(peers: PluginChannelPool) -> None:
                 pass
         async with to(peers, "127.0.0.1", 9) as same:
             assert same is busy
+
+
+async def test_the_probe_of_a_silent_plugin_ends_with_its_channel(
+    keys: Path, process: Process, peers: PluginChannelPool
+) -> None:
+    async with AsyncExitStack() as stack:
+        settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
+        plugin = ScriptedPlugin()
+        server = build_server(await stack.enter_async_context(start_process("plugin", settings)))
+        add_HookHandlerServiceServicer_to_server(plugin, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        link = await stack.enter_async_context(open_link(to_address(f"127.0.0.1:{port}")))
+        async with to(peers, "127.0.0.1", int(link.target.rpartition(":")[2])) as peer:
+            probe = peer.probe
+            assert isinstance(probe, PluginProbe)
+            await eventually(lambda: probe.has_health_service)
+            link.hold()
+            request = HandleObservedEventRequest(event=ended("ended:1"))
+            with impersonate("acme"), refused(Reason.DEPENDENCY_UNAVAILABLE):
+                await peer.unary(
+                    HookHandlerServiceStub(peer.channel).HandleObservedEvent, request, timeout_seconds=60
+                )
+            assert probe.is_away
+        await peers.close()
+        assert not probe.is_away
 
 
 async def test_names_without_addresses_and_with_refused_addresses(peers: PluginChannelPool) -> None:

@@ -3,17 +3,45 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from typing import Any
 
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.commands import SCRIPT
-from tests.support.forked_process import start_forked
+from tests.support.forked_process import ForkedProcess, start_forked
 from tests.support.forking import ForkServer
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProcess:
+    """A plugin that serves at the endpoint."""
+
+    endpoint: str
+    process: ForkedProcess
+
+    def pause(self) -> None:
+        """Stop the process: its connections stay open, and nothing is answered."""
+        self.process.send_signal(SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the process run again."""
+        self.process.send_signal(SIGCONT)
 
 
 @asynccontextmanager
 async def serving(
+    fork_server: ForkServer, module: str, keys: Path, *tenant_ids: str, **more: Any
+) -> AsyncIterator[str]:
+    """Serve the module like `plugin_process`. Give the endpoint."""
+    async with plugin_process(fork_server, module, keys, *tenant_ids, **more) as plugin:
+        yield plugin.endpoint
+
+
+@asynccontextmanager
+async def plugin_process(
     fork_server: ForkServer,
     module: str,
     keys: Path,
@@ -21,8 +49,8 @@ async def serving(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     port: int | None = None,
-) -> AsyncIterator[str]:
-    """Serve the module's handlers for these tenants, by default for all. Give the endpoint.
+) -> AsyncIterator[PluginProcess]:
+    """Serve the module's handlers for these tenants, by default for all.
 
     The process is killed after the block.
     """
@@ -36,7 +64,7 @@ async def serving(
         async with asyncio.timeout(30):
             while not (line := (await process.stdout.readline()).decode()).startswith("serving "):
                 assert line, "it ended before it served"
-        yield line.rpartition(", as ")[2].strip()
+        yield PluginProcess(line.rpartition(", as ")[2].strip(), process)
     finally:
         process.kill()
         await process.wait()

@@ -14,6 +14,8 @@ from spawnmesh_hook.domain.call_failures import (
     NO_CONNECTION,
     NO_SIGNING_KEY,
     NO_TIME_LEFT,
+    SILENT,
+    STOPPED_ANSWERING,
     CallFailure,
     deadline_too_short,
     dns_lookup_failed,
@@ -50,6 +52,8 @@ def test_fault_of_the_plugin_counts_against_it(failure: CallFailure) -> None:
         CANCELLED,
         BULKHEAD_FULL,
         CIRCUIT_OPEN,
+        SILENT,
+        STOPPED_ANSWERING,
         NO_SIGNING_KEY,
         deadline_too_short(0.25),
         dns_lookup_failed("x"),
@@ -59,7 +63,7 @@ def test_fault_of_the_plugin_counts_against_it(failure: CallFailure) -> None:
 )
 def test_fault_of_the_caller_does_not_count_against_the_plugin(failure: CallFailure) -> None:
     assert failure.counts_against_plugin is False
-    assert failure.decision == ("skipped" if failure is CIRCUIT_OPEN else "failed")
+    assert failure.decision == ("skipped" if failure in (CIRCUIT_OPEN, SILENT) else "failed")
 
 
 def test_texts_say_what_failed() -> None:

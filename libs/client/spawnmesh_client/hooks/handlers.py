@@ -2,8 +2,11 @@
 mesh does.
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -101,7 +104,8 @@ def hook(name: str) -> Callable[[F], F]:
 class Handlers:
     """The handlers of a module or of a list of functions, at most one for each hook.
 
-    Raises ValueError for two handlers of a hook, or for none at all.
+    Plain functions run one after the other in a thread of their own, so that the process answers
+    health checks meanwhile. Raises ValueError for two handlers of a hook, or for none at all.
     """
 
     def __init__(self, source: ModuleType | Iterable[Callable[..., Any]]) -> None:
@@ -111,6 +115,7 @@ class Handlers:
             for name in getattr(function, _MARK, ()) if callable(function) else ():
                 if self._by_hook.setdefault(name, function) is not function:
                     raise ValueError(f"two functions handle {name}")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plugin-handlers")
         if not self._by_hook:
             raise ValueError("no function is marked with @hook")
 
@@ -150,5 +155,8 @@ class Handlers:
         handler = self._by_hook.get(name)
         if handler is None:
             return None
-        answer = handler(event)
+        if inspect.iscoroutinefunction(handler):
+            return await handler(event)
+        run = copy_context().run
+        answer = await asyncio.get_running_loop().run_in_executor(self._thread, run, handler, event)
         return await answer if inspect.isawaitable(answer) else answer

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
+from grpc_health.v1 import health, health_pb2_grpc
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.decision_pb2 import Continue, FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
@@ -137,6 +138,8 @@ async def _served(handler: Handler) -> AsyncIterator[str]:
     methods = {"HandleBeforeAgentFinalize": method}
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
+    healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in the stubs.
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 from spawnmesh_runtime.channel_options import peer_options
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_runtime.plugin_probe import PluginProbe
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
 
@@ -19,13 +20,20 @@ from spawnmesh_hook.domain.endpoints import Address, Endpoint
 @dataclass(slots=True)
 class _PooledPeer:
     peer: Peer
+    probe: PluginProbe
     users: int = 0
+
+    async def close(self) -> None:
+        await self.probe.close()
+        await self.peer.channel.close(None)
 
 
 class PluginChannelPool:
     """Holds one channel for each name and its addresses, shared by all tenants.
 
-    Channels in use and at most `max_idle` others stay open.
+    Channels in use and at most `max_idle` others stay open. Each has a probe, which finds a plugin
+    silent if its health service has answered once on the channel. The probe dials the addresses of
+    the channel and no others.
     """
 
     def __init__(self, process: Process, max_idle: int) -> None:
@@ -51,16 +59,24 @@ class PluginChannelPool:
     async def _acquire(self, target: str, authority: str) -> _PooledPeer:
         async with self._opening:
             pooled = self._pool.pop((target, authority), None)
-            if pooled is not None and not pooled.users and _is_failing(pooled.peer):
-                await pooled.peer.channel.close(None)
+            had_health_service = False
+            if pooled is not None and not pooled.users and _is_failing(pooled):
+                had_health_service = pooled.probe.has_health_service
+                await pooled.close()
                 pooled = None
             if pooled is None:
-                pooled = _PooledPeer(Peer("plugin", self._channel(target, authority), self._process))
+                pooled = self._open(target, authority, had_health_service)
             pooled.users += 1
+            pooled.probe.wanted()
             self._pool[target, authority] = pooled
             return pooled
 
-    def _channel(self, target: str, authority: str) -> grpc.aio.Channel:
+    def _open(self, target: str, authority: str, has_health_service: bool) -> _PooledPeer:
+        channel = self._channel(target, authority)
+        probe = PluginProbe(f"plugin at {authority}", channel, has_health_service=has_health_service)
+        return _PooledPeer(Peer("plugin", channel, self._process, probe), probe)
+
+    def _channel(self, target: str, authority: str) -> RenewableChannel:
         """Open a channel to addresses, but with the plugin's name, which its certificate proves."""
         options = [*peer_options(self._process.settings), ("grpc.default_authority", authority)]
         return RenewableChannel(target, self._process.tls, options)
@@ -69,15 +85,17 @@ class PluginChannelPool:
         idle = [key for key, pooled in self._pool.items() if pooled.users == 0]
         closing = [self._pool.pop(key) for key in idle[: max(0, len(idle) - max_idle)]]
         for pooled in closing:
-            await pooled.peer.channel.close(None)
+            await pooled.close()
 
 
-def _is_failing(peer: Peer) -> bool:
+def _is_failing(pooled: _PooledPeer) -> bool:
     """Return whether the channel is in its connection backoff, in which calls fail at once.
 
-    A plugin that has come back could not be called until that backoff ends.
+    A plugin that has come back could not be called until that backoff ends. If the plugin is
+    silent, its probe goes on connecting.
     """
-    return peer.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    state = pooled.peer.channel.get_state()
+    return state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not pooled.probe.is_away
 
 
 def _target(addresses: tuple[Address, ...], port: int) -> str:

@@ -35,6 +35,15 @@ CIRCUIT_OPEN = CallFailure(
     counts_against_plugin=False,
     is_transient=True,
 )
+STOPPED_ANSWERING = CallFailure(
+    "it stopped answering, also its health checks", counts_against_plugin=False, is_transient=True
+)
+SILENT = CallFailure(
+    "it answers no health check, and is called again when it does",
+    decision="skipped",
+    counts_against_plugin=False,
+    is_transient=True,
+)
 NO_ADDRESS = CallFailure("its endpoint's name has no address", is_transient=True)
 ANSWER_TOO_LARGE = CallFailure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")

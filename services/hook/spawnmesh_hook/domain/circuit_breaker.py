@@ -1,4 +1,11 @@
-"""The circuit breaker of a plugin, as values."""
+"""The circuit breaker of a plugin, as values.
+
+It counts failures. A plugin that was found silent, since its health service had answered and
+stopped, does not count here: the probe of its channel (`PluginProbe`) refuses calls from then on,
+and until a health check is answered. Work that waits for a CLOSED plugin is thus never refused
+without having asked the plugin within FIRST_OPEN_SECONDS: by a call, or by a health check that the
+plugin did not answer.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -13,6 +13,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_runtime.peers import PeerUnresponsive
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
@@ -79,7 +80,8 @@ class PluginInvoker:
     ) -> Answer | CallFailure:
         """Return a valid answer, or why there is none.
 
-        If the circuit breaker is open, only the row of the log is written.
+        If the circuit breaker is open, only the row of the log is written. A plugin that was found
+        silent is not called either, until it answers a health check.
         """
         invocation = _Invocation(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
         if not self._breakers.admit(tenant_id, plugin):
@@ -95,7 +97,10 @@ class PluginInvoker:
     async def invoke_for_test(
         self, tenant_id: str, plugin: Plugin, request: HandlerRequest[Request, Answer], budget: TimeBudget
     ) -> Delivery:
-        """Call the plugin without its circuit breaker, and return the row of the log."""
+        """Call the plugin without its circuit breaker, and return the row of the log.
+
+        A plugin that was found silent is not called: its health is being checked.
+        """
         invocation = _Invocation(tenant_id, plugin, new_id(IdKind.DELIVERY), 1)
         _, delivery = await self._call_and_log(invocation, request, budget)
         return delivery
@@ -155,6 +160,8 @@ class PluginInvoker:
             return on_timeout
         except DnsLookupFailed as error:
             return call_failures.dns_lookup_failed(str(error))
+        except PeerUnresponsive:
+            return call_failures.STOPPED_ANSWERING
         except MeshError as error:
             return on_timeout if error.reason is Reason.DEADLINE_EXCEEDED else call_failures.rejected(error)
         if isinstance(answer, CallFailure):
@@ -179,6 +186,8 @@ class PluginInvoker:
                 invocation.tenant_id, invocation.plugin, addresses, invocation.delivery_id, request
             )
         async with self._channels.use(endpoint, addresses) as peer:
+            if peer.probe is not None and peer.probe.is_away:
+                return call_failures.SILENT
             with impersonate(invocation.tenant_id, plugin=invocation.plugin.endpoint):
                 # gRPC returns None for bytes that it cannot parse, contrary to its type hints.
                 answer: Answer | None = await peer.unary(

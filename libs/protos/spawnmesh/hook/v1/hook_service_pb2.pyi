@@ -42,7 +42,8 @@ class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
     """What happens if a plugin gives no valid answer in time, or if its circuit breaker is open. The
     breaker opens after three failures in a row for ten seconds. While a probe fails, the time
     doubles up to five minutes. Each replica has its own breaker, so N replicas wait 3 N times for a
-    plugin that hangs. These do not count as failures for the breaker: a failed DNS lookup, a call
+    plugin that hangs. If its health service (grpc.health.v1) has answered before, they wait about two
+    seconds instead, and then call it again when it answers a health check. These do not count as failures for the breaker: a failed DNS lookup, a call
     that is too large for the plugin, and no answer within less than half of the plugin's time-out.
     """
 
@@ -771,8 +772,8 @@ class Delivery(_message.Message):
     decision: _builtins.str
     """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`,
     `changed`, `compact`, `keep_whole`, `told`; `failed`; `skipped` if the open circuit breaker
-    prevented the call; `dead` if delivery to an observer was given up; `capped`, beside the row of
-    the call, if a requested revision was not granted.
+    or the silence of the plugin prevented the call; `dead` if delivery to an observer was given
+    up; `capped`, beside the row of the call, if a requested revision was not granted.
     """
     error: _builtins.str
     """Why the call failed, or the bound of a `capped` revision, without content. Otherwise empty."""

@@ -163,7 +163,8 @@ class HookServiceServicer:
 
     def TestPlugin(self, request, context):
         """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-        even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+        even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
+        health checks and stopped. The calls are in the delivery log, and the
         answers have no effect. NOT_FOUND if there is no such plugin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

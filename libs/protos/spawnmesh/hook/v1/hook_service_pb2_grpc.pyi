@@ -65,7 +65,8 @@ class HookServiceStub:
     """
     TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-    even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+    even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
+    health checks and stopped. The calls are in the delivery log, and the
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
@@ -161,7 +162,8 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-    even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+    even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
+    health checks and stopped. The calls are in the delivery log, and the
     answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
@@ -290,7 +292,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.TestPluginResponse, _abc.Awaitable[_hook_service_pb2.TestPluginResponse]]:
         """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
-        even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+        even if it is paused or its circuit breaker is open, but not while it is silent: it had answered
+        health checks and stopped. The calls are in the delivery log, and the
         answers have no effect. NOT_FOUND if there is no such plugin.
         """
 
