@@ -166,4 +166,36 @@ SECURITY_BUGS = (
         ),
         ("tests/unit/postgres/test_audit_buffer.py",),
     ),
+    SeededBug(
+        "the calls of a tenant's clients have no rate",
+        (
+            Change(
+                f"{_RUNTIME}/interceptors/limits.py",
+                "caller.kind is not CallerKind.CLIENT or not caller.tenant_id:\n            return await inner(call)\n        if",
+                "True:\n            return await inner(call)\n        if",
+            ),
+        ),
+        ("tests/contract/session/tenants/test_call_limits.py",),
+    ),
+    SeededBug(
+        "denied calls are not recorded",
+        (Change(f"{_RUNTIME}/interceptors/audit.py", "if call.status in DENIED:", "if not call.status:"),),
+        ("tests/security/test_audit.py",),
+    ),
+    SeededBug(
+        "a policy shows the agents of every tenant",
+        (
+            Change(
+                f"{_SESSION}/migrations/0001_session.sql",
+                "create policy tenant on agents using (tenant_id = current_setting('spawnmesh.tenant', true))",
+                "create policy tenant on agents using (true)",
+            ),
+        ),
+        ("tests/contract/session/tenants/test_isolation.py",),
+    ),
+    SeededBug(
+        "the chart has no TLS unless it is switched on",
+        (Change("deploy/helm/spawnmesh/values.yaml", "  mode: cert-manager\n", "  mode: none\n"),),
+        ("tests/deploy/test_secure_defaults.py",),
+    ),
 )
