@@ -166,7 +166,8 @@ async def claim_run(
         "run_id": run_id,
         "runner_id": runner_id,
         "lease_ttl": lease_ttl,
-        "used_attempts": taken.used_attempts,
+        # Without a lease, a claim whose answer the database lost was undone: the attempt is the same.
+        "is_further": taken.was_leased and taken.used_attempts > 0,
     }
     names = ("lock_session_of_run", "claim_run", "get_claimed")
     cursors = [await connection.execute(_SQL[name], values) for name in names]

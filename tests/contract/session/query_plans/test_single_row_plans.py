@@ -77,7 +77,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_killed_runs": {},
     "lock_session_of_run": {},
     "lock_parent_of_run": {},
-    "claim_run": {"runner_id": "r", "lease_ttl": "1 s", "used_attempts": 0},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s", "is_further": False},
     "get_claimed": {},
     "queue_run": {"session_id": IDLE, "run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},

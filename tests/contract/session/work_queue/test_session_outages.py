@@ -158,6 +158,19 @@ async def test_ClaimRuns__claim_after_an_outage_can_be_released_and_undone(
         assert (run.attempt_count, await value_of(link, attempts)) == (0, 2)
 
 
+async def test_ClaimRuns__claim_that_was_undone_although_it_was_committed_is_one_attempt(
+    open_mesh: OpenMesh, own: Grown, link: psycopg.AsyncConnection[Any]
+) -> None:
+    """The database hung before it answered the commit, and then the take was undone."""
+    async with open_mesh(database_url=own.app_dsn, max_run_attempts=2) as mesh:
+        await mesh.create_tenant()
+        held = await mesh.claim((await mesh.spawn()).session_id)
+        await pretend_to_serve_for_long(link)
+        await link.execute("update session.run_queue set due_time = now(), leased = false, attempts_left = 2")
+        again = await mesh.claim(held.session.session_id)
+        assert (again.run.attempt_count, again.run.epoch) == (1, 2)
+
+
 async def test_restart_of_one_of_two_replicas_is_no_outage(
     open_mesh: OpenMesh, own: Grown, link: psycopg.AsyncConnection[Any]
 ) -> None:
