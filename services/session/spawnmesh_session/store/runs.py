@@ -166,7 +166,7 @@ async def claim_run(
         "run_id": run_id,
         "runner_id": runner_id,
         "lease_ttl": lease_ttl,
-        # Without a lease, a claim whose answer the database lost was undone: the attempt is the same.
+        # Without a lease, a claim was undone whose commit was not answered: it is the same attempt.
         "is_further": taken.was_leased and taken.used_attempts > 0,
     }
     names = ("lock_session_of_run", "claim_run", "get_claimed")
