@@ -12,6 +12,8 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import open_database
+from spawnmesh_runtime.process import start_process
+from spawnmesh_session.app import open_service
 from spawnmesh_session.domain.serving import BEAT_INTERVAL, LONGEST_BREAK
 from spawnmesh_session.store import run_queue
 from spawnmesh_session.store.run_queue import ServedRuns
@@ -169,6 +171,20 @@ async def test_ClaimRuns__claim_that_was_undone_although_it_was_committed_is_one
         await link.execute("update session.run_queue set due_time = now(), leased = false, attempts_left = 2")
         again = await mesh.claim(held.session.session_id)
         assert (again.run.attempt_count, again.run.epoch) == (1, 2)
+
+
+async def test_replica_that_drains_counts_as_away(
+    open_mesh: OpenMesh, own: Grown, link: psycopg.AsyncConnection[Any]
+) -> None:
+    """It refuses heartbeats of runs until its last call has ended."""
+    async with open_mesh(database_url=own.app_dsn) as mesh:
+        settings = mesh.settings
+    async with start_process("session", settings) as process, open_service(process, settings) as server:
+        server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        await eventually(lambda: value_of(link, "select served_for > '0' from session.served_time"))
+        await server.drain_and_stop(0)
+        await eventually(lambda: value_of(link, "select served_for = '0' from session.served_time"))
 
 
 async def test_restart_of_one_of_two_replicas_is_no_outage(
