@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from hashlib import sha256
 from uuid import uuid4
 
+import psycopg
 import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
@@ -44,7 +45,16 @@ async def succeeded(mesh: Mesh, session_id: str) -> session_pb2.Session:
     return waited.session
 
 
+async def serves_for_long(stack: Stack) -> bool:
+    """Return whether the session service has been serving for as long as a lease lasts."""
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
+        query = "select served_for >= interval '10 seconds' from session.served_time"
+        row = await (await connection.execute(query)).fetchone()
+    return row is not None and bool(row[0])
+
+
 async def test_run_of_a_killed_runner_is_taken_over_and_goes_on(stack: Stack, mesh: Mesh) -> None:
+    await eventually(lambda: serves_for_long(stack))
     model = stack.processes["scripted-model"]
     model.pause()
     try:

@@ -37,6 +37,7 @@ from spawnmesh_session.jobs.follow_ups import FollowUps
 from spawnmesh_session.jobs.kinds import make_kinds
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.jobs.run_end_events import RunEndPublisher
+from spawnmesh_session.jobs.serving_beats import open_serving_beats
 from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
@@ -186,8 +187,11 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
         open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
         open_audit_log(components.database, process.metrics.meter, process.logger) as audit,
+        open_serving_beats(components.database) as beats,
     ):
-        yield make_server(process, components, settings, revocations, call_limits, audit)
+        server = make_server(process, components, settings, revocations, call_limits, audit)
+        server.on_drain(beats.stop)  # A replica that drains refuses heartbeats of runs.
+        yield server
 
 
 def make_server(
@@ -269,6 +273,7 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
         database,
         components.terminator,
         RetentionJob(database, deleter, timedelta(seconds=settings.retention_interval_seconds)),
+        timedelta(seconds=settings.lease_ttl_seconds),
         settings.sweep_interval_seconds,
         components.gauges,
     )

@@ -159,9 +159,13 @@ async def test_ReleaseRun__a_delay_is_reported_again_while_the_session_service_i
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.answers.append(failing(Reason.ALL_CANDIDATES_FAILED, is_transient="true"))
-    mesh.refusals["ReleaseRun"] = deque([unavailable("PostgreSQL", retry_after_seconds=0.01)])
+    mesh.refusals["ReleaseRun"] = away()
     mesh.queue_run()
-    await ended(mesh, keys, tmp_path)
+    async with running_runner(mesh, keys, tmp_path):
+        # More tries than the time for other calls would allow.
+        await eventually(lambda: len(mesh.refusals["ReleaseRun"]) <= 995)
+        mesh.refusals["ReleaseRun"].clear()
+        await eventually(lambda: mesh.delays)
     assert [delay.reason for delay in mesh.delays] == ["ALL_CANDIDATES_FAILED"]
 
 

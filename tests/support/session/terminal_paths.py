@@ -109,8 +109,8 @@ async def lost_by_every_runner(stage: Stage) -> str:
         brief.tenant = stage.mesh.tenant
         session_id = str((await brief.spawn(**stage.fields())).session_id)
         await brief.claim(session_id)
-    async with components_of(stage.mesh.settings) as components:
-        await sweep_all(make_sweeper(components, stage.mesh.settings))
+    async with components_of(brief.settings) as components:
+        await sweep_all(make_sweeper(components, brief.settings))
     assert (await stage.mesh.get(session_id)).latest_run.error_reason == "ATTEMPTS_EXHAUSTED"
     return session_id
 

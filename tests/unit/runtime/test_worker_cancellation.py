@@ -75,7 +75,7 @@ async def beat(database: Any) -> None:
 
 
 async def sweep(database: Any) -> None:
-    await Sweeper(database, nothing(), nothing(), 0.01, gauges=database).sweep_forever()
+    await Sweeper(database, nothing(), nothing(), timedelta(seconds=1), 0.01, gauges=database).sweep_forever()
 
 
 async def run_jobs(database: Any) -> None:

@@ -181,12 +181,11 @@ async def _fail(
 async def _hand_back(claimed: pb.ClaimedRun, peers: Peers, outage: MeshError) -> None:
     """Release a run whose lease ran out in an outage, so that the outage uses no attempt of it."""
     delay = Delay(outage.reason.value, "the lease could not be renewed: the session service was away", 0.0)
-    await _delay(claimed, peers, delay, give_up_after_seconds=_HAND_BACK_SECONDS)
+    await _delay(claimed, peers, delay)
 
 
-async def _delay(
-    claimed: pb.ClaimedRun, peers: Peers, delay: Delay, *, give_up_after_seconds: float | None = None
-) -> None:
+async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
+    """Release the run with the delay, also if the session service is away for some minutes."""
     log.warning("run delayed", reason=delay.reason, detail=delay.message)
     request = pb.ReleaseRunRequest(
         epoch=claimed.run.epoch, delay=pb.ReleaseDelay(reason=delay.reason, message=delay.message)
@@ -194,7 +193,7 @@ async def _delay(
     request.delay.min_pause.FromMilliseconds(int(delay.min_pause_seconds * 1000))
     try:
         await call_with_retry(
-            peers.session, peers.runs.ReleaseRun, request, give_up_after_seconds=give_up_after_seconds
+            peers.session, peers.runs.ReleaseRun, request, give_up_after_seconds=_HAND_BACK_SECONDS
         )
     except MeshError as refused:
         # The next runner claims it when the lease ends.

@@ -7,6 +7,7 @@ tokens that have expired are forgotten.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import structlog
@@ -44,6 +45,7 @@ class Sweeper:
     database: Database
     terminator: RunTerminator
     retention: RetentionJob
+    lease_ttl: timedelta
     interval_seconds: float
     gauges: Gauges
 
@@ -75,7 +77,7 @@ class Sweeper:
         ended = 0
         for _ in range(_MAX_PAGES):
             async with self.database.transaction(ALL_TENANTS) as connection:
-                lost = await run_queue.take_lost_runs(connection, _QUOTA, run_queue.RETRY_IN)
+                lost = await run_queue.take_lost_runs(connection, _QUOTA, run_queue.RETRY_IN, self.lease_ttl)
             if not lost:
                 break
             ended += sum(await _map_concurrently(_CONCURRENT_ENDS, self._try_to_end, lost))

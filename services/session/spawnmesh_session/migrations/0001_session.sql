@@ -22,10 +22,10 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, tenant_deletions, revoked_tokens, audit_chains, audit_events
+--     session_events, tenant_deletions, revoked_tokens, service_uptime, audit_chains, audit_events
 --   Row-level security
---   A view of all tenants
---     tenant_directory
+--   Views
+--     tenant_directory, served_time
 --   A function
 --     count_leased_runs
 
@@ -332,6 +332,15 @@ create index revoked_tokens_change_idx on revoked_tokens (change, tenant_id, tok
 -- prune_revoked_tokens.
 create index revoked_tokens_expire_idx on revoked_tokens (expire_time);
 
+-- Since when the service has been serving without a break, all its replicas together: one row, which
+-- the beats of the replicas keep. The service is away from `serves_until` on, until the next beat.
+create table service_uptime (
+    is_only       boolean     not null primary key default true check (is_only),
+    serving_since timestamptz not null,
+    serves_until  timestamptz not null
+);
+comment on table service_uptime is 'citus: local';
+
 -- The audit log: calls that changed something, and denied calls. Ids, never content. The events of
 -- a tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the
 -- tenant. Events without a tenant have the tenant '*'. The service reads and adds events, and moves
@@ -463,7 +472,7 @@ create policy delete_of_every_tenant on revoked_tokens for delete
     using (current_setting('spawnmesh.tenant', true) = '*' and expire_time < now());
 
 -- ------------------------------------------------------------------------------------------
--- A view of all tenants
+-- Views
 -- ------------------------------------------------------------------------------------------
 
 -- What is read of a tenant in the scope '*'. The rest, such as its settings, is read in its own.
@@ -477,6 +486,15 @@ create view tenant_directory as
            octet_length(t.display_name) + octet_length(t.settings::text) as size_bytes
     from tenants t;
 comment on view tenant_directory is 'citus: local';
+
+-- One row at most: the time for which the service has been serving, or zero while it is away. No
+-- row: it never served. The lease of a run that has expired means a lost runner only if the service
+-- has been serving for as long as a lease lasts: before that, a runner that lives may not have
+-- reached it. take_claimable_runs and take_lost_runs compare the two.
+create view served_time with (security_invoker = true) as
+    select case when serves_until > now() then now() - serving_since else interval '0' end as served_for
+    from service_uptime;
+comment on view served_time is 'citus: local';
 
 -- ------------------------------------------------------------------------------------------
 -- A function

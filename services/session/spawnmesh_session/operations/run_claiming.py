@@ -132,10 +132,10 @@ class RunClaimer:
         for waiting in taken:
             tenant_id, run_id = waiting.tenant_id, waiting.run_id
             try:
-                one = await self._claim_one(request, tenant_id, run_id, free_bytes)
+                one = await self._claim_one(request, waiting, free_bytes)
             except _ResponseFull:
                 free_bytes = 0
-                await self._undo_take(tenant_id, run_id)
+                await self._undo_take(waiting)
                 continue
             except Exception as error:  # noqa: BLE001
                 # The runs of other tenants are claimed all the same.
@@ -143,7 +143,7 @@ class RunClaimer:
                     "claim_failed", tenant=tenant_id, run=run_id, error=error_label(error)
                 )
                 if _is_transient(error):
-                    await self._undo_take(tenant_id, run_id)
+                    await self._undo_take(waiting)
                 continue
             if one is not None:
                 self._report(one, waiting.wait)
@@ -169,16 +169,16 @@ class RunClaimer:
                 spawnmesh__attempt=one.run.attempt_count,
             )
 
-    async def _undo_take(self, tenant_id: str, run_id: str) -> None:
+    async def _undo_take(self, taken: TakenRun) -> None:
         """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""
         try:
-            async with self.database.pipelined(tenant_id) as connection:
-                await run_queue.undo_take(connection, tenant_id, run_id)
+            async with self.database.pipelined(taken.tenant_id) as connection:
+                await run_queue.undo_take(connection, taken)
         except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
-            structlog.get_logger().warning("take_not_undone", run=run_id, error=error_label(error))
+            structlog.get_logger().warning("take_not_undone", run=taken.run_id, error=error_label(error))
 
     async def _claim_one(
-        self, request: ClaimRequest, tenant_id: str, run_id: str, free_bytes: int | None
+        self, request: ClaimRequest, taken: TakenRun, free_bytes: int | None
     ) -> RunAssignment | None:
         """Claim a taken run. Return None if it has ended, or ends here without its deleted agent.
 
@@ -187,15 +187,20 @@ class RunClaimer:
         if free_bytes == 0:
             raise _ResponseFull
         try:
-            async with self.database.pipelined(tenant_id) as connection:
+            async with self.database.pipelined(taken.tenant_id) as connection:
                 claimed = await runs.claim_run(
-                    connection, tenant_id, run_id, runner_id=request.runner_id, lease_ttl=self.lease_ttl
+                    connection, taken, runner_id=request.runner_id, lease_ttl=self.lease_ttl
                 )
                 if claimed is None:
                     return None
                 agent = require_agent(claimed.session.agent_id, claimed.agent)
                 one = RunAssignment(
-                    tenant_id, claimed.run, claimed.session, agent, claimed.time_left, claimed.was_held
+                    taken.tenant_id,
+                    claimed.run,
+                    claimed.session,
+                    agent,
+                    claimed.time_left,
+                    claimed.was_held,
                 )
                 if free_bytes is not None and request.size_of(one) > free_bytes:
                     raise _ResponseFull
@@ -203,18 +208,19 @@ class RunClaimer:
         except MeshError as error:
             if error.reason is not Reason.UNKNOWN_AGENT:
                 raise
-            await self._end_without_agent(tenant_id, run_id, error)
+            await self._end_without_agent(taken, error)
             return None
 
-    async def _end_without_agent(self, tenant_id: str, run_id: str, error: MeshError) -> None:
+    async def _end_without_agent(self, taken: TakenRun, error: MeshError) -> None:
         """Fail a run whose agent was deleted.
 
         Undo its take if the agent was written again meanwhile.
         """
+        tenant_id = taken.tenant_id
         async with self.database.pipelined(tenant_id) as connection:
-            locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
+            locked = await runs.lock_run_with_sessions(connection, tenant_id, taken.run_id)
             if await agents.get_agent(connection, tenant_id, locked.session.agent_id) is not None:
-                await run_queue.undo_take(connection, tenant_id, run_id)
+                await run_queue.undo_take(connection, taken)
                 return
             outcome = RunOutcome(
                 state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message

@@ -1,8 +1,9 @@
 """The queue of runs: ids and times of runs that have not ended.
 
 A runner claims a run in two steps: `take_claimable_runs` takes its entry here, and
-`store.runs.claim_run` then claims the run itself. `extend_lease` extends the lease of a claim, and
-`undo_take` makes the run claimable again. `store.runs` inserts the entry with the run.
+`store.runs.claim_run` then claims the run itself. `extend_lease` extends the lease of a claim.
+`undo_take` and `release_entry` make the run claimable again. `store.runs` inserts the entry with
+the run.
 """
 
 from collections.abc import Collection
@@ -43,11 +44,17 @@ async def delete_entry(connection: Connection, tenant_id: str, run_id: str) -> N
 
 @dataclass(frozen=True, slots=True)
 class TakenRun:
-    """A run taken from the queue. `wait` is the time for which it was claimable."""
+    """A run taken from the queue. `wait` is the time for which it was claimable.
+
+    If it `was_leased`, the lease of its last runner had expired. `used_attempts` is 1, or 0 if that
+    runner may only have met an outage.
+    """
 
     tenant_id: str
     run_id: str
     wait: timedelta
+    was_leased: bool
+    used_attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ async def take_claimable_runs(
 ) -> TakenRuns:
     """Take claimable runs that are served, in the scope of every tenant and one round trip.
 
-    Each is leased, and one attempt is used. So many of the limit are `reserved` for tenants that
-    have no leased run.
+    Each is leased, and one attempt is used, or none if its last runner may only have met an outage.
+    So many of the limit are `reserved` for tenants that have no leased run.
     """
     values = {
         "limit": limit,
@@ -89,7 +96,11 @@ async def take_claimable_runs(
     async with database.pipelined(ALL_TENANTS) as connection:
         taken = await connection.execute(_SQL["take_claimable_runs"], values)
     rows = await taken.fetchall()
-    runs = [TakenRun(row["tenant_id"], row["run_id"], row["wait"]) for row in rows if row["run_id"]]
+    runs = [
+        TakenRun(row["tenant_id"], row["run_id"], row["wait"], row["was_leased"], row["used_attempts"])
+        for row in rows
+        if row["run_id"]
+    ]
     return TakenRuns(runs, any(row["others_took"] for row in rows))
 
 
@@ -102,16 +113,32 @@ async def extend_lease(
     return row["due_time"] if row else None
 
 
-async def undo_take(
+async def undo_take(connection: Connection, taken: TakenRun) -> None:
+    """Undo `take_claimable_runs`: the entry is as before, and runners wake on the commit."""
+    await _return_entry(connection, taken, timedelta())
+
+
+async def release_entry(
     connection: Connection, tenant_id: str, run_id: str, pause: timedelta = timedelta()
 ) -> None:
-    """Undo `take_claimable_runs`: its attempt is not used, and the run can be taken after a pause.
+    """Let the run wait again: its attempt is not used, and the run can be taken after a pause.
 
     Without a pause, runners wake when the transaction commits; after a pause their next look finds
     the run.
     """
-    values = {"tenant_id": tenant_id, "run_id": run_id, "pause": pause}
-    await connection.execute(_SQL["undo_take"], values)
+    held = TakenRun(tenant_id, run_id, timedelta(), was_leased=False, used_attempts=1)
+    await _return_entry(connection, held, pause)
+
+
+async def _return_entry(connection: Connection, taken: TakenRun, pause: timedelta) -> None:
+    values = {
+        "tenant_id": taken.tenant_id,
+        "run_id": taken.run_id,
+        "was_leased": taken.was_leased,
+        "used_attempts": taken.used_attempts,
+        "pause": pause,
+    }
+    await connection.execute(_SQL["return_entry"], values)
     if not pause:
         await connection.execute(_SQL["notify_runners"])
 
@@ -121,12 +148,19 @@ async def notify_runners_of_place(connection: Connection, tenant_id: str) -> Non
     await connection.execute(_SQL["notify_runners_of_place"], {"tenant_id": tenant_id})
 
 
-async def take_lost_runs(connection: Connection, quota: TakeQuota, again_in: timedelta) -> list[LostRun]:
+async def take_lost_runs(
+    connection: Connection, quota: TakeQuota, again_in: timedelta, lease_ttl: timedelta
+) -> list[LostRun]:
     """Take runs that no runner can finish, in the scope of every tenant.
 
-    A run that is not ended is taken again after `again_in`.
+    A run that is not ended is taken again after `again_in`. Leases last for `lease_ttl`.
     """
-    values = {"limit": quota.limit, "share": quota.share, "again_in": again_in}
+    values = {
+        "limit": quota.limit,
+        "share": quota.share,
+        "again_in": again_in,
+        "lease_ttl": lease_ttl,
+    }
     rows = await (await connection.execute(_SQL["take_lost_runs"], values)).fetchall()
     return [LostRun(**row) for row in rows]
 

@@ -14,6 +14,8 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 --   - Leaves %(reserved)s of the %(limit)s to runs of rank 1, the first of a tenant that has none
 --     leased.
 --   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
+--   - Uses no attempt of a run whose lease has expired if the service has not been serving for as
+--     long as a lease lasts: then the attempt before may only have met an outage.
 --   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
 --     sees the runs that other claims took since the statement began.
@@ -96,10 +98,13 @@ with served as (
     select tenant_id, run_id, place from placed
     where rank = 1 or place <= %(limit)s::bigint - %(reserved)s::bigint
 ), chosen as (
-    select c.tenant_id, c.run_id, now() - d.due_time as wait
+    select c.tenant_id, c.run_id, now() - d.due_time as wait, d.leased as was_leased,
+           case when d.leased
+                     and coalesce((select served_for from served_time), interval '0') < %(lease_ttl)s::interval
+                then 0 else 1 end as used_attempts
     from (select tenant_id, run_id from admitted order by place) c
     cross join lateral (
-        select due_time from run_queue
+        select due_time, leased from run_queue
         where tenant_id = c.tenant_id and run_id = c.run_id
           and due_time <= now() and expire_time > now() and attempts_left > 0
         for update skip locked
@@ -107,12 +112,13 @@ with served as (
     limit %(limit)s
 ), taken as (
     update run_queue d
-    set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1
+    set due_time = now() + %(lease_ttl)s::interval, leased = true,
+        attempts_left = attempts_left - chosen.used_attempts
     from chosen
     where d.tenant_id = chosen.tenant_id and d.run_id = chosen.run_id
-    returning d.tenant_id, d.run_id, chosen.wait
+    returning d.tenant_id, d.run_id, chosen.wait, chosen.was_leased, chosen.used_attempts
 )
-select others.took as others_took, t.tenant_id, t.run_id, t.wait
+select others.took as others_took, t.tenant_id, t.run_id, t.wait, t.was_leased, t.used_attempts
 from (
     select coalesce((select bool_or(not is_ours) from reserved), false)
            or (select count(*) from taken)
@@ -126,11 +132,11 @@ update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 returning due_time
 
--- name: undo_take
--- Makes the run claimable after the pause, and does not count the attempt. Locks the entry.
--- Index: run_queue_pkey.
-update run_queue set due_time = now() + %(pause)s::interval, leased = false,
-                      attempts_left = attempts_left + 1
+-- name: return_entry
+-- Makes the run claimable after the pause, and gives back the attempts that were used. Locks the
+-- entry. was_leased: it is an expired lease, as before the take. Index: run_queue_pkey.
+update run_queue set due_time = now() + %(pause)s::interval, leased = %(was_leased)s,
+                      attempts_left = attempts_left + %(used_attempts)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: notify_runners
@@ -155,8 +161,9 @@ where t.tenant_id = %(tenant_id)s
 
 -- name: take_lost_runs
 -- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the
--- deadline has passed, or the lease has expired and no attempt is left. Takes at most %(share)s of
--- a tenant, round-robin over tenants, and the longest lost first. Locks each entry, skips those
+-- deadline has passed, or the lease has expired, no attempt is left, and the service has been
+-- serving for as long as a lease lasts. Takes at most %(share)s of a tenant, round-robin over
+-- tenants, and the longest lost first. Locks each entry, skips those
 -- that others hold, and makes it due again after %(again_in)s: the runs are put behind all others,
 -- so that a run that cannot be ended does not hold up the rest. Index:
 -- run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
@@ -180,6 +187,7 @@ with recursive live as (
         (select d.run_id, d.due_time from run_queue d
          where d.tenant_id = l.tenant_id and d.attempts_left <= 0
            and d.due_time between '-infinity' and now() and d.expire_time > now()
+           and (select served_for from served_time) >= %(lease_ttl)s::interval
          order by d.due_time limit %(share)s)
     ) lost
     where l.tenant_id is not null

@@ -27,6 +27,7 @@ from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
 from spawnmesh_session.store import events, revoked_tokens, run_queue
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
+from spawnmesh_session.store.run_queue import TakenRun
 
 _SQL = load_statements(__name__)
 
@@ -153,13 +154,21 @@ class ClaimedRun:
 
 
 async def claim_run(
-    connection: Connection, tenant_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
+    connection: Connection, taken: TakenRun, *, runner_id: str, lease_ttl: timedelta
 ) -> ClaimedRun | None:
     """Claim a taken run: RUNNING with the next epoch of its session and a lease, in one round trip.
 
     The session is locked. Return None if the run has ended. Raise RUN_LEASE_LOST if it was deleted.
     """
-    values = {"tenant_id": tenant_id, "run_id": run_id, "runner_id": runner_id, "lease_ttl": lease_ttl}
+    tenant_id, run_id = taken.tenant_id, taken.run_id
+    values = {
+        "tenant_id": tenant_id,
+        "run_id": run_id,
+        "runner_id": runner_id,
+        "lease_ttl": lease_ttl,
+        # Without a lease, a claim was undone whose commit was not answered: it is the same attempt.
+        "is_further": taken.was_leased and taken.used_attempts > 0,
+    }
     names = ("lock_session_of_run", "claim_run", "get_claimed")
     cursors = [await connection.execute(_SQL[name], values) for name in names]
     locked, claimed, session = [await cursor.fetchone() for cursor in cursors]
@@ -191,7 +200,7 @@ async def release_run(
     row = await (await connection.execute(statement, values)).fetchone()
     if row is None:
         return None
-    await run_queue.undo_take(connection, tenant_id, run_id, delay.pause)
+    await run_queue.release_entry(connection, tenant_id, run_id, delay.pause)
     return run_of(row)
 
 

@@ -89,8 +89,8 @@ where r.state = 'KILLED' and r.epoch > 0
 -- name: claim_run
 -- Locks the run and its session; the transaction has locked the session before. The run gets the
 -- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
--- was_held: the run was not QUEUED, so its last runner lost it. Returns no row if the run has
--- ended. Index: runs_pkey, sessions_pkey, run_queue_pkey.
+-- was_held: the run was not QUEUED, so its last runner lost it. Then the claim is a further attempt
+-- only if is_further. Returns no row if the run has ended. Index: runs_pkey, sessions_pkey, run_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 ), claim as (
@@ -103,7 +103,9 @@ with before as (
 ), claimed as (
     update runs set state = 'RUNNING', epoch = claim.last_epoch,
                     first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
-                    attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
+                    attempt_count = attempt_count
+                                    + case when state = 'QUEUED' or %(is_further)s then 1 else 0 end,
+                    runner_id = %(runner_id)s,
                     start_time = least(start_time, now())
     from claim
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')

@@ -104,8 +104,12 @@ def test_a_page_of_what_is_due_costs_a_page_and_has_something_of_everyone(crowde
 
 @pytest.mark.parametrize("lost", LOST.values(), ids=list(LOST))
 def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded: Grown, lost: str) -> None:
-    page = {"limit": 64, "share": SHARE, "again_in": "5 seconds"}
+    page = {"limit": 64, "share": SHARE, "again_in": "5 seconds", "lease_ttl": "10 seconds"}
     with psycopg.connect(crowded.superuser_dsn, autocommit=True) as link:
+        link.execute(
+            "insert into session.service_uptime values (true, now() - interval '1 day', 'infinity')"
+            " on conflict do nothing"
+        )
         link.execute(lost.encode())
         try:
             assert taken_by_tenant(crowded, "take_lost_runs", page) == {TENANT: SHARE, "t-small": 1}

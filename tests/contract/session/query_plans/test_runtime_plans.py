@@ -68,7 +68,7 @@ def test_later_runs_of_one_runtime_are_taken_before_earlier_ones_of_another(
         link.execute("select set_config('spawnmesh.tenant', %s, true)", (ALL_TENANTS,))
         taken = link.execute(SQL["take_claimable_runs"], {**TAKE, "runtimes": ["SUBAGENT"]}).fetchall()
         link.rollback()
-    assert sorted(run_id for _, _, run_id, _ in taken) == sorted(run_ids)
+    assert sorted(row[2] for row in taken) == sorted(run_ids)
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

@@ -31,7 +31,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_live_run": {},
     "lock_session_of_run": {},
     "lock_parent_of_run": {},
-    "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s", "is_further": False},
     "get_claimed": {},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "get_finalizing": {},

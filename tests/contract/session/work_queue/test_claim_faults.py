@@ -183,7 +183,9 @@ async def test_sweep__run_kept_or_released_meanwhile_is_not_lost(
         async def expired() -> bool:
             async with session_database.transaction(ALL_TENANTS) as connection:
                 quota = run_queue.TakeQuota(limit=64, share=16)
-                lost = await run_queue.take_lost_runs(connection, quota, timedelta(seconds=5))
+                lost = await run_queue.take_lost_runs(
+                    connection, quota, timedelta(seconds=5), timedelta(seconds=0.2)
+                )
             taken.extend(one for one in lost if one.run_id == run_id)
             return bool(taken)
 

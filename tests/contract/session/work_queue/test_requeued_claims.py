@@ -183,6 +183,7 @@ async def ended_by_the_sweep(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remai
         await superuser.execute(
             f"update session.run_queue set {over} {where}", (mesh.tenant, held.run.run_id)
         )
+        await superuser.execute("update session.service_uptime set serving_since = now() - interval '1 day'")
     async with components_of(mesh.settings) as components:
         while await make_sweeper(components, mesh.settings).end_lost_runs():
             pass

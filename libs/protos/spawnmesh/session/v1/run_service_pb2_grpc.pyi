@@ -46,6 +46,8 @@ class RunServiceStub:
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
+    - The claim is a further attempt, unless the lease of the last runner expired and the service has
+      not been serving for as long as a lease lasts: that runner may only have met an outage.
     - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -130,6 +132,8 @@ class RunServiceAsyncStub(RunServiceStub):
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
+    - The claim is a further attempt, unless the lease of the last runner expired and the service has
+      not been serving for as long as a lease lasts: that runner may only have met an outage.
     - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
     - If the caller disconnects before the response is sent, its runs return to the queue and the
       attempt is not counted. If the response is lost afterwards, the lease expires.
@@ -217,6 +221,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
           a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
         - A claimed run is RUNNING, with epoch + 1 and a lease.
+        - The claim is a further attempt, unless the lease of the last runner expired and the service has
+          not been serving for as long as a lease lasts: that runner may only have met an outage.
         - A due run whose agent was deleted is ended as FAILED with UNKNOWN_AGENT, and not returned.
         - If the caller disconnects before the response is sent, its runs return to the queue and the
           attempt is not counted. If the response is lost afterwards, the lease expires.

@@ -409,7 +409,9 @@ class Run(_message.Message):
     epoch: _builtins.int
     """The fencing token. It rises by one with each claim, and is unique over all runs of a session."""
     attempt_count: _builtins.int
-    """How often the run was claimed."""
+    """How often the run was claimed, without the claims that were released or only met an outage of
+    the service.
+    """
     result_text: _builtins.str
     """For SUCCEEDED: the final answer. Secrets are masked if the tenant masked them when the answer
     came.

@@ -1,0 +1,17 @@
+"""The time for which the service has been serving without a break."""
+
+from datetime import timedelta
+
+from spawnmesh_postgres.database import ALL_TENANTS, Database
+from spawnmesh_postgres.statements import load_statements
+
+_SQL = load_statements(__name__)
+
+
+async def beat(database: Database, longest_break: timedelta) -> None:
+    """Record that a replica serves, in one round trip.
+
+    The service counts as away if no beat follows within `longest_break`.
+    """
+    async with database.pipelined(ALL_TENANTS) as connection:
+        await connection.execute(_SQL["beat"], {"longest_break": longest_break})
