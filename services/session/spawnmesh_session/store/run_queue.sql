@@ -100,7 +100,8 @@ with served as (
 ), chosen as (
     select c.tenant_id, c.run_id, now() - d.due_time as wait, d.leased as was_leased,
            case when d.leased
-                     and coalesce((select served_for from served_time), interval '0') < %(lease_ttl)s::interval
+                     and coalesce((select served_for from served_time), interval '0')
+                         < %(lease_ttl)s::interval
                 then 0 else 1 end as used_attempts
     from (select tenant_id, run_id from admitted order by place) c
     cross join lateral (

@@ -90,7 +90,8 @@ where r.state = 'KILLED' and r.epoch > 0
 -- Locks the run and its session; the transaction has locked the session before. The run gets the
 -- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
 -- was_held: the run was not QUEUED, so its last runner lost it. Then the claim is a further attempt
--- only if is_further. Returns no row if the run has ended. Index: runs_pkey, sessions_pkey, run_queue_pkey.
+-- only if is_further. Returns no row if the run has ended. Index: runs_pkey, sessions_pkey,
+-- run_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 ), claim as (

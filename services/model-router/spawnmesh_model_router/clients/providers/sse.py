@@ -24,9 +24,9 @@ class EventReader:
 
     def __init__(self) -> None:
         self._unread: list[bytes] = []
-        """What was received of a line that is not complete."""
+        """The received part of a line that is not complete."""
         self._byte_count = 0
-        """What was received since the last event."""
+        """The bytes that were received since the last event."""
         self._data: list[bytes] = []
         self._other: list[bytes] = []
 
