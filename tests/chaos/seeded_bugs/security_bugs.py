@@ -194,6 +194,17 @@ SECURITY_BUGS = (
         ("tests/contract/session/tenants/test_isolation.py",),
     ),
     SeededBug(
+        "uploads use no quota",
+        (
+            Change(
+                f"{_BLOBS}/store/usage.sql",
+                "(%(size_bytes)s = 0 or stored_bytes + uploading_bytes + %(size_bytes)s <= max_stored_bytes)",
+                "true",
+            ),
+        ),
+        ("tests/contract/attachment_blob/tenants/test_storage_quota.py",),
+    ),
+    SeededBug(
         "the chart has no TLS unless it is switched on",
         (Change("deploy/helm/spawnmesh/values.yaml", "  mode: cert-manager\n", "  mode: none\n"),),
         ("tests/deploy/test_secure_defaults.py",),

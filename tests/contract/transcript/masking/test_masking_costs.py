@@ -21,6 +21,8 @@ from tests.support.transcript.fixtures import Session, call_block
 GROWTH = 8
 """The large input is so many times as long as the small one."""
 
+_CALLS = 3
+
 COST_LIMIT = 3 * GROWTH
 """The large input may cost so many times as much; quadratic masking costs GROWTH ** 2 times."""
 
@@ -36,11 +38,16 @@ async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Ho
         yield opened
 
 
-async def _cost(call: Awaitable[Any]) -> float:
-    """Return the processor time of this process and its workers during the call, in seconds."""
-    begin = process_time() + worker_seconds()
-    await call
-    return process_time() + worker_seconds() - begin
+async def _cost(call: Callable[[], Awaitable[Any]]) -> float:
+    """Return the processor time of this process and its workers during a call, in seconds: the least
+    of several, since both may do other work meanwhile.
+    """
+    costs = []
+    for _ in range(_CALLS):
+        begin = process_time() + worker_seconds()
+        await call()
+        costs.append(process_time() + worker_seconds() - begin)
+    return min(costs)
 
 
 @pytest.mark.parametrize("case", list(INPUTS))
@@ -55,8 +62,8 @@ async def test_AppendEntries__masking_takes_linear_time(session: Session, case: 
 
     for size in (1, GROWTH):  # Later calls find everything loaded, and a worker process.
         await append(size)
-    small = await _cost(append(1))
-    assert await _cost(append(GROWTH)) < COST_LIMIT * small
+    small = await _cost(lambda: append(1))
+    assert await _cost(lambda: append(GROWTH)) < COST_LIMIT * small
 
 
 @pytest.mark.parametrize("case", list(INPUTS))
@@ -67,9 +74,10 @@ async def test_DispatchBeforeToolCall__masking_takes_linear_time(mesh: HookMesh,
     small, large = INPUTS[case](1), INPUTS[case](GROWTH)
     for content in (small, large):  # Later calls find everything loaded, and a worker process.
         await call_tool(tenant, json.dumps(content))
-    cost = await _cost(call_tool(tenant, json.dumps(small)))
-    assert await _cost(call_tool(tenant, json.dumps(large))) < COST_LIMIT * cost
-    assert [json.loads(one.arguments_json) for one in plugin.heard] == [small, large, small, large]
+    cost = await _cost(lambda: call_tool(tenant, json.dumps(small)))
+    assert await _cost(lambda: call_tool(tenant, json.dumps(large))) < COST_LIMIT * cost
+    heard = [json.loads(one.arguments_json) for one in plugin.heard]
+    assert heard == [small, large, *[small] * _CALLS, *[large] * _CALLS]
 
 
 async def test_DispatchBeforeToolCall__others_are_served_while_a_long_text_is_masked(mesh: HookMesh) -> None:
@@ -88,7 +96,7 @@ async def test_DispatchBeforeToolCall__others_are_served_while_a_long_text_is_ma
             longest_turn = max(longest_turn, thread_time() - before)
 
     looking = asyncio.create_task(measure_turns())
-    cost = await _cost(call_tool(tenant, arguments))
+    cost = await _cost(lambda: call_tool(tenant, arguments))
     looking.cancel()
-    assert [one.arguments_json for one in plugin.heard] == [arguments]
+    assert [one.arguments_json for one in plugin.heard] == [arguments] * _CALLS
     assert longest_turn < cost / 2
