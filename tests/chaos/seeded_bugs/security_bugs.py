@@ -171,7 +171,8 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_RUNTIME}/interceptors/limits.py",
-                "caller.kind is not CallerKind.CLIENT or not caller.tenant_id:\n            return await inner(call)\n        if",
+                "caller.kind is not CallerKind.CLIENT or not caller.tenant_id:\n"
+                "            return await inner(call)\n        if",
                 "True:\n            return await inner(call)\n        if",
             ),
         ),
@@ -187,7 +188,8 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_SESSION}/migrations/0001_session.sql",
-                "create policy tenant on agents using (tenant_id = current_setting('spawnmesh.tenant', true))",
+                "create policy tenant on agents"
+                " using (tenant_id = current_setting('spawnmesh.tenant', true))",
                 "create policy tenant on agents using (true)",
             ),
         ),

@@ -8,6 +8,7 @@ from uuid import uuid4
 import grpc.aio
 import pytest
 import structlog
+from opentelemetry._logs import NoOpLogger
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from spawnmesh_core.audit_event import AuditEvent
@@ -19,6 +20,7 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.postgres.audit import call_of, create_audit_tables, stored
+from tests.support.waiting import eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SOON = 0.01
@@ -128,6 +130,26 @@ async def test_denied_call_is_a_warning_in_its_trace_and_one_record_for_many(
     assert "user.id" not in found
     assert (found["error.type"], found["client.address"]) == ("TOKEN_MISSING", "10.0.0.7")
     assert found["spawnmesh.audit.call_count"] == 5
+
+
+class FailingLogger(NoOpLogger):
+    """A logger that sends nothing and fails."""
+
+    def emit(self, *args: Any, **fields: Any) -> None:
+        raise RuntimeError
+
+
+async def test_event_that_cannot_be_sent_is_stored_once(database: Database) -> None:
+    tenant = f"t-{uuid4().hex[:12]}"
+    async with open_audit_log(database, logger=FailingLogger("test"), period_seconds=SOON) as audit:
+        for number in range(3):
+            audit.record(call_of(tenant, f"ses_{number}"))
+            await eventually(lambda number=number: has_stored(database, tenant, number + 1))
+    assert [event.sequence for event in await stored(database, tenant)] == [1, 2, 3]
+
+
+async def has_stored(database: Database, tenant: str, count: int) -> bool:
+    return len(await stored(database, tenant)) >= count
 
 
 async def test_event_whose_commit_was_not_answered_is_sent_as_it_is_stored(database: Database) -> None:

@@ -81,10 +81,10 @@ class AuditLog:
             is_repeat, self._is_repeat = self._is_repeat, True
             stored = await store.add_events(self._database, events, is_repeat=is_repeat)
             self._is_repeat = False
-            for event, digest in stored:
-                export.emit(self._logger, event, digest)
             self._metrics.stored(sum(event.call_count for event in events))
             self._batch = []
+            for event, digest in stored:
+                export.emit(self._logger, event, digest)
         self._some.clear()
         self._many.clear()
 
