@@ -128,4 +128,6 @@ async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack
         os.kill(served.pids["runner"], signal.SIGTERM)
         await until_gone(served)
         await mesh.kill(session.session_id)
+    runner_said = (served.data_dir / "logs" / "runner.log").read_text()
+    assert "fork() handlers" not in runner_said, "gRPC takes part in the runner's forks, and may crash them"
     await served.restart("runner")

@@ -22,6 +22,7 @@ from spawnmesh_devstack.tied import tie
 MESSAGE_BYTES = 65_536
 
 _MODULES = (
+    "spawnmesh_runner",  # Before gRPC is loaded, for which its package has a setting.
     "spawnmesh_session.__main__",
     "spawnmesh_attachment_blob.__main__",
     "spawnmesh_transcript.__main__",
