@@ -1,13 +1,16 @@
-"""A plugin answers with JSON that is deep, long or full of numbers: its call fails, and nothing else."""
+"""A plugin answers with JSON or a message that is deep, long or empty: its call fails, and nothing else."""
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from aiohttp import web
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -27,6 +30,7 @@ from tests.support.hook.fixtures import (
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 DEEP = 300_000
+TOO_LARGE = "malformed answer: more than 2097152 bytes"
 NOT_JSON = "malformed answer: not the JSON of the proto message"
 ANSWERS = {
     "lists that do not end": b"[" * DEEP,
@@ -39,6 +43,20 @@ ANSWERS = {
     "many names": json.dumps({f"n{number}": 0 for number in range(50_000)}).encode(),
     "one name again and again": b"{" + b'"decision":{"allow":{}},' * 1_000 + b'"decision":{"allow":{}}}',
     "bytes that are no text": b"\xff\xfe" * DEEP,
+}
+SLOW = json.dumps({"decision": {f"n{number}": 0 for number in range(150_000)}}).encode()
+"""Less than 2 MiB of it take more than a second to read."""
+
+_EMPTY_DECISION = b"\x0a\x00"
+_UNKNOWN_FIELD = b"\xc2\xa9\x07\x00"
+GRPC_ANSWERS = {
+    "no message": (b"\xff\xff", "malformed answer: not a message of the proto"),
+    "too many bytes": (b"\x0a\x02\x0a\x00" * 600_000, TOO_LARGE),
+    "16 MiB of unknown fields": (_UNKNOWN_FIELD * (4 * 1024**2 - 64), TOO_LARGE),
+    "no decision, a million times": (
+        _EMPTY_DECISION * 1_000_000,
+        "malformed answer: decision.decision (required)",
+    ),
 }
 
 
@@ -75,6 +93,55 @@ async def test_webhook_that_floods_its_answer_fails_alone(
     assert bodies == []
     errors = [row.error for row in reversed(await tenant.deliveries())]
     assert errors == [NOT_JSON, ""]
+
+
+async def test_answer_that_takes_long_to_read_is_read_by_a_worker_which_is_ended(
+    mesh: HookMesh, certificate: Path
+) -> None:
+    tenant = mesh.tenant(await mesh.replica(webhook_ca_file=certificate, cpu_work_seconds=0.1))
+
+    async def handle(_asked: web.Request) -> web.Response:
+        return web.Response(body=SLOW)
+
+    async with AsyncExitStack() as exits:
+        url = await exits.enter_async_context(https_site(handle, certificate))
+        await tenant.register("gate", url, SPAWN, policy=OPEN)
+        assert (await tenant.spawn()).decision == ALLOW
+    [error] = [row.error for row in await tenant.deliveries()]
+    assert error == "the call failed: PROCESSING_TIME_EXCEEDED"
+
+
+@asynccontextmanager
+async def raw_plugin(*answers: bytes) -> AsyncIterator[str]:
+    """Serve a plugin that answers with these bytes, and yield its endpoint."""
+    left = list(answers)
+
+    async def answer(_request: bytes, _context: object) -> bytes:
+        return left.pop(0)
+
+    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    handlers = {"HandleBeforeSpawn": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("spawnmesh.hook.v1.HookHandlerService", handlers),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"grpc://127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+    assert left == []
+
+
+@pytest.mark.parametrize("what", GRPC_ANSWERS)
+async def test_grpc_plugin_that_floods_its_answer_fails_alone(tenant: Tenant, what: str) -> None:
+    answer, error = GRPC_ANSWERS[what]
+    allowed = handler_pb.HandleBeforeSpawnResponse(decision=ALLOW).SerializeToString()
+    async with raw_plugin(answer, allowed) as endpoint:
+        await tenant.register("gate", endpoint, SPAWN, policy=OPEN)
+        assert (await tenant.spawn()).decision == ALLOW  # By the failure policy.
+        assert (await tenant.spawn()).decision == ALLOW  # By the plugin.
+    assert [row.error for row in reversed(await tenant.deliveries())] == [error, ""]
 
 
 @pytest.mark.parametrize(

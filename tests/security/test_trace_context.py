@@ -7,12 +7,14 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.security.attacked import Attacked, open_attacked
 from tests.support.security.raw_calls import METHODS, allowed_token, bearer, refused, token_of
 
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 OF_CLIENTS = METHODS["spawnmesh.session.v1.SessionService.GetSession"]
+OF_RUNS = METHODS["spawnmesh.session.v1.RunService.HeartbeatRun"]
 TRUSTED = (CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER)
 
 
@@ -90,3 +92,33 @@ async def test_traceparent_that_is_malformed_is_no_link(
     await refused(channel, OF_CLIENTS, b"", headers=headers)
     span = await only_span(attacked)
     assert (span.parent, linked(span)) == (None, [])
+
+
+def harness_token(keys: Path, own: str) -> tuple[str, str]:
+    minter = TokenMinter("session", keys / "session.pem")
+    return bearer(minter.run_token("acme", "ses_1", "run_1", 1, 60.0, harness_traceparent=own))
+
+
+@pytest.mark.parametrize("flags", ["00", "01"])
+async def test_harness_continues_the_trace_of_its_session_and_cannot_switch_recording_off(
+    attacked: Attacked, channel: grpc.aio.Channel, flags: str
+) -> None:
+    own = f"00-{TRACE_ID:032x}-00000000000000ff-01"
+    headers = (harness_token(attacked.keys, own), traceparent(flags))
+    await refused(channel, OF_RUNS, b"", headers=headers)
+    span = await only_span(attacked)
+    assert (span.context.trace_id, linked(span)) == (TRACE_ID, [])
+    assert span.parent is not None
+    assert span.parent.span_id == SPAN_ID
+    assert span.context.trace_flags.sampled
+
+
+@pytest.mark.parametrize("own", ["", f"00-{TRACE_ID + 1:032x}-00000000000000ff-01"])
+async def test_harness_does_not_write_into_another_trace(
+    attacked: Attacked, channel: grpc.aio.Channel, own: str
+) -> None:
+    headers = (harness_token(attacked.keys, own), traceparent("00"))
+    await refused(channel, OF_RUNS, b"", headers=headers)
+    span = await only_span(attacked)
+    assert (span.parent, linked(span)) == (None, [(TRACE_ID, SPAN_ID)])
+    assert span.context.trace_flags.sampled

@@ -30,12 +30,13 @@ class Call:
 
     `request` is set once the request is read: the message, or the iterator over the messages for
     client streaming. Its bytes are counted by `request_bytes`, if the caller has limits. A call
-    above the limits has a `rate_refusal`, and no span. `anonymity` is the reason why there is no
-    caller. `status` is the gRPC name of the outcome; it is valid after the errors interceptor.
-    `refusal` is the error that the caller received, `defect` the internal error that it did not
-    receive. The call started at `start_time_ns`, since 1970, which is `start_seconds` of the
-    monotonic clock. `resources` are the ids that the messages name. `audit_event` is set after the
-    call has ended, if it is an event of the audit log.
+    above the limits has a `rate_refusal`. `anonymity` is the reason why there is no caller. A call
+    that is not `is_observed` has no span and no log event. `status` is the gRPC name of the
+    outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
+    received, `defect` the internal error that it did not receive. The call started at
+    `start_time_ns`, since 1970, which is `start_seconds` of the monotonic clock. `resources` are
+    the ids that the messages name. `audit_event` is set after the call has ended, if it is an event
+    of the audit log.
     """
 
     context: "grpc.aio.ServicerContext[Any, Any]"
@@ -45,6 +46,7 @@ class Call:
     anonymity: BaseException | None = None
     request_bytes: RequestBytes | None = None
     rate_refusal: MeshError | None = None
+    is_observed: bool = True
     status: str = "OK"
     refusal: MeshError | None = None
     defect: BaseException | None = None

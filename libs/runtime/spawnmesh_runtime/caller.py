@@ -34,6 +34,9 @@ class ClientRole(IntEnum):
         return ",".join(role.name.lower() for role in ClientRole if 0 < role <= self)
 
 
+_OF_THE_MESH = frozenset({CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER})
+"""The kinds of caller whose tokens the mesh itself signs."""
+
 ROLES = {role.name.lower(): role for role in ClientRole if role}
 """The roles by the names that tokens have."""
 
@@ -45,8 +48,9 @@ class Caller:
     `tenant_id` is empty only for ADMIN and RUNNER. Session, run and epoch are set for RUN,
     `service` is set for SERVICE. `permissions` extend what a CLIENT may do; the contracts name the
     permissions that RPCs require. A RUNNER gets only runs of these `tenants` and `agents`; if none
-    are named, runs of all tenants, and of all agents. The token expires at `expire_timestamp`, in
-    seconds since 1970; `issuer` signed it.
+    are named, runs of all tenants, and of all agents. A RUN `is_harness` if a program of its tenant
+    claimed it, and not a runner of the mesh; it may continue the trace of `traceparent`, the one of
+    its session. The token expires at `expire_timestamp`, in seconds since 1970; `issuer` signed it.
     """
 
     kind: CallerKind
@@ -60,9 +64,20 @@ class Caller:
     tenants: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     role: ClientRole = ClientRole.NONE
+    is_harness: bool = False
+    traceparent: str = ""
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)
     revocation_key: str = field(default="", compare=False)
+
+    @property
+    def is_of_the_mesh(self) -> bool:
+        """True for the mesh's own services and runners, and for runs on the latter.
+
+        A harness of a tenant, which claims runs of some tenants or works on one, is no part of it.
+        """
+        is_limited = self.is_harness or bool(self.tenants or self.agents)
+        return self.kind in _OF_THE_MESH and not is_limited
 
     @property
     def token_id(self) -> str:

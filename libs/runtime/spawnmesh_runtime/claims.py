@@ -127,6 +127,9 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
     epoch = claims.get("epoch")
     if isinstance(epoch, bool) or not isinstance(epoch, int):
         raise invalid_token("the claim epoch is missing or is not an integer")
+    is_harness, traceparent = claims.get("harness", False), claims.get("traceparent", "")
+    if not isinstance(is_harness, bool) or not isinstance(traceparent, str):
+        raise invalid_token("the claims harness and traceparent are not a boolean and text")
     tenant_id, run_id = checked_tenant(claims.get("tenant")), text_claim(claims, "run")
     return Caller(
         CallerKind.RUN,
@@ -135,6 +138,8 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
         text_claim(claims, "session"),
         run_id,
         epoch=epoch,
+        is_harness=is_harness,
+        traceparent=traceparent,
         revocation_key=revocation_key(tenant_id, run_id),
     )
 

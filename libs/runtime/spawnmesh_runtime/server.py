@@ -29,12 +29,14 @@ from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
+from spawnmesh_runtime.interceptors.observe import DeniedCalls, observed_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import decode_valid
 from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_descriptor
 from spawnmesh_runtime.open_services import OpenServices
 from spawnmesh_runtime.process import Process, stop_signals
+from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
 from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
@@ -67,6 +69,7 @@ class MeshServer(grpc.aio.Server):
         self._record = record
         self._admissions: dict[str, Admit] = {}
         self._on_drain: list[Callable[[], None]] = []
+        self._denied = DeniedCalls()
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
@@ -122,8 +125,9 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        if method.policy.rpc_class is not None:
-            step = limited_calls(step, method.policy.rpc_class, process.call_limits)
+        rpc_class = method.policy.rpc_class or RpcClass.WATCH
+        slows_runs = method.policy.rpc_class is not None
+        step = limited_calls(step, rpc_class, process.call_limits, slows_runs=slows_runs)
         # A stream of new events ends with its token, or with its connection.
         max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
         step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
@@ -131,8 +135,8 @@ class MeshServer(grpc.aio.Server):
         step = audited_calls(step, method, self._record)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
-        if method.policy.rpc_class is not None:
-            step = rated_calls(step, method.policy.rpc_class, process.call_limits, process.revoked)
+        step = rated_calls(step, rpc_class, process.call_limits, process.revoked)
+        step = observed_calls(step, self._denied, process.revoked)
         return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:

@@ -2,8 +2,9 @@
 
 Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the kind, `tenant`,
 `session`, `run` and `epoch`. The token of a client may have `roles` and `permissions`, lists of
-names. That of a runner may have `tenants` and `agents`, lists that limit the runs it gets. `jti` is
-the id under which a token of any of these can be revoked.
+names. That of a runner may have `tenants` and `agents`, lists that limit the runs it gets; that of
+a run has `harness` and `traceparent` if such a runner claimed it. `jti` is the id under which a
+token of a client, an operator or a runner can be revoked.
 """
 
 from collections import OrderedDict
@@ -92,11 +93,25 @@ class TokenMinter:
         """Return a token for this service, for the RPCs that are about all tenants."""
         return self._sign(CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS)
 
-    def run_token(self, tenant_id: str, session_id: str, run_id: str, epoch: int, ttl_seconds: float) -> str:
-        """Return a token for a run that is claimed with this epoch."""
-        return self._sign(
-            CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, session=session_id, run=run_id, epoch=epoch
-        )
+    def run_token(
+        self,
+        tenant_id: str,
+        session_id: str,
+        run_id: str,
+        epoch: int,
+        ttl_seconds: float,
+        *,
+        harness_traceparent: str | None = None,
+    ) -> str:
+        """Return a token for a run that is claimed with this epoch.
+
+        The trace of the session is given if a harness claimed the run: `harness_traceparent`, which
+        is empty if the session has none.
+        """
+        claims: dict[str, str | int] = {"session": session_id, "run": run_id, "epoch": epoch}
+        if harness_traceparent is not None:
+            claims |= {"harness": True, "traceparent": harness_traceparent}
+        return self._sign(CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, **claims)
 
     def runner_token(
         self,

@@ -159,7 +159,7 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
         await ends.wait()
         return "ended"
 
-    step = limited_calls(watch, RpcClass.WATCH, limits)
+    step = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=True)
 
     def call_of(caller: Caller) -> asyncio.Future[object]:
         context: Any = None
@@ -202,3 +202,58 @@ async def test_revoked_tokens_do_not_use_up_what_the_tenant_may_call(limits: Cal
 
     assert [await refused("acme/stolen") for _ in range(5)] == [False] * 5
     assert [await refused("acme/own") for _ in range(3)] == [False, False, True]
+
+
+HARNESS = Caller(CallerKind.RUN, "run_1", "acme", run_id="run_1", is_harness=True)
+LIMITED_RUNNER = Caller(CallerKind.RUNNER, "harness", tenants=frozenset({"acme"}), revocation_key="/tok_1")
+
+
+@pytest.mark.parametrize(
+    ("caller", "refused_count"),
+    [
+        (HARNESS, 3),
+        (LIMITED_RUNNER, 3),
+        (Caller(CallerKind.RUN, "run_1", "acme"), 0),
+        (Caller(CallerKind.RUNNER, "runner"), 0),
+        (Caller(CallerKind.SERVICE, "hook", "acme", service="hook"), 0),
+        (Caller(CallerKind.ADMIN, "operator", revocation_key="/tok_2"), 0),
+    ],
+)
+async def test_harnesses_have_rates_and_the_mesh_itself_has_none(
+    limits: CallLimits, caller: Caller, refused_count: int
+) -> None:
+    async def answered(call: Call) -> str:
+        return "answered"
+
+    places = limited_calls(answered, READ, limits, slows_runs=True)
+    step = rated_calls(places, READ, limits, RevokedTokens(max_count=1, max_run_count=1))
+    context: Any = None
+    calls = [step(Call(context, caller=caller)) for _ in range(5)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    refusals = [one.reason for one in outcomes if isinstance(one, MeshError)]
+    assert refusals == [Reason.RATE_LIMITED] * refused_count
+
+
+async def test_harness_waits_for_the_places_of_clients_and_leaves_those_of_runs(limits: CallLimits) -> None:
+    limits.set_tenant("acme", {RpcClass.WATCH: {"concurrent_call_count": 1}})
+    ends = asyncio.Event()
+
+    async def watch(call: Call) -> str:
+        await ends.wait()
+        return "ended"
+
+    context: Any = None
+
+    def call_of(caller: Caller, *, slows_runs: bool) -> asyncio.Future[object]:
+        step = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=slows_runs)
+        return asyncio.ensure_future(step(Call(context, caller=caller)))
+
+    run = Caller(CallerKind.RUN, "run_2", "acme")
+    held = [call_of(HARNESS, slows_runs=False)]
+    await asyncio.sleep(0)
+    with pytest.raises(MeshError) as refused:
+        await call_of(HARNESS, slows_runs=True)
+    held += [call_of(run, slows_runs=False), call_of(run, slows_runs=False), call_of(run, slows_runs=True)]
+    ends.set()
+    assert await asyncio.gather(*held) == ["ended"] * 4
+    assert refused.value.reason is Reason.POOL_EXHAUSTED

@@ -1,6 +1,7 @@
 """The elements of an encoded message are counted as the decoder would make them."""
 
 import random
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
@@ -12,12 +13,18 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.call import Call
+from spawnmesh_runtime.call_limits import ELEMENT_BYTES, CallLimits, DefaultCallLimits
 from spawnmesh_runtime.interceptors.read import decode_with
 from spawnmesh_runtime.interceptors.validate import MAX_ELEMENTS, decode_valid
+from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.wire_elements import MalformedWire, count_elements, shape_of
 
 MANY = 10**9
-GENERATE = shape_of(router_pb.GenerateRequest.DESCRIPTOR)
+NO_CONTEXT: Any = None
+CALL = Call(NO_CONTEXT)
+GENERATE_TYPE = router_pb.GenerateRequest.DESCRIPTOR
+GENERATE = shape_of(GENERATE_TYPE)
 SOURCE = shape_of(entry_pb2.Source.DESCRIPTOR)
 FILE = shape_of(FileDescriptorProto.DESCRIPTOR)
 ONE_TEXT = message_pb2.Message(
@@ -125,16 +132,16 @@ def append_of(texts: int) -> transcript_pb.AppendEntriesRequest:
 )
 def test_largest_requests_of_the_contracts_are_decoded(request_: Message) -> None:
     decode = decode_valid(decode_with(type(request_).FromString), request_.DESCRIPTOR)
-    assert decode(request_.SerializeToString()) == request_
+    assert decode(request_.SerializeToString(), CALL) == request_
 
 
 def test_request_above_the_budget_is_refused_with_the_limit_before_it_is_decoded() -> None:
-    def decode(data: bytes) -> Message:
+    def decode(data: bytes, call: Call) -> Message:
         raise AssertionError("it was decoded")
 
     request = router_pb.GenerateRequest(messages=[ONE_TEXT] * 40_001).SerializeToString()
     with pytest.raises(MeshError) as caught:
-        decode_valid(decode, router_pb.GenerateRequest.DESCRIPTOR)(request)
+        decode_valid(decode, router_pb.GenerateRequest.DESCRIPTOR)(request, CALL)
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert caught.value.facts == {"max_element_count": str(MAX_ELEMENTS)}
 
@@ -144,8 +151,21 @@ def test_check_of_a_large_message_ends_at_the_first_violation() -> None:
         decode_with(router_pb.GenerateRequest.FromString), router_pb.GenerateRequest.DESCRIPTOR
     )
     with pytest.raises(MeshError) as caught:
-        decode(b"\x2a\x00" * 30_000)
+        decode(b"\x2a\x00" * 30_000, CALL)
     assert len(caught.value.violations) == 1
     with pytest.raises(MeshError) as caught:
-        decode(b"\x2a\x00" * 100)
+        decode(b"\x2a\x00" * 100, CALL)
     assert len(caught.value.violations) == 20
+
+
+@pytest.mark.parametrize(("texts", "costs_more"), [(500, False), (40_000, True)])
+def test_fields_cost_the_caller_bytes_of_its_limit(texts: int, costs_more: bool) -> None:
+    defaults = DefaultCallLimits.model_validate({"generate": {"bytes_per_second": 1024**2}})
+    limits = CallLimits(defaults, monotonic=lambda: 0.0)
+    meter = limits.admit("acme", RpcClass.GENERATE)
+    data = b"\x2a\x02\x08\x01" * texts
+    decode = decode_valid(decode_with(router_pb.GenerateRequest.FromString), GENERATE_TYPE)
+    decode(data, Call(NO_CONTEXT, request_bytes=meter))
+    owed = limits.seconds_of_debt("acme", RpcClass.GENERATE) * 1024**2
+    cost = 2 * texts * ELEMENT_BYTES - len(data)
+    assert owed == (pytest.approx(cost - 1024**2) if costs_more else 0)

@@ -31,7 +31,8 @@ def call_durations(meter: Meter) -> Histogram:
 
 def logged_calls(inner: Step, path: str, service: str, durations: Histogram) -> Step:
     """Log each call of `<service>/<method>` after its answer is sent: an internal error with its
-    traceback, others as info. A call that is refused as RATE_LIMITED is measured only.
+    traceback, others as info. A call that is refused as RATE_LIMITED, or that is not observed, is
+    measured only.
     """
     report = _reporter(path, service, durations)
 
@@ -87,8 +88,8 @@ def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, 
         if call.refusal is not None:
             measured["error.type"] = event["reason"] = call.refusal.reason.value
         durations.record(seconds, measured)
-        if call.refusal is not None and call.refusal.reason is Reason.RATE_LIMITED:
-            return  # `calls_limited` says it for many calls: a flood must not become one of events.
+        if not call.is_observed or (call.refusal and call.refusal.reason is Reason.RATE_LIMITED):
+            return  # One event says it for many calls: a flood must not become one of events.
         if call.caller is not None:
             event["caller"] = call.caller.kind.value
         if call.audit_event is not None:

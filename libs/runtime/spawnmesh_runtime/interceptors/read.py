@@ -11,8 +11,8 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import END_OF_STREAM, Call, Step
 
-Decode = Callable[[bytes], Any]
-"""Return the message with these bytes. Raises MeshError."""
+Decode = Callable[[bytes, Call], Any]
+"""Return the message of the call with these bytes. Raises MeshError."""
 
 NO_MESSAGE = "its bytes are not a message of this RPC"
 
@@ -37,7 +37,7 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool, timeout_s
             raise invalid("request", "is missing: the call must send one message")
         if call.request_bytes is not None:
             call.request_bytes.count(call.request)
-        call.request = decode(call.request)
+        call.request = decode(call.request, call)
         return await inner(call)
 
     async def streaming(call: Call) -> object:
@@ -50,7 +50,7 @@ def read_calls(inner: Step, decode: Decode, *, client_streaming: bool, timeout_s
 def decode_with(deserialize: Callable[[bytes], Any]) -> Decode:
     """Return a decoder that refuses bytes that `deserialize` cannot read."""
 
-    def decode(data: bytes) -> Any:
+    def decode(data: bytes, _call: Call) -> Any:
         try:
             return deserialize(data)
         except DecodeError:
@@ -79,6 +79,6 @@ async def _messages(call: Call, decode: Decode, timeout_seconds: float) -> Async
     while (data := await _read(call.context, timeout_seconds)) is not END_OF_STREAM:
         if counter is not None:
             await counter.count_of_stream(data)
-        message = decode(data)
+        message = decode(data, call)
         del data
         yield message

@@ -1,7 +1,8 @@
 """Create one server span for each RPC, a child of the span of the caller if it is trusted.
 
 Anyone can send the id of a foreign trace, or a flag that says "do not record". The span of another
-caller starts a trace that is linked to the trace of the caller.
+caller starts a trace that is linked to the trace of the caller. A harness may continue the trace of
+the session that it works on, and not choose whether that is recorded.
 """
 
 from collections.abc import Collection
@@ -12,27 +13,30 @@ import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.defer import defer
 from spawnmesh_runtime.telemetry import AttributeValue, links_to, parent_context, use_tracer
 
 _SERVER_FAULTS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
-_OF_THE_MESH = frozenset({CallerKind.SERVICE, CallerKind.RUN, CallerKind.RUNNER})
-"""The kinds of caller whose tokens the mesh itself signs."""
-
-_NO_LINKS: tuple[Link, ...] = ()
+# A `traceparent` is version, trace id, span id and flags.
+_TRACE_ID, _FLAGS = slice(3, 35), slice(53, None)
 
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
-def _is_of_the_mesh(caller: Caller) -> bool:
-    """Return whether the caller is a part of the mesh. The runner of some tenants is not."""
-    return caller.kind in _OF_THE_MESH and not (caller.tenants or caller.agents)
+def _trusted_traceparent(sent: str, caller: Caller | None, issuers: Collection[str]) -> str:
+    """Return the part of what the caller sent that its span continues; "" for none."""
+    if caller is None:
+        return ""
+    if caller.is_of_the_mesh or caller.issuer in issuers:
+        return sent
+    own = caller.traceparent
+    return sent[: _FLAGS.start] + own[_FLAGS] if own and sent[_TRACE_ID] == own[_TRACE_ID] else ""
 
 
 def traced_calls(
@@ -41,23 +45,21 @@ def traced_calls(
     """Open the span before the other steps.
 
     It ends with the call, also for streams, and is exported after the answer is sent. Callers with
-    tokens of the mesh and of `trusted_issuers` are trusted. A call above the rates of its tenant
-    has no span.
+    tokens of the mesh and of `trusted_issuers` are trusted. A call that is not observed has no
+    span.
     """
     name = f"{method.service}/{method.name}"
     attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
     trusted = frozenset(trusted_issuers)
 
     async def step(call: Call) -> object:
-        if call.rate_refusal is not None:
+        if not call.is_observed:
             return await inner(call)
         use_tracer(tracer)
         sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
-        caller = call.caller
-        if caller is not None and (_is_of_the_mesh(caller) or caller.issuer in trusted):
-            parent, links = parent_context(sent), _NO_LINKS
-        else:
-            parent, links = Context(), links_to(sent)
+        continued = _trusted_traceparent(sent, call.caller, trusted)
+        parent = parent_context(continued) if continued else Context()
+        links = () if continued else links_to(sent)
         span = tracer.start_span(
             name,
             context=parent,

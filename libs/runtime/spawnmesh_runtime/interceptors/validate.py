@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh_core.errors import FieldViolation, MeshError, invalid
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.interceptors.read import NO_MESSAGE, Decode
 from spawnmesh_runtime.wire_elements import MalformedWire, count_elements, shape_of
 
@@ -19,7 +20,10 @@ each have 200,000. The decoded message takes some ten MiB, and less than a secon
 """
 
 COUNTED_BYTES = 64 * 1024
-"""A message of this size or less has too few elements to be counted."""
+"""A message of this size or less has too few elements to be refused for them."""
+
+CHARGED_BYTES = 2048
+"""A message of this size or less has too few elements to cost more than a call."""
 
 LISTED_BYTES = 4 * 1024
 """The error of a larger message has the first violation alone: each takes about 3 KiB."""
@@ -28,18 +32,23 @@ _SHOWN = 20
 
 
 def decode_valid(decode: Decode, kind: Descriptor) -> Decode:
-    """Return a decoder that also checks each message, and first the number of its elements."""
+    """Return a decoder that also checks each message, and first the number of its elements, which
+    cost the caller some of its bytes.
+    """
     shape = shape_of(kind)
 
-    def decode_and_check(data: bytes) -> Message:
-        if len(data) > COUNTED_BYTES:
+    def decode_and_check(data: bytes, call: Call) -> Message:
+        meter = call.request_bytes
+        if len(data) > (COUNTED_BYTES if meter is None else CHARGED_BYTES):
             try:
                 count = count_elements(data, shape, most=MAX_ELEMENTS)
             except MalformedWire:
                 raise invalid("request", NO_MESSAGE) from None
+            if meter is not None:
+                meter.count_elements(count, len(data))
             if count > MAX_ELEMENTS:
                 raise _too_many_elements()
-        message: Message = decode(data)
+        message: Message = decode(data, call)
         require_valid(message, first_alone=len(data) > LISTED_BYTES)
         return message
 

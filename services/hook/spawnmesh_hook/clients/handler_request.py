@@ -6,13 +6,15 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 from grpc import aio
-from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 
+from spawnmesh_hook.clients.handler_answer import Answer
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import HookKind
 
 Request = TypeVar("Request", bound=Message)
-Answer = TypeVar("Answer", bound=Message)
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["HookHandlerService"].full_name
 
 
 def _always_permitted(_answer: object) -> CallFailure | None:
@@ -25,9 +27,15 @@ class HandlerMethod:
 
     name: str
 
-    def __call__(self, channel: aio.Channel) -> "aio.UnaryUnaryMultiCallable[Any, Any]":
-        method: aio.UnaryUnaryMultiCallable[Any, Any] = getattr(HookHandlerServiceStub(channel), self.name)
+    def __call__(self, channel: aio.Channel) -> "aio.UnaryUnaryMultiCallable[Any, bytes]":
+        """Return the method. It returns the bytes of the answer."""
+        path = f"/{_SERVICE}/{self.name}"
+        method: aio.UnaryUnaryMultiCallable[Any, bytes] = channel.unary_unary(path, _serialized, None)
         return method
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class HandlerRequest(Generic[Request, Answer]):
     hook: HookKind
     session_id: str
     run_id: str
-    method: Callable[[aio.Channel], aio.UnaryUnaryMultiCallable[Request, Answer]]
+    method: HandlerMethod
     request: Request
     answer_type: type[Answer]
     decision_of: Callable[[Answer], str]

@@ -15,7 +15,8 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, sign
 from spawnmesh_runtime.telemetry import current_traceparent
 
-from spawnmesh_hook.clients.handler_request import Answer, HandlerRequest, Request
+from spawnmesh_hook.clients.handler_answer import Answer, AnswerBytes
+from spawnmesh_hook.clients.handler_request import HandlerRequest, Request
 from spawnmesh_hook.domain import call_failures
 from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
@@ -66,7 +67,7 @@ class WebhookClient:
         addresses: tuple[Address, ...],
         delivery_id: str,
         handler_request: HandlerRequest[Request, Answer],
-    ) -> Answer | CallFailure:
+    ) -> AnswerBytes | CallFailure:
         """Return the plugin's answer from one of the addresses, which were checked before."""
         endpoint = parse_endpoint(plugin.endpoint)
         secret = self.secret_of(tenant_id, plugin)
@@ -74,21 +75,13 @@ class WebhookClient:
             return call_failures.NO_SIGNING_KEY
         body = _body(handler_request)
         try:
-            text = await self._post(endpoint, addresses, _headers(secret, delivery_id, body), body)
+            return await self._post(endpoint, addresses, _headers(secret, delivery_id, body), body)
         except (aiohttp.ClientError, OSError):
             return call_failures.NO_CONNECTION
-        if isinstance(text, CallFailure):
-            return text
-        answer = handler_request.answer_type()
-        try:
-            json_format.Parse(text, answer)
-        except (json_format.ParseError, UnicodeDecodeError, RecursionError):
-            return call_failures.ANSWER_NOT_JSON
-        return answer
 
     async def _post(
         self, endpoint: Endpoint, addresses: tuple[Address, ...], headers: dict[str, str], body: bytes
-    ) -> bytes | CallFailure:
+    ) -> AnswerBytes | CallFailure:
         connector = aiohttp.TCPConnector(
             resolver=_FixedResolver(addresses), ssl=self._tls, use_dns_cache=False, force_close=True
         )
@@ -114,7 +107,7 @@ class WebhookClient:
                 read += part
                 if len(read) > MAX_ANSWER_BYTES:
                     return call_failures.ANSWER_TOO_LARGE
-            return bytes(read)
+            return AnswerBytes(bytes(read), is_json=True)
 
 
 class _FixedResolver(AbstractResolver):

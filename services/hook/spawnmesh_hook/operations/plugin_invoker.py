@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
-import protovalidate
-from google.protobuf.message import Message
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -18,11 +16,12 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
-from spawnmesh_hook.clients.handler_request import Answer, HandlerRequest, Request
+from spawnmesh_hook.clients.handler_answer import Answer, AnswerBytes, read_answer
+from spawnmesh_hook.clients.handler_request import HandlerRequest, Request
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.clients.webhooks import WebhookClient
 from spawnmesh_hook.domain import call_failures
-from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
+from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin
 from spawnmesh_hook.metrics import DeliveryMetrics
@@ -155,7 +154,7 @@ class PluginInvoker:
                 on_timeout = (
                     call_failures.timed_out(seconds) if is_fair else call_failures.deadline_too_short(left)
                 )
-                answer = await self._send(invocation, endpoint, addresses, request, left)
+                sent = await self._send(invocation, endpoint, addresses, request, left)
         except TimeoutError:
             return on_timeout
         except DnsLookupFailed as error:
@@ -164,14 +163,23 @@ class PluginInvoker:
             return call_failures.STOPPED_ANSWERING
         except MeshError as error:
             return on_timeout if error.reason is Reason.DEADLINE_EXCEEDED else call_failures.rejected(error)
-        if isinstance(answer, CallFailure):
-            return answer
-        size_bytes = request.request.ByteSize() + answer.ByteSize()
         return (
-            check_answer(answer)
-            or await self._workers.run(invocation.tenant_id, size_bytes, request.check_permitted, answer)
-            or answer
+            sent if isinstance(sent, CallFailure) else await self._read(invocation.tenant_id, request, sent)
         )
+
+    async def _read(
+        self, tenant_id: str, request: HandlerRequest[Request, Answer], sent: AnswerBytes
+    ) -> Answer | CallFailure:
+        """Read the answer. A worker does it if the answer or the request, on which can depend what
+        is permitted, is large.
+        """
+        size_bytes = request.request.ByteSize() + len(sent.data)
+        try:
+            return await self._workers.run(
+                tenant_id, size_bytes, read_answer, request.answer_type, sent, request.check_permitted
+            )
+        except MeshError as error:
+            return call_failures.rejected(error)
 
     async def _send(
         self,
@@ -180,7 +188,7 @@ class PluginInvoker:
         addresses: tuple[Address, ...],
         request: HandlerRequest[Request, Answer],
         seconds: float,
-    ) -> Answer | CallFailure:
+    ) -> AnswerBytes | CallFailure:
         if endpoint.is_webhook:
             return await self._webhooks.call(
                 invocation.tenant_id, invocation.plugin, addresses, invocation.delivery_id, request
@@ -189,30 +197,15 @@ class PluginInvoker:
             if peer.probe is not None and peer.probe.is_away:
                 return call_failures.SILENT
             with impersonate(invocation.tenant_id, plugin=invocation.plugin.endpoint):
-                # gRPC returns None for bytes that it cannot parse, contrary to its type hints.
-                answer: Answer | None = await peer.unary(
+                answer = await peer.unary(
                     request.method(peer.channel), request.request, timeout_seconds=seconds
                 )
-        return call_failures.ANSWER_UNREADABLE if answer is None else answer
+        return AnswerBytes(answer, is_json=False)
 
     async def _log(self, delivery: Delivery, tenant_id: str) -> None:
         self._metrics.record(delivery.hook, delivery.decision, delivery.latency)
         async with self._database.adding(tenant_id) as connection:
             await insert_delivery(connection, tenant_id, delivery)
-
-
-def check_answer(answer: Message) -> CallFailure | None:
-    """Return which fields and rules of the proto the answer breaks, or None for a valid answer."""
-    if answer.ByteSize() > MAX_ANSWER_BYTES:
-        return call_failures.ANSWER_TOO_LARGE
-    violations = protovalidate.collect_violations(answer)
-    if not violations:
-        return None
-    rules = []
-    for violation in violations[:5]:
-        path = violation.proto.field.elements if violation.proto.field else ()
-        rules.append(f"{'.'.join(element.field_name for element in path)} ({violation.proto.rule_id})")
-    return CallFailure("malformed answer: " + ", ".join(rules))
 
 
 def _delivery(

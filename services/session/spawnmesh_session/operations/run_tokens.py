@@ -27,10 +27,27 @@ class RunTokens:
     minter: TokenMinter
     lease_ttl: timedelta
 
-    def mint(self, tenant_id: str, session_id: str, run_id: str, epoch: int, time_left: timedelta) -> str:
+    def mint(
+        self,
+        tenant_id: str,
+        session_id: str,
+        run_id: str,
+        epoch: int,
+        time_left: timedelta,
+        *,
+        harness_traceparent: str | None,
+    ) -> str:
         """Mint the token of a run. It is good for four leases, but at least for five minutes.
 
-        It outlives the run's deadline, which is `time_left` away, by five minutes at most.
+        It outlives the run's deadline, which is `time_left` away, by five minutes at most. That of
+        a harness has the trace of its session, `harness_traceparent`.
         """
         ttl = min(max(_MIN_TTL, self.lease_ttl * _TOKEN_LEASES), time_left + _GRACE)
-        return self.minter.run_token(tenant_id, session_id, run_id, epoch, ttl.total_seconds())
+        return self.minter.run_token(
+            tenant_id,
+            session_id,
+            run_id,
+            epoch,
+            ttl.total_seconds(),
+            harness_traceparent=harness_traceparent,
+        )

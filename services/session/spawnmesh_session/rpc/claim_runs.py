@@ -48,7 +48,7 @@ async def claim_runs(
     )
     wait_seconds = parse_seconds(request.wait if request.HasField("wait") else None, 0.0)
     claimed = await deps.claimer.claim(command, wait_seconds)
-    return pb.ClaimRunsResponse(runs=[_render(deps, one) for one in claimed])
+    return pb.ClaimRunsResponse(runs=[_render(deps, caller, one) for one in claimed])
 
 
 def _size_bytes(claimed: RunAssignment) -> int:
@@ -58,7 +58,7 @@ def _size_bytes(claimed: RunAssignment) -> int:
     return session.ByteSize() + agent.ByteSize() + models + _FIXED_BYTES
 
 
-def _render(deps: Dependencies, claimed: RunAssignment) -> pb.ClaimedRun:
+def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.ClaimedRun:
     run, session, agent = claimed.run, claimed.session, claimed.agent
     models = dict.fromkeys(model for model in (session.model, *agent.models) if model)
     return pb.ClaimedRun(
@@ -67,7 +67,12 @@ def _render(deps: Dependencies, claimed: RunAssignment) -> pb.ClaimedRun:
         agent=render_agent(agent),
         models=models,
         run_token=deps.run_tokens.mint(
-            claimed.tenant_id, session.session_id, run.run_id, run.epoch, claimed.time_left
+            claimed.tenant_id,
+            session.session_id,
+            run.run_id,
+            run.epoch,
+            claimed.time_left,
+            harness_traceparent=None if caller.is_of_the_mesh else session.traceparent,
         ),
         lease_ttl=render_duration(deps.lease_ttl),
         deadline_time=render_time(run.deadline_time),

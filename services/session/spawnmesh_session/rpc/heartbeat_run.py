@@ -24,7 +24,14 @@ async def heartbeat_run(
             raise lease_lost(run, request.epoch)
         unread_count = await inbox.count_inbox(connection, tenant_id, run.session_id)
     time_left = run.deadline_time - (lease_end - deps.lease_ttl)
-    token = deps.run_tokens.mint(tenant_id, caller.session_id, run_id, request.epoch, time_left)
+    token = deps.run_tokens.mint(
+        tenant_id,
+        caller.session_id,
+        run_id,
+        request.epoch,
+        time_left,
+        harness_traceparent=caller.traceparent if caller.is_harness else None,
+    )
     return HeartbeatRunResponse(
         lease_expire_time=render_time(lease_end), pending_message_count=unread_count, run_token=token
     )

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -126,6 +127,26 @@ async def test_calls_of_a_run_are_not_counted(services: AllServices) -> None:
 
     await eventually(refused, within_seconds=20)
     assert await flood(peers["session"], "session", claimed.run_token) == []
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_calls_of_a_harness_count_as_those_of_clients(services: AllServices, renewed: bool) -> None:
+    mesh, peers = services
+    await mesh.spawn()
+    request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1)
+    with use_token(client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])):
+        [claimed] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+    token = claimed.run_token
+    if renewed:
+        heartbeat = run_pb.HeartbeatRunRequest(epoch=claimed.run.epoch)
+        token = (await mesh.run(claimed, mesh.runs.HeartbeatRun, heartbeat)).run_token
+    await set_limits(mesh, CallLimits(read=ClassLimits(calls_per_second=1)))
+
+    async def refused() -> list[MeshError]:
+        return await flood(peers["session"], "session", token)
+
+    errors = await eventually(refused, within_seconds=20)
+    assert {error.reason for error in errors} == {Reason.RATE_LIMITED}
 
 
 async def test_limits_of_a_new_tenant_hold(services: AllServices) -> None:

@@ -1,0 +1,50 @@
+"""Bound the spans and log events of calls without a valid token.
+
+Anyone who reaches the port can send a million calls without a token. Each is refused, counted in
+the metrics and in the audit log, which merges them. A hundred a second at a process also have a
+span and a log event: enough to see what happens.
+"""
+
+import structlog
+from spawnmesh_core.clock import Monotonic, monotonic_seconds
+from spawnmesh_core.token_bucket import TokenBucket
+
+from spawnmesh_runtime.call import Call, Step
+from spawnmesh_runtime.revoked_tokens import RevokedTokens
+
+OBSERVED_PER_SECOND = 100
+_LOG_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+class DeniedCalls:
+    """The calls of a process that have no valid token, and so count for no tenant's rates."""
+
+    def __init__(self, monotonic: Monotonic = monotonic_seconds) -> None:
+        self._monotonic = monotonic
+        self._bucket = TokenBucket(OBSERVED_PER_SECOND, monotonic())
+        self._unobserved_count = 0
+        self._log_time = -_LOG_SECONDS
+
+    def take(self) -> bool:
+        """Return whether one more call is observed. Log those that are not, at times."""
+        now = self._monotonic()
+        if self._bucket.take(now) == 0:
+            return True
+        self._unobserved_count += 1
+        if now - self._log_time >= _LOG_SECONDS:
+            log.warning("denied_calls_unobserved", count=self._unobserved_count)
+            self._unobserved_count, self._log_time = 0, now
+        return False
+
+
+def observed_calls(inner: Step, denied: DeniedCalls, revoked: RevokedTokens) -> Step:
+    """Leave calls without a valid token unobserved if there are too many of them."""
+
+    async def step(call: Call) -> object:
+        if call.caller is None or call.caller.revocation_key in revoked:
+            call.is_observed = denied.take()
+        return await inner(call)
+
+    return step
