@@ -44,6 +44,7 @@ from tests.support.deploy.rendering import Object, refusal
         ({"postgresql": {"citus": True}}, "/postgresql/prepare"),
         ({"s3": {"endpoint": "https://s3.example.com"}}, "/s3/endpoint"),
         ({"s3": {"stsRoleArn": ""}}, "/s3/stsRoleArn"),
+        ({"s3": {"stsEndpoint": "http://sts.storage/"}}, "/s3/stsEndpoint"),
         ({"tls": {"mode": "mutual"}}, "/tls/mode"),
         ({"tls": {"mode": "secret"}}, "/tls/existingSecret"),
         ({"tls": {"issuerRef": {"name": ""}}}, "/tls/issuerRef"),
@@ -59,7 +60,7 @@ from tests.support.deploy.rendering import Object, refusal
             "s3.endpoint is on port 9000, and networkPolicy.s3.ports lets through [443] alone",
         ),
         (
-            {"s3": {"stsEndpoint": "http://sts.storage/"}},
+            {"s3": {"secure": False, "endpoint": "s3.storage:443", "stsEndpoint": "http://sts.storage/"}},
             "s3.stsEndpoint is on port 80, and networkPolicy.s3.ports lets through [443] alone",
         ),
         (

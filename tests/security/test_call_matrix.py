@@ -25,59 +25,14 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import SERVICES, TokenMinter, TokenVerifier
 from spawnmesh_runtime.wire_errors import error_from
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture" / "security.md"
-METHODS = {method.full_name: method for service in mesh_services() for method in service.methods}
-PLUGIN_SERVICE, PLUGIN = "spawnmesh.hook.v1.HookHandlerService", "grpc://plugin:7000"
-TENANT, SECONDS = "acme", 60.0
+from tests.support.security.call_matrix import DENIALS, PLUGIN, PLUGIN_SERVICE, identity_token, read_matrix
+from tests.support.security.raw_calls import METHODS
 
 CELLS = {
+    **DENIALS,
     ("NOT_FOUND", Reason.NOT_FOUND): "yes",  # The servicers of this file raise it.
     ("INVALID_ARGUMENT", Reason.INVALID_REQUEST): "yes",  # Requests are validated for allowed callers only.
-    ("UNAUTHENTICATED", Reason.TOKEN_MISSING): "missing",
-    ("UNAUTHENTICATED", Reason.TOKEN_INVALID): "invalid",
-    ("PERMISSION_DENIED", Reason.CALLER_NOT_ALLOWED): "-",
-    ("PERMISSION_DENIED", Reason.ROLE_MISSING): "role",
 }
-
-
-def read_matrix() -> dict[str, dict[str, str]]:
-    """Return the cells of the page by RPC and identity."""
-    _, _, table = PAGE.read_text().partition("<!-- The call matrix begins.")
-    table, _, _ = table.partition("<!-- The call matrix ends.")
-    lines = [line for line in table.splitlines() if line.startswith("| ")]
-    (_, *identities), _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
-    matrix: dict[str, dict[str, str]] = {}
-    service = ""
-    for name, *cells in rows:
-        if name.startswith("**"):
-            service = name.strip("*")
-        else:
-            matrix[f"spawnmesh.{service}.{name}"] = dict(zip(identities, cells, strict=True))
-    return matrix
-
-
-def token_of(keys: Path, identity: str) -> str:
-    """Return a valid token of the identity; none for `no token`."""
-
-    def minter(issuer: str) -> TokenMinter:
-        return TokenMinter(issuer, keys / f"{issuer}.pem")
-
-    match identity:
-        case "no token":
-            return ""
-        case role if role.startswith("client: "):
-            held = ROLES[role.removeprefix("client: ")]
-            return minter("client").client_token(TENANT, "mallory", SECONDS, role=held)
-        case "admin":
-            return minter("client").admin_token("mallory", SECONDS)
-        case "run":
-            return minter("session").run_token(TENANT, "ses_1", "run_1", 1, SECONDS)
-        case "runner":
-            return minter("runner").runner_token()
-        case "hook, for a plugin":
-            return minter("hook").service_token(TENANT, plugin=PLUGIN)
-        case service:
-            return minter(service).service_token(TENANT)
 
 
 def handler_of(method: MethodDescriptor) -> "grpc.RpcMethodHandler[Any, Any]":
@@ -148,7 +103,7 @@ async def cell_of(channel: grpc.aio.Channel, method: MethodDescriptor, token: st
 async def test_every_rpc_answers_each_identity_as_the_matrix_says(keys: Path) -> None:
     matrix = read_matrix()
     assert matrix.keys() == METHODS.keys()
-    tokens = {identity: token_of(keys, identity) for identity in next(iter(matrix.values()))}
+    tokens = {identity: identity_token(keys, identity) for identity in next(iter(matrix.values()))}
     found: dict[str, dict[str, str]] = {}
     async with serving(keys) as mesh, serving(keys, PLUGIN) as plugin:
         for name, method in METHODS.items():
