@@ -5,11 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import uuid4
 
-import grpc.aio
 import pytest
 import structlog
 from opentelemetry._logs import NoOpLogger
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -19,6 +17,7 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
+from tests.support.otlp import log_records, open_collector
 from tests.support.postgres.audit import call_of, create_audit_tables, stored
 from tests.support.waiting import eventually
 
@@ -34,23 +33,9 @@ async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def collector() -> AsyncIterator[tuple[str, list[LogRecord]]]:
-    received: list[LogRecord] = []
-
-    class Logs(logs_service_pb2_grpc.LogsServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            for group in request.resource_logs:
-                for scope in group.scope_logs:
-                    received.extend(scope.log_records)
-            return logs_service_pb2.ExportLogsServiceResponse()
-
-    server = grpc.aio.server()
-    add: Any = logs_service_pb2_grpc.add_LogsServiceServicer_to_server
-    add(Logs(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield f"http://127.0.0.1:{port}", received
-    await server.stop(None)
+async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
+    async with open_collector("logs") as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +74,7 @@ async def test_collector_gets_each_stored_event_with_its_place_in_the_chain(
     events = await stored(database, tenant)
     read = await store.read_chain(database, tenant, "", after=None, limit=10)
     assert read is not None
-    assert [attributes(one) for one in received] == [
+    assert [attributes(one) for one in log_records(received)] == [
         {
             "rpc.system.name": "grpc",
             "rpc.method": "spawnmesh.session.v1.SessionService/KillSession",
@@ -106,10 +91,12 @@ async def test_collector_gets_each_stored_event_with_its_place_in_the_chain(
         }
         for event, digest in read[2]
     ]
-    assert [one.time_unix_nano // 1000 for one in received] == [
+    assert [one.time_unix_nano // 1000 for one in log_records(received)] == [
         int(event.event_time.timestamp() * 1_000_000) for event in events
     ]
-    assert {(one.event_name, one.severity_text) for one in received} == {("spawnmesh.audit", "INFO")}
+    assert {(one.event_name, one.severity_text) for one in log_records(received)} == {
+        ("spawnmesh.audit", "INFO")
+    }
 
 
 async def test_denied_call_is_a_warning_in_its_trace_and_one_record_for_many(
@@ -123,7 +110,7 @@ async def test_denied_call_is_a_warning_in_its_trace_and_one_record_for_many(
     )  # fmt: skip
     await record(database, endpoint, *[denied] * 5)
 
-    [sent] = received
+    [sent] = log_records(received)
     assert (sent.trace_id.hex(), sent.span_id, sent.severity_text) == (TRACE, b"", "WARN")
     found = attributes(sent)
     assert "spawnmesh.tenant.id" not in found

@@ -7,39 +7,20 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-import grpc.aio
 import pytest
 import structlog
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
+from tests.support.otlp import open_collector
+
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
-    received: list[Any] = []
-
-    class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            received.append(request)
-            return metrics_service_pb2.ExportMetricsServiceResponse()
-
-    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            return trace_service_pb2.ExportTraceServiceResponse()
-
-    server = grpc.aio.server()
-    add_metrics: Any = metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server
-    add_traces: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add_metrics(Metrics(), server)
-    add_traces(Traces(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield f"http://127.0.0.1:{port}", received
-    await server.stop(None)
+    async with open_collector("metrics") as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

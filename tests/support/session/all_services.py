@@ -42,15 +42,18 @@ READS: dict[str, Callable[[Peer], Any]] = {
 
 @asynccontextmanager
 async def open_all_services(
-    open_peers: OpenPeers, open_mesh: OpenMesh, migrated: dict[str, ServiceDsn]
+    open_peers: OpenPeers, open_mesh: OpenMesh, migrated: dict[str, ServiceDsn], **settings: Any
 ) -> AsyncIterator[tuple[Mesh, dict[str, Peer]]]:
-    """Serve all five; yield the session service with a tenant, and channels to all."""
+    """Serve all five with these settings; yield the session service with a tenant, and channels to
+    all.
+    """
     (port,) = free_ports(1)
     async with (
         open_peers(
-            lambda snake: {"database_url": migrated[snake].app}, session_target=f"{LOOPBACK}:{port}"
+            lambda snake: {"database_url": migrated[snake].app, **settings},
+            session_target=f"{LOOPBACK}:{port}",
         ) as targets,
-        open_mesh(elsewhere=targets, port=port) as mesh,
+        open_mesh(elsewhere=targets, port=port, **settings) as mesh,
         caller_at(targets["transcript"], "transcript") as transcript,
         caller_at(targets["attachment-blob"], "attachment-blob") as blob,
         caller_at(targets["model-router"], "model-router") as router,

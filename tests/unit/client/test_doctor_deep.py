@@ -3,15 +3,11 @@
 import asyncio
 import json
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from spawnmesh_client.doctor.deep import examine_deep
 from spawnmesh_client.doctor.finding import Finding
 from spawnmesh_client.endpoints import find_endpoints
@@ -21,6 +17,7 @@ from spawnmesh_runtime.jwks import parse_jwks
 from spawnmesh_runtime.key_files import ISSUERS
 
 from tests.support.client.fake_mesh import invoke, unset
+from tests.support.otlp import open_collector
 
 __all__ = ["unset"]
 
@@ -36,31 +33,8 @@ async def finding(name: str, **settings: object) -> Finding:
     return {one.name: one for one in findings}[name]
 
 
-@asynccontextmanager
-async def collector(status: grpc.StatusCode | None = None) -> AsyncIterator[tuple[str, list[Any]]]:
-    """Start an OTLP receiver that records requests, or refuses each with the status."""
-    received: list[Any] = []
-
-    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
-        async def Export(self, request: Any, context: Any) -> Any:
-            received.append(request)
-            if status is not None:
-                await context.abort(status, "no")
-            return trace_service_pb2.ExportTraceServiceResponse()
-
-    server = grpc.aio.server()
-    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add(Traces(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"http://127.0.0.1:{port}", received
-    finally:
-        await server.stop(None)
-
-
 async def test_collector_is_sent_an_export_of_nothing() -> None:
-    async with collector() as (endpoint, received):
+    async with open_collector() as (endpoint, received):
         assert (await finding("telemetry", otlp_endpoint=endpoint)).ok is True
     assert [len(request.resource_spans) for request in received] == [0]
     gone = await finding("telemetry", otlp_endpoint=endpoint)
@@ -68,7 +42,7 @@ async def test_collector_is_sent_an_export_of_nothing() -> None:
 
 
 async def test_collector_that_takes_no_spans_is_found_out() -> None:
-    async with collector(grpc.StatusCode.UNAUTHENTICATED) as (endpoint, _):
+    async with open_collector(status=grpc.StatusCode.UNAUTHENTICATED) as (endpoint, _):
         found = await finding("telemetry", otlp_endpoint=endpoint)
     assert (found.ok, found.detail) == (False, "what answers there takes no spans: UNAUTHENTICATED")
 
