@@ -28,6 +28,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_runtime.client_stream import call_client_stream
 
 REFUSED = frozenset({"RESOURCE_EXHAUSTED"})
 ANSWERS = {
@@ -140,7 +141,7 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
         "denied": fixed("session", f"{tenants}/ListTenants", tenant_pb.ListTenantsRequest()),
         "spawn": spawn_one,
         "scan": lambda: scan(context.SerializeToString(), **options),
-        "upload": lambda: upload(file(), **options),
+        "upload": lambda: call_client_stream(upload, file(), **options),
         "malformed": lambda: get(b"\xff" * 65_536, **options),
         "unauthenticated": lambda: get(read, timeout=_TIMEOUT_SECONDS),
     }
