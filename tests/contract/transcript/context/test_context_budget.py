@@ -94,7 +94,7 @@ async def test_AssembleContext__others_are_served_while_texts_are_counted(
         [(count,)] = await (await superuser.execute(statement)).fetchall()
         served, idle = served + 1, idle + count
     assert (await counting).accompanying_token_count > 5 * 60_000
-    assert served > 10
+    assert served > len(texts) + 1, "they were served between the texts alone"
     assert not idle, "a transaction was open meanwhile"
 
 
