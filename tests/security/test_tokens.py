@@ -103,6 +103,19 @@ TOKENS: dict[str, tuple[Callable[[Path], str], Reason]] = {
         lambda keys: signed(keys, kind="service", sub="hook"),
         Reason.TOKEN_INVALID,
     ),
+    "signature with padding": (lambda keys: client_token(keys) + "==", Reason.TOKEN_INVALID),
+    "signature with a character that base64 ignores": (
+        lambda keys: client_token(keys)[:-4] + "*" + client_token(keys)[-4:],
+        Reason.TOKEN_INVALID,
+    ),
+    "expiry that is no number": (lambda keys: signed(keys, exp=float("nan")), Reason.TOKEN_INVALID),
+    "expiry that never comes": (lambda keys: signed(keys, exp=float("inf")), Reason.TOKEN_INVALID),
+    "expiry beyond any number": (lambda keys: signed(keys, exp=10**400), Reason.TOKEN_INVALID),
+    "issued at no number": (
+        lambda keys: signed(keys, iat=float("nan"), exp=10**11),
+        Reason.TOKEN_INVALID,
+    ),
+    "issued long before 1970": (lambda keys: signed(keys, iat=-(10**400)), Reason.TOKEN_INVALID),
     "longer than any token": (lambda keys: client_token(keys) + "A" * 10_000, Reason.TOKEN_INVALID),
 }
 

@@ -159,8 +159,8 @@ class CallLimits:
             self._own[tenant_id] = limits
 
     def limits_of(self, tenant_id: str, rpc_class: RpcClass) -> ClassLimits:
-        """Return the limits that hold for the tenant now."""
-        own = self._own.get(tenant_id)
+        """Return the limits that hold for the tenant now, or for an account of it."""
+        own = self._own.get(_tenant_of(tenant_id))
         return (own and own.get(rpc_class)) or self._defaults[rpc_class]
 
     def limiter(self, rpc_class: RpcClass) -> FairLimiter:
@@ -243,11 +243,18 @@ class CallLimits:
         return FairLimiter(policy, partial(self._share, rpc_class))
 
     def _share(self, rpc_class: RpcClass, key: str) -> int:
-        return self.limits_of(key.removesuffix(OF_RUNS), rpc_class).concurrent_call_count
+        return self.limits_of(key, rpc_class).concurrent_call_count
 
 
-OF_RUNS = "/runs"
-"""The end of the key of a tenant's runs and services in a limiter. No tenant's id has a slash."""
+OF_RUNS, OF_HARNESSES = "/runs", "/harnesses"
+"""The ends of the accounts of a tenant's runs and services, and of its harnesses. No tenant's id
+has a slash. The account of its clients is the tenant's id.
+"""
+
+
+def _tenant_of(account: str) -> str:
+    """Return the tenant of an account; "" for that of a token."""
+    return account.partition("/")[0]
 
 
 class RequestBytes:
@@ -294,7 +301,14 @@ class _Refusals:
             self._unlogged[key] = since, count + 1
             return
         # The first of a tenant at once, then the number since the last event.
-        log.warning("calls_limited", tenant=tenant_id, rpc_class=rpc_class, limit=limit, count=count or 1)
+        log.warning(
+            "calls_limited",
+            tenant=_tenant_of(tenant_id),
+            account=tenant_id,
+            rpc_class=rpc_class,
+            limit=limit,
+            count=count or 1,
+        )
         self._unlogged[key] = now, 1
         self._unlogged.move_to_end(key)
         if len(self._unlogged) > _MAX_ACCOUNTS:

@@ -16,6 +16,7 @@ MAX_LIMITS = 32
 """The largest number of tenants, and of agents, that the token of a runner names."""
 
 _CLOCK_SKEW_SECONDS = 30
+_LAST_TIME = 253_402_300_799  # The end of the year 9999. A number that is not one compares as false.
 _TOKEN_ID = re.compile(r"[!-~]{1,256}")
 
 
@@ -50,11 +51,15 @@ def check_times(claims: Mapping[str, Any], now: float, max_lifetime_seconds: flo
 
 
 def token_id_of(claims: Mapping[str, Any], token: str) -> str:
-    """Return the id under which the token can be revoked: its `jti`, or else its hash."""
+    """Return the id under which the token can be revoked: its `jti`, or a hash of its signed part.
+
+    The signature is left out: the holder of a token can often make another form of it.
+    """
     jti = claims.get("jti")
     if isinstance(jti, str) and _TOKEN_ID.fullmatch(jti):
         return jti
-    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+    signed, _, _ = token.rpartition(".")
+    return f"sha256:{hashlib.sha256(signed.encode()).hexdigest()}"
 
 
 def text_claim(claims: Mapping[str, Any], name: str) -> str:
@@ -146,7 +151,7 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
 
 def _time(claims: Mapping[str, Any], name: str) -> float:
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LAST_TIME:
         raise invalid_token(f"the claim {name} is not a time")
     return float(value)
 

@@ -8,6 +8,7 @@ import concurrent.futures
 import hashlib
 import json
 import threading
+import urllib.request
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ _URL_FRESH_SECONDS = 300.0
 # The interval of fetches if there are keys: anyone can invent an unknown key id.
 _URL_RETRY_SECONDS = 10.0
 _FILE_POLL_SECONDS = 0.5
+_MAX_BYTES = 1024 * 1024
+_MAX_KEYS = 100
+_MAX_KEYS_OF_ONE_ID = 8  # A token is verified with each of them.
+_CHUNK_BYTES = 64 * 1024
 
 log = structlog.get_logger()
 
@@ -60,7 +65,7 @@ def parse_jwks(text: str | bytes) -> dict[str, tuple[IssuerKey, ...]]:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JwksUnreadable("the set of keys is not valid JWKS") from error
     return _issuer_keys(document)
 
@@ -69,6 +74,8 @@ def _issuer_keys(document: Any, only_issuer: str = "") -> dict[str, tuple[Issuer
     """Return the keys by key id. All are keys of `only_issuer`, if one is given."""
     try:
         members = document["keys"]
+        if len(members) > _MAX_KEYS:
+            raise JwksUnreadable(f"the set has more than {_MAX_KEYS} keys")
         keys: dict[str, tuple[IssuerKey, ...]] = {}
         for member in members:
             algorithm = _algorithm_of(member)
@@ -78,6 +85,8 @@ def _issuer_keys(document: Any, only_issuer: str = "") -> dict[str, tuple[Issuer
                 keys[key.key_id] = (*keys.get(key.key_id, ()), key)
     except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as error:
         raise JwksUnreadable("the set of keys is not valid JWKS") from error
+    if any(len(several) > _MAX_KEYS_OF_ONE_ID for several in keys.values()):
+        raise JwksUnreadable(f"more than {_MAX_KEYS_OF_ONE_ID} keys have one id")
     return keys
 
 
@@ -158,9 +167,8 @@ class JwksUrl:
 
     def __init__(self, url: str, *, issuer: str = "", monotonic: Monotonic = monotonic_seconds) -> None:
         self._issuer = issuer
-        # Without its caches: they drop the keys of an outage, and do not share one fetch between
-        # callers.
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_URL_TIMEOUT_SECONDS)
+        self._url = url
+        self._document: concurrent.futures.Future[Any] | None = None
         self._monotonic = monotonic
         self._keys: Keys = {}
         self._began: float | None = None
@@ -208,7 +216,7 @@ class JwksUrl:
                 raise JwksUnreadable("the set of keys has none that names its issuer")
             self._keys = _updated(keys, self._keys, source="url")
             self._fetched = self._monotonic()
-        except (OSError, HTTPException, ValueError, jwt.PyJWTError, JwksUnreadable):
+        except (OSError, HTTPException, ValueError, RecursionError, JwksUnreadable):
             log.warning("jwks_unreadable", source="url")
         self._fetch_count += 1
 
@@ -216,19 +224,44 @@ class JwksUrl:
         """Return the JSON document of the URL.
 
         It is fetched in a daemon thread: the process does not wait for it at its end. The URL may
-        hang.
+        hang. There is one thread at most: a later call waits for what an earlier one fetches.
         """
-        document: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        document.set_running_or_notify_cancel()
+        if self._document is None or self._document.done():
+            self._document = _start_fetch(self._url)
+        return await asyncio.wrap_future(self._document)
 
-        def download() -> None:
-            try:
-                document.set_result(self._client.fetch_data())
-            except (OSError, HTTPException, ValueError, jwt.PyJWTError) as error:
-                document.set_exception(error)
 
-        threading.Thread(target=download, name="jwks", daemon=True).start()
-        return await asyncio.wrap_future(document)
+def _start_fetch(url: str) -> concurrent.futures.Future[Any]:
+    document: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    document.set_running_or_notify_cancel()
+
+    def fetch() -> None:
+        try:
+            document.set_result(_document_at(url))
+        except (OSError, HTTPException, ValueError, RecursionError, JwksUnreadable) as error:
+            document.set_exception(error)
+
+    threading.Thread(target=fetch, name="jwks", daemon=True).start()
+    return document
+
+
+def _document_at(url: str) -> Any:
+    """Return the JSON document of the URL, which an issuer serves that is not trusted with more.
+
+    Raises OSError, HTTPException, ValueError or RecursionError if there is none, and JwksUnreadable
+    if it is too large.
+    """
+    end = monotonic_seconds() + _URL_TIMEOUT_SECONDS
+    read = bytearray()
+    asked = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - of the settings
+    with urllib.request.urlopen(asked, timeout=_URL_TIMEOUT_SECONDS) as response:  # noqa: S310
+        while chunk := response.read1(_CHUNK_BYTES):
+            read += chunk
+            if len(read) > _MAX_BYTES:
+                raise JwksUnreadable(f"the set of keys has more than {_MAX_BYTES} bytes")
+            if monotonic_seconds() > end:
+                raise TimeoutError
+    return json.loads(read)
 
 
 def _updated(keys: Keys, before: Keys, *, source: str) -> Keys:

@@ -1,5 +1,6 @@
 """Verify the signatures of tokens with the keys of a source, and cache the verified tokens."""
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from spawnmesh_runtime.jwks import IssuerKey, Keys, KeySource
 
 _CACHED_TOKENS = 4096
 _MAX_TOKEN_CHARS = 8192
+_COMPACT_FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class KeyVerifier:
         return caller
 
     def _keys_of(self, token: str) -> tuple[IssuerKey, ...]:
-        check_length(token)
+        check_form(token)
         try:
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError:
@@ -140,7 +142,11 @@ class KeyVerifier:
         )
 
 
-def check_length(token: str) -> None:
-    """Raise MeshError TOKEN_INVALID for a token that is too long to be looked at."""
+def check_form(token: str) -> None:
+    """Raise MeshError TOKEN_INVALID for a token that is too long to be looked at, or not in the
+    compact form of a signed JWT (RFC 7515). The library ignores foreign characters.
+    """
     if len(token) > _MAX_TOKEN_CHARS:
         raise invalid_token("it is too long")
+    if _COMPACT_FORM.fullmatch(token) is None:
+        raise invalid_token("it is not a signed JWT")

@@ -16,6 +16,10 @@ from spawnmesh_runtime.rpc_class import RpcClass
 _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
 
 
+_WITH_HARNESSES = frozenset({CallerKind.RUN, CallerKind.RUNNER})
+"""The kinds of caller among which are the harnesses of tenants."""
+
+
 class PolicyMissing(ValueError):
     """The contract of an RPC does not state its callers, or contradicts itself.
 
@@ -43,7 +47,7 @@ class CallPolicy:
     `services` are the kebab ids of the allowed services; it is set if `callers` includes SERVICE.
     `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
     `checks_run` and `without_tenant` are documented in the contract. An RPC without `rpc_class` has
-    no limits of calls.
+    no limits for the mesh itself.
     """
 
     callers: frozenset[CallerKind]
@@ -117,9 +121,9 @@ def _class_of(
     """Return the class whose limits the RPC has. Raises PolicyMissing."""
     name = policy_pb2.RpcClass.Name(declared.rpc_class).removeprefix("RPC_CLASS_")
     has_clients = CallerKind.CLIENT in callers
-    if (name != "UNSPECIFIED") != (has_clients or CallerKind.RUN in callers):
+    if (name != "UNSPECIFIED") != (has_clients or not callers.isdisjoint(_WITH_HARNESSES)):
         raise PolicyMissing(
-            f"{method.full_name} has no class although clients or runs call it, or the reverse"
+            f"{method.full_name} has no class although clients or harnesses call it, or the reverse"
         )
     if name == "RUN" and has_clients:
         raise PolicyMissing(f"{method.full_name} has the class without limits, and lets clients in")

@@ -23,7 +23,7 @@ from spawnmesh_runtime.claims import (
     token_id_of,
 )
 from spawnmesh_runtime.jwks import JwksUrl, KeySource
-from spawnmesh_runtime.key_verifier import KeyVerifier, TokenRules, check_length
+from spawnmesh_runtime.key_verifier import KeyVerifier, TokenRules, check_form
 from spawnmesh_runtime.revoked_tokens import revocation_key
 
 _REQUIRED = ("iss", "sub", "aud", "exp", "iat")
@@ -104,7 +104,7 @@ class OidcVerifier(KeyVerifier):
         """Return whether the token says that it is of this issuer. It may be forged."""
         if self.knows(token):
             return True
-        check_length(token)
+        check_form(token)
         try:
             claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:

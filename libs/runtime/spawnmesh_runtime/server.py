@@ -125,7 +125,7 @@ class MeshServer(grpc.aio.Server):
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        rpc_class = method.policy.rpc_class or RpcClass.WATCH
+        rpc_class = method.policy.rpc_class or RpcClass.WRITE
         slows_runs = method.policy.rpc_class is not None
         step = limited_calls(step, rpc_class, process.call_limits, slows_runs=slows_runs)
         # A stream of new events ends with its token, or with its connection.
@@ -135,8 +135,8 @@ class MeshServer(grpc.aio.Server):
         step = audited_calls(step, method, self._record)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
-        step = rated_calls(step, rpc_class, process.call_limits, process.revoked)
-        step = observed_calls(step, self._denied, process.revoked)
+        step = rated_calls(step, rpc_class, process.call_limits, method.policy, process.revoked)
+        step = observed_calls(step, self._denied, method.policy, process.revoked)
         return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:

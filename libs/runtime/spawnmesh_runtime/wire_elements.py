@@ -32,6 +32,14 @@ _NOT_PACKED = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
 
 
 class MalformedWire(ValueError):
+    """The bytes are not an encoded message. `count` elements were counted before this was found."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+
+class _Malformed(Exception):
     """The bytes are not an encoded message."""
 
 
@@ -77,68 +85,64 @@ def count_elements(data: bytes, shape: WireShape, *, most: int) -> int:
     bytes are skipped. Raises MalformedWire if the bytes end too early or are nested too deeply;
     other bytes that are no message are left to the decoder.
     """
-    try:
-        return _count(data, shape, most)
-    except IndexError:
-        raise MalformedWire from None
-
-
-def _count(data: bytes, shape: WireShape, most: int) -> int:
     count, position, end = 0, 0, len(data)
     outer: list[tuple[int, WireShape]] = []
-    while True:
-        if position >= end:
-            if position > end or shape is _OF_A_GROUP:
-                raise MalformedWire
-            if not outer:
-                return count
-            end, shape = outer.pop()
-            continue
-        tag = data[position]
-        position += 1
-        if tag >= _MORE:
-            tag, position = _varint(data, position - 1)
-        count += 1
-        if count > most:
-            return count
-        wire_type = tag & 7
-        if wire_type == _LENGTH:
-            size = data[position]
-            position += 1
-            if size >= _MORE:
-                size, position = _varint(data, position - 1)
-            after = position + size
-            if after > end:
-                raise MalformedWire
-            inner = shape.messages.get(tag)
-            if inner is not None:
-                if size:
-                    outer.append((end, shape))
-                    if len(outer) > _MAX_DEPTH:
-                        raise MalformedWire
-                    end, shape = after, inner
+    try:
+        while True:
+            if position >= end:
+                if position > end or shape is _OF_A_GROUP:
+                    raise _Malformed
+                if not outer:
+                    return count
+                end, shape = outer.pop()
                 continue
-            if tag in shape.packed:
-                count += _packed_count(data[position:after], shape.packed[tag])
-            position = after
-        elif wire_type == _VARINT:
-            if data[position] < _MORE:
+            tag = data[position]
+            position += 1
+            if tag >= _MORE:
+                tag, position = _varint(data, position - 1)
+            count += 1
+            if count > most:
+                return count
+            wire_type = tag & 7
+            if wire_type == _LENGTH:
+                size = data[position]
                 position += 1
+                if size >= _MORE:
+                    size, position = _varint(data, position - 1)
+                after = position + size
+                if after > end:
+                    raise _Malformed
+                inner = shape.messages.get(tag)
+                if inner is not None:
+                    if size:
+                        outer.append((end, shape))
+                        if len(outer) > _MAX_DEPTH:
+                            raise _Malformed
+                        end, shape = after, inner
+                    continue
+                if tag in shape.packed:
+                    count += _packed_count(data[position:after], shape.packed[tag])
+                position = after
+            elif wire_type == _VARINT:
+                if data[position] < _MORE:
+                    position += 1
+                else:
+                    _, position = _varint(data, position)
+            elif wire_type == _FIXED32:
+                position += 4
+            elif wire_type == _FIXED64:
+                position += 8
+            elif wire_type == _GROUP:
+                outer.append((end, shape))
+                if len(outer) > _MAX_DEPTH:
+                    raise _Malformed
+                shape = _OF_A_GROUP
+            elif wire_type == _END_GROUP and shape is _OF_A_GROUP:
+                _, shape = outer.pop()
             else:
-                _, position = _varint(data, position)
-        elif wire_type == _FIXED32:
-            position += 4
-        elif wire_type == _FIXED64:
-            position += 8
-        elif wire_type == _GROUP:
-            outer.append((end, shape))
-            if len(outer) > _MAX_DEPTH:
-                raise MalformedWire
-            shape = _OF_A_GROUP
-        elif wire_type == _END_GROUP and shape is _OF_A_GROUP:
-            _, shape = outer.pop()
-        else:
-            raise MalformedWire
+                raise _Malformed
+    except (IndexError, _Malformed):
+        raise MalformedWire(count) from None
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -149,7 +153,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < _MORE:
             return value, position + index + 1
-    raise MalformedWire
+    raise _Malformed
 
 
 def _packed_count(packed: bytes, size: int) -> int:

@@ -19,6 +19,8 @@ _MESSAGE_MAX_BYTES = 1_000
 _FACT_MAX_BYTES = 1_000
 _DETAILS_MAX_BYTES = 2_500
 _MAX_VIOLATIONS = 20
+# What grpc says if this end receives too large a message. It says the same of the other end.
+_RECEIVED_TOO_MUCH = "CLIENT: Received message larger than max"
 _OF_CODE: dict[str, tuple[Reason, str]] = {
     "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),
     "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{name} did not answer before the deadline"),
@@ -76,18 +78,22 @@ def shortened(text: str, max_bytes: int = _MESSAGE_MAX_BYTES) -> str:
 def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
     """Return the refusal that the peer sent, or the refusal for its bare status.
 
-    The refusal contains the name of the peer and no address.
+    The refusal contains the name of the peer and no address. If a message is too large, its fact
+    `larger_message` is `response` or `request`.
     """
-    code = error.code().name
-    sent = _sent_refusal(error.details() or "", error.trailing_metadata() or (), code)
+    code, details = error.code().name, error.details() or ""
+    sent = _sent_refusal(details, error.trailing_metadata() or (), code)
     if sent is not None:
         return sent
     reason, text = _OF_CODE.get(code, (Reason.INTERNAL, "{name} failed"))
+    facts = {"dependency": name}
+    if reason is Reason.MESSAGE_TOO_LARGE:
+        facts["larger_message"] = "response" if _RECEIVED_TOO_MUCH in details else "request"
     return MeshError(
         reason,
         text.format(name=name),
         retry_after_seconds=1.0 if reason is Reason.DEPENDENCY_UNAVAILABLE else None,
-        facts={"dependency": name},
+        facts=facts,
     )
 
 

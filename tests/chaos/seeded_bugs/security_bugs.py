@@ -25,8 +25,8 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_RUNTIME}/interceptors/trace.py",
-                "caller is not None and (_is_of_the_mesh(caller) or caller.issuer in trusted)",
-                "caller is not None",
+                "if caller.is_of_the_mesh or caller.issuer in issuers:",
+                "if caller.kind:",
             ),
         ),
         ("tests/security/test_trace_context.py::test_no_rpc_continues_the_trace_of_a_client",),
@@ -49,8 +49,8 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_RUNTIME}/interceptors/auth.py",
-                "if caller.revocation_key in revoked and not (",
-                "if not caller.kind and not (",
+                "return caller.revocation_key in revoked and",
+                "return not caller.kind and",
             ),
         ),
         (
@@ -149,8 +149,8 @@ SECURITY_BUGS = (
         (
             Change(
                 "libs/runtime/spawnmesh_runtime/call_limits.py",
-                "cost = max(size, STREAM_MESSAGE_BYTES)",
-                "cost = size",
+                "max(size, STREAM_MESSAGE_BYTES)",
+                "size",
             ),
         ),
         ("tests/contract/runtime/test_call_limits.py",),
@@ -171,12 +171,48 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_RUNTIME}/interceptors/limits.py",
-                "caller.kind is not CallerKind.CLIENT or not caller.tenant_id:\n"
-                "            return await inner(call)\n        if",
-                "True:\n            return await inner(call)\n        if",
+                "return caller.tenant_id or caller.revocation_key",
+                'return ""',
             ),
         ),
         ("tests/contract/session/tenants/test_call_limits.py",),
+    ),
+    SeededBug(
+        "the calls of a harness have no rate",
+        (
+            Change(
+                f"{_RUNTIME}/interceptors/limits.py",
+                "return caller.tenant_id + OF_HARNESSES",
+                'return ""',
+            ),
+        ),
+        ("tests/contract/session/tenants/test_call_limits.py",),
+    ),
+    SeededBug(
+        "a renewed token of a harness is one of the mesh",
+        (
+            Change(
+                f"{_SESSION}/rpc/heartbeat_run.py",
+                "caller.traceparent if caller.is_harness else None",
+                "None",
+            ),
+        ),
+        ("tests/contract/session/tenants/test_call_limits.py",),
+    ),
+    SeededBug(
+        "fields of a request cost nothing",
+        (Change(f"{_RUNTIME}/call_limits.py", "max(0, count * ELEMENT_BYTES - size)", "0"),),
+        ("tests/unit/runtime/test_wire_elements.py",),
+    ),
+    SeededBug(
+        "each call without a token has a span",
+        (Change(f"{_RUNTIME}/interceptors/observe.py", "return is_observed", "return True"),),
+        ("tests/unit/runtime/test_observed_calls.py",),
+    ),
+    SeededBug(
+        "another form of a token is another token",
+        (Change(f"{_RUNTIME}/claims.py", "sha256(signed.encode())", "sha256(token.encode())"),),
+        ("tests/unit/runtime/test_oidc.py",),
     ),
     SeededBug(
         "denied calls are not recorded",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.call_limits import CallLimits, DefaultCallLimits
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
+from spawnmesh_runtime.methods import CallPolicy
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.settings import load_settings
 
+POLICY = CallPolicy(frozenset(CallerKind), frozenset())
 READ, WRITE, MIB = RpcClass.READ, RpcClass.WRITE, 1024 * 1024
 
 
@@ -193,7 +196,7 @@ async def test_revoked_tokens_do_not_use_up_what_the_tenant_may_call(limits: Cal
     async def refusal_of(call: Call) -> MeshError | None:
         return call.rate_refusal
 
-    step = rated_calls(refusal_of, READ, limits, revoked)
+    step = rated_calls(refusal_of, READ, limits, POLICY, revoked)
 
     async def refused(key: str) -> bool:
         context: Any = None
@@ -226,7 +229,7 @@ async def test_harnesses_have_rates_and_the_mesh_itself_has_none(
         return "answered"
 
     places = limited_calls(answered, READ, limits, slows_runs=True)
-    step = rated_calls(places, READ, limits, RevokedTokens(max_count=1, max_run_count=1))
+    step = rated_calls(places, READ, limits, POLICY, RevokedTokens(max_count=1, max_run_count=1))
     context: Any = None
     calls = [step(Call(context, caller=caller)) for _ in range(5)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -234,8 +237,27 @@ async def test_harnesses_have_rates_and_the_mesh_itself_has_none(
     assert refusals == [Reason.RATE_LIMITED] * refused_count
 
 
-async def test_harness_waits_for_the_places_of_clients_and_leaves_those_of_runs(limits: CallLimits) -> None:
-    limits.set_tenant("acme", {RpcClass.WATCH: {"concurrent_call_count": 1}})
+@pytest.mark.parametrize(("checks_run", "limited"), [(True, True), (False, False)])
+async def test_harness_of_an_ended_run_has_rates_where_the_rpc_itself_finds_out(
+    limits: CallLimits, checks_run: bool, limited: bool
+) -> None:
+    revoked = RevokedTokens(max_count=10, max_run_count=10)
+    ended = replace(HARNESS, revocation_key="acme/run_1")
+    revoked.add(ended.revocation_key, utc_now().timestamp() + 3600)
+
+    async def refusal_of(call: Call) -> MeshError | None:
+        return call.rate_refusal
+
+    step = rated_calls(refusal_of, READ, limits, replace(POLICY, checks_run=checks_run), revoked)
+    context: Any = None
+    refusals = [await step(Call(context, caller=ended)) for _ in range(3)]
+    assert (refusals[-1] is not None) is limited
+
+
+async def test_harnesses_clients_and_runs_of_a_tenant_have_rates_and_places_of_their_own(
+    limits: CallLimits,
+) -> None:
+    limits.set_tenant("acme", {RpcClass.WATCH: {"concurrent_call_count": 1, "calls_per_second": 1}})
     ends = asyncio.Event()
 
     async def watch(call: Call) -> str:
@@ -245,15 +267,18 @@ async def test_harness_waits_for_the_places_of_clients_and_leaves_those_of_runs(
     context: Any = None
 
     def call_of(caller: Caller, *, slows_runs: bool) -> asyncio.Future[object]:
-        step = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=slows_runs)
+        places = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=slows_runs)
+        revoked = RevokedTokens(max_count=1, max_run_count=1)
+        step = rated_calls(places, RpcClass.WATCH, limits, POLICY, revoked)
         return asyncio.ensure_future(step(Call(context, caller=caller)))
 
-    run = Caller(CallerKind.RUN, "run_2", "acme")
-    held = [call_of(HARNESS, slows_runs=False)]
+    run, client = Caller(CallerKind.RUN, "run_2", "acme"), Caller(CallerKind.CLIENT, "ann", "acme")
+    held = [call_of(HARNESS, slows_runs=False), call_of(client, slows_runs=True)]
     await asyncio.sleep(0)
-    with pytest.raises(MeshError) as refused:
-        await call_of(HARNESS, slows_runs=True)
+    for caller in (HARNESS, client):
+        with pytest.raises(MeshError) as refused:
+            await call_of(caller, slows_runs=True)
+        assert refused.value.reason is Reason.RATE_LIMITED
     held += [call_of(run, slows_runs=False), call_of(run, slows_runs=False), call_of(run, slows_runs=True)]
     ends.set()
-    assert await asyncio.gather(*held) == ["ended"] * 4
-    assert refused.value.reason is Reason.POOL_EXHAUSTED
+    assert await asyncio.gather(*held) == ["ended"] * 5

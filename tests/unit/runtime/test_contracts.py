@@ -36,11 +36,11 @@ def test_every_rpc_says_who_may_call_it(method: MethodDescriptor) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
-def test_every_rpc_that_clients_or_runs_call_has_a_class(method: MethodDescriptor) -> None:
+def test_every_rpc_that_clients_or_harnesses_call_has_a_class(method: MethodDescriptor) -> None:
     policy = policy_of(method)
     declared = method.GetOptions().Extensions[policy_pb2.call_policy].rpc_class
     has_class = declared != policy_pb2.RPC_CLASS_UNSPECIFIED
-    assert has_class == bool(policy.callers & {CallerKind.CLIENT, CallerKind.RUN})
+    assert has_class == bool(policy.callers & {CallerKind.CLIENT, CallerKind.RUN, CallerKind.RUNNER})
     if CallerKind.CLIENT in policy.callers:
         assert policy.rpc_class is not None
 

@@ -4,16 +4,21 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime import jwks
 from spawnmesh_runtime.jwks import JwksUnreadable, JwksUrl, parse_jwks, thumbprint
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+
+from tests.support.waiting import eventually
 
 
 class Endpoint:
@@ -208,3 +213,54 @@ def test_thumbprint_is_that_of_the_standard() -> None:
 def test_what_is_no_set_of_keys_is_said_to_be_none(text: str) -> None:
     with pytest.raises(JwksUnreadable):
         parse_jwks(text)
+
+
+def keys_document(count: int, *, ids: int) -> bytes:
+    made = json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(Ed25519PrivateKey.generate().public_key()))
+    return json.dumps(
+        {"keys": [{**made, "iss": "hook", "kid": f"k{number % ids}"} for number in range(count)]}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "is_accepted"),
+    [
+        (keys_document(100, ids=100), True),
+        (keys_document(101, ids=101), False),
+        (keys_document(8, ids=1), True),
+        (keys_document(9, ids=1), False),
+        (b" " * (1024 * 1024 - 2_000) + keys_document(1, ids=1), True),
+        (b" " * 1024 * 1024 + keys_document(1, ids=1), False),
+        (b"[" * 200_000, False),
+    ],
+    ids=["100 keys", "101 keys", "8 of one id", "9 of one id", "1 MiB", "more than 1 MiB", "deep"],
+)
+async def test_set_of_keys_has_bounds(endpoint: Endpoint, body: bytes, is_accepted: bool) -> None:
+    endpoint.body = body
+    assert await TokenVerifier(JwksUrl(endpoint.url)).has_keys() is is_accepted
+
+
+async def test_answer_that_does_not_end_holds_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "_URL_TIMEOUT_SECONDS", 0.5)
+    is_over = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while not is_over.is_set():  # One header after the other.
+            writer.write(b"x: y\r\n")
+            await writer.drain()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_over.wait(), 0.3)
+        writer.close()
+
+    def threads() -> int:
+        return sum(thread.name == "jwks" for thread in threading.enumerate())
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        url = JwksUrl(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        for _ in range(3):
+            assert not await TokenVerifier(url).has_keys()
+            assert threads() == 1
+        is_over.set()
+        await eventually(lambda: threads() == 0)

@@ -169,3 +169,16 @@ def test_fields_cost_the_caller_bytes_of_its_limit(texts: int, costs_more: bool)
     owed = limits.seconds_of_debt("acme", RpcClass.GENERATE) * 1024**2
     cost = 2 * texts * ELEMENT_BYTES - len(data)
     assert owed == (pytest.approx(cost - 1024**2) if costs_more else 0)
+
+
+def test_fields_before_the_end_of_a_cut_message_cost_too() -> None:
+    defaults = DefaultCallLimits.model_validate({"generate": {"bytes_per_second": 1024**2}})
+    limits = CallLimits(defaults, monotonic=lambda: 0.0)
+    meter = limits.admit("acme", RpcClass.GENERATE)
+    data = b"\x2a\x00" * 100_000 + b"\x2a"
+    decode = decode_valid(decode_with(router_pb.GenerateRequest.FromString), GENERATE_TYPE)
+    with pytest.raises(MeshError) as refused:
+        decode(data, Call(NO_CONTEXT, request_bytes=meter))
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    owed = limits.seconds_of_debt("acme", RpcClass.GENERATE) * 1024**2
+    assert owed == pytest.approx(100_001 * ELEMENT_BYTES - len(data) - 1024**2)

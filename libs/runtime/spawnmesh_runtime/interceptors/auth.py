@@ -49,7 +49,7 @@ def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) 
         if caller is None:
             error, call.anonymity = call.anonymity, None
             raise error or MeshError(Reason.TOKEN_MISSING, "the call is not authenticated")
-        if caller.revocation_key in revoked and not (policy.checks_run and caller.kind is CallerKind.RUN):
+        if is_revoked(caller, policy, revoked):
             raise _token_revoked()
         kind = caller.kind
         if kind not in callers or (kind is CallerKind.SERVICE and caller.service not in services):
@@ -70,6 +70,15 @@ def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) 
         return await inner(call)
 
     return step
+
+
+def is_revoked(caller: Caller, policy: CallPolicy, revoked: RevokedTokens) -> bool:
+    """Return whether the call is refused because the token was revoked, or because its run ended.
+
+    Some RPCs find out about runs by themselves.
+    """
+    is_left_to_rpc = policy.checks_run and caller.kind is CallerKind.RUN
+    return caller.revocation_key in revoked and not is_left_to_rpc
 
 
 def _acts_as_admin(caller: Caller, policy: CallPolicy) -> bool:

@@ -1,34 +1,40 @@
 """Limit the calls of each tenant before their requests are read.
 
-- The calls of clients and harnesses are counted, and refused above the rates of the tenant. A
-  harness that claims runs has default rates of its own.
-- The calls of both, and those of runs and services on behalf of the tenant, wait for a place among
-  its concurrent calls. Runs and services have places of their own: a flood of a tenant's clients
-  does not slow its runs.
+- The calls of clients and harnesses are counted, and refused above the rates of the tenant. Each of
+  the two has the rates for itself, and so has a harness that claims runs, for each token.
+- The calls of all three, and those of runs and services on behalf of the tenant, wait for a place
+  among its concurrent calls. Each of these has places of its own: a flood of a tenant's clients
+  slows neither its runs nor its harnesses.
 - The mesh's own callers without a tenant, and its operators, have no limits. At an RPC without a
-  class, only clients and harnesses have limits: those of WATCH.
+  class, only clients and harnesses have limits: those of WRITE.
 """
 
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, Step
-from spawnmesh_runtime.call_limits import OF_RUNS, CallLimits
+from spawnmesh_runtime.call_limits import OF_HARNESSES, OF_RUNS, CallLimits
 from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.interceptors.auth import is_revoked
+from spawnmesh_runtime.methods import CallPolicy
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.rpc_class import RpcClass
 
 
 def _account_of(caller: Caller | None) -> str:
-    """Return whose rates a call counts for: the tenant, or the token of a harness that claims runs;
-    "" for callers without rates.
+    """Return whose rates a call counts for: the tenant's clients, its harnesses, or the token of a
+    harness that claims runs; "" for callers without rates.
     """
     if caller is None or caller.is_of_the_mesh or caller.kind is CallerKind.ADMIN:
         return ""
+    if caller.is_harness:
+        return caller.tenant_id + OF_HARNESSES
     return caller.tenant_id or caller.revocation_key
 
 
-def rated_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, revoked: RevokedTokens) -> Step:
+def rated_calls(
+    inner: Step, rpc_class: RpcClass, limits: CallLimits, policy: CallPolicy, revoked: RevokedTokens
+) -> Step:
     """Count each call of a client or a harness, as soon as its token is verified.
 
     A call above the rates goes on unobserved until `limited_calls` refuses it: a flood must not
@@ -38,7 +44,7 @@ def rated_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, revoked: R
 
     async def step(call: Call) -> object:
         account = _account_of(call.caller)
-        if call.caller is not None and account and call.caller.revocation_key not in revoked:
+        if call.caller is not None and account and not is_revoked(call.caller, policy, revoked):
             try:
                 call.request_bytes = limits.admit(account, rpc_class)
             except MeshError as error:

@@ -88,7 +88,8 @@ def _reporter(path: str, service: str, durations: Histogram) -> Callable[[Call, 
         if call.refusal is not None:
             measured["error.type"] = event["reason"] = call.refusal.reason.value
         durations.record(seconds, measured)
-        if not call.is_observed or (call.refusal and call.refusal.reason is Reason.RATE_LIMITED):
+        is_limited = call.refusal is not None and call.refusal.reason is Reason.RATE_LIMITED
+        if call.defect is None and (is_limited or not call.is_observed):
             return  # One event says it for many calls: a flood must not become one of events.
         if call.caller is not None:
             event["caller"] = call.caller.kind.value

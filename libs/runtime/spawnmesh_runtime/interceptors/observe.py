@@ -10,6 +10,8 @@ from spawnmesh_core.clock import Monotonic, monotonic_seconds
 from spawnmesh_core.token_bucket import TokenBucket
 
 from spawnmesh_runtime.call import Call, Step
+from spawnmesh_runtime.interceptors.auth import is_revoked
+from spawnmesh_runtime.methods import CallPolicy
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
 
 OBSERVED_PER_SECOND = 100
@@ -30,20 +32,19 @@ class DeniedCalls:
     def take(self) -> bool:
         """Return whether one more call is observed. Log those that are not, at times."""
         now = self._monotonic()
-        if self._bucket.take(now) == 0:
-            return True
-        self._unobserved_count += 1
-        if now - self._log_time >= _LOG_SECONDS:
+        is_observed = self._bucket.take(now) == 0
+        self._unobserved_count += not is_observed
+        if self._unobserved_count and now - self._log_time >= _LOG_SECONDS:
             log.warning("denied_calls_unobserved", count=self._unobserved_count)
             self._unobserved_count, self._log_time = 0, now
-        return False
+        return is_observed
 
 
-def observed_calls(inner: Step, denied: DeniedCalls, revoked: RevokedTokens) -> Step:
+def observed_calls(inner: Step, denied: DeniedCalls, policy: CallPolicy, revoked: RevokedTokens) -> Step:
     """Leave calls without a valid token unobserved if there are too many of them."""
 
     async def step(call: Call) -> object:
-        if call.caller is None or call.caller.revocation_key in revoked:
+        if call.caller is None or is_revoked(call.caller, policy, revoked):
             call.is_observed = denied.take()
         return await inner(call)
 

@@ -42,7 +42,9 @@ def decode_valid(decode: Decode, kind: Descriptor) -> Decode:
         if len(data) > (COUNTED_BYTES if meter is None else CHARGED_BYTES):
             try:
                 count = count_elements(data, shape, most=MAX_ELEMENTS)
-            except MalformedWire:
+            except MalformedWire as malformed:
+                if meter is not None:
+                    meter.count_elements(malformed.count, len(data))
                 raise invalid("request", NO_MESSAGE) from None
             if meter is not None:
                 meter.count_elements(count, len(data))

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
 from spawnmesh_hook.domain import call_failures
-from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
+from spawnmesh_hook.domain.call_failures import CallFailure
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -29,8 +29,6 @@ def read_answer(
     answer_type: type[Answer], sent: AnswerBytes, check_permitted: Callable[[Answer], CallFailure | None]
 ) -> Answer | CallFailure:
     """Return the answer, or why it is malformed or not permitted."""
-    if len(sent.data) > MAX_ANSWER_BYTES:
-        return call_failures.ANSWER_TOO_LARGE
     answer = answer_type()
     if sent.is_json:
         try:

@@ -14,6 +14,7 @@ from spawnmesh_runtime.plugin_probe import PluginProbe
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewable_channel import RenewableChannel
 
+from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES
 from spawnmesh_hook.domain.endpoints import Address, Endpoint
 
 
@@ -78,7 +79,12 @@ class PluginChannelPool:
 
     def _channel(self, target: str, authority: str) -> RenewableChannel:
         """Open a channel to addresses, but with the plugin's name, which its certificate proves."""
-        options = [*peer_options(self._process.settings), ("grpc.default_authority", authority)]
+        limit = "grpc.max_receive_message_length"
+        options = [
+            *(option for option in peer_options(self._process.settings) if option[0] != limit),
+            (limit, MAX_ANSWER_BYTES),
+            ("grpc.default_authority", authority),
+        ]
         return RenewableChannel(target, self._process.tls, options)
 
     async def _close_idle(self, max_idle: int) -> None:

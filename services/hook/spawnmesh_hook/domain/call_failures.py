@@ -46,6 +46,10 @@ SILENT = CallFailure(
 )
 NO_ADDRESS = CallFailure("its endpoint's name has no address", is_transient=True)
 ANSWER_TOO_LARGE = CallFailure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
+ANSWER_TOO_COMPLEX = CallFailure("malformed answer: it takes too long to read")
+NOT_READ_IN_TIME = CallFailure(
+    "no time was left to read its answer", counts_against_plugin=False, is_transient=True
+)
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
 ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
 NO_CONNECTION = CallFailure("the call failed: no connection", is_transient=True)
@@ -102,6 +106,8 @@ def rejected(error: MeshError) -> CallFailure:
 
     A call that was too large for the plugin does not count against it.
     """
+    if error.facts.get("larger_message") == "response":
+        return ANSWER_TOO_LARGE
     return CallFailure(
         f"the call failed: {error.reason}{_HINTS.get(error.reason, '')}",
         counts_against_plugin=error.reason is not Reason.MESSAGE_TOO_LARGE,

@@ -21,8 +21,9 @@ from spawnmesh_hook.clients.handler_request import HandlerRequest, Request
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.clients.webhooks import WebhookClient
 from spawnmesh_hook.domain import call_failures
-from spawnmesh_hook.domain.call_failures import CallFailure
+from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
+from spawnmesh_hook.domain.errors import EndpointNotAllowed
 from spawnmesh_hook.domain.plugins import Plugin
 from spawnmesh_hook.metrics import DeliveryMetrics
 from spawnmesh_hook.operations.bulkheads import Bulkheads
@@ -131,7 +132,8 @@ class PluginInvoker:
     ) -> Answer | CallFailure:
         """Return the answer, or why there is none within the plugin's timeout and the budget.
 
-        The wait for a slot and the DNS lookup count as part of that time.
+        The wait for a slot and the DNS lookup count as part of that time. To read the answer may
+        take what is left of the budget.
         """
         plugin = invocation.plugin
         timeout_seconds = plugin.timeout.total_seconds()
@@ -141,7 +143,10 @@ class PluginInvoker:
         ends_at = monotonic_seconds() + seconds
         on_timeout = call_failures.BULKHEAD_FULL
         try:
-            async with asyncio.timeout(seconds), self._bulkheads.slot(invocation.tenant_id, plugin):
+            async with (
+                asyncio.timeout(seconds) as limit,
+                self._bulkheads.slot(invocation.tenant_id, plugin),
+            ):
                 on_timeout = call_failures.dns_lookup_failed("no time was left for it")
                 endpoint = parse_endpoint(plugin.endpoint)
                 addresses = await self._guard.addresses_of(
@@ -155,31 +160,37 @@ class PluginInvoker:
                     call_failures.timed_out(seconds) if is_fair else call_failures.deadline_too_short(left)
                 )
                 sent = await self._send(invocation, endpoint, addresses, request, left)
+                if isinstance(sent, CallFailure):
+                    return sent
+                on_timeout = call_failures.NOT_READ_IN_TIME
+                limit.reschedule(asyncio.get_running_loop().time() + budget.left())
+                return await self._read(invocation.tenant_id, request, sent)
         except TimeoutError:
             return on_timeout
         except DnsLookupFailed as error:
             return call_failures.dns_lookup_failed(str(error))
-        except PeerUnresponsive:
-            return call_failures.STOPPED_ANSWERING
-        except MeshError as error:
-            return on_timeout if error.reason is Reason.DEADLINE_EXCEEDED else call_failures.rejected(error)
-        return (
-            sent if isinstance(sent, CallFailure) else await self._read(invocation.tenant_id, request, sent)
-        )
+        except EndpointNotAllowed as error:
+            return call_failures.rejected(error)
 
     async def _read(
         self, tenant_id: str, request: HandlerRequest[Request, Answer], sent: AnswerBytes
     ) -> Answer | CallFailure:
         """Read the answer. A worker does it if the answer or the request, on which can depend what
         is permitted, is large.
+
+        Raises MeshError if no worker is free: a gate is not to be passed for that.
         """
+        if len(sent.data) > MAX_ANSWER_BYTES:
+            return call_failures.ANSWER_TOO_LARGE
         size_bytes = request.request.ByteSize() + len(sent.data)
         try:
             return await self._workers.run(
                 tenant_id, size_bytes, read_answer, request.answer_type, sent, request.check_permitted
             )
         except MeshError as error:
-            return call_failures.rejected(error)
+            if error.reason is Reason.PROCESSING_TIME_EXCEEDED:
+                return call_failures.ANSWER_TOO_COMPLEX
+            raise
 
     async def _send(
         self,
@@ -189,6 +200,7 @@ class PluginInvoker:
         request: HandlerRequest[Request, Answer],
         seconds: float,
     ) -> AnswerBytes | CallFailure:
+        """Return the answer, or why there is none. Raises TimeoutError."""
         if endpoint.is_webhook:
             return await self._webhooks.call(
                 invocation.tenant_id, invocation.plugin, addresses, invocation.delivery_id, request
@@ -197,9 +209,16 @@ class PluginInvoker:
             if peer.probe is not None and peer.probe.is_away:
                 return call_failures.SILENT
             with impersonate(invocation.tenant_id, plugin=invocation.plugin.endpoint):
-                answer = await peer.unary(
-                    request.method(peer.channel), request.request, timeout_seconds=seconds
-                )
+                try:
+                    answer = await peer.unary(
+                        request.method(peer.channel), request.request, timeout_seconds=seconds
+                    )
+                except PeerUnresponsive:
+                    return call_failures.STOPPED_ANSWERING
+                except MeshError as error:
+                    if error.reason is Reason.DEADLINE_EXCEEDED:
+                        raise TimeoutError from None
+                    return call_failures.rejected(error)
         return AnswerBytes(answer, is_json=False)
 
     async def _log(self, delivery: Delivery, tenant_id: str) -> None:

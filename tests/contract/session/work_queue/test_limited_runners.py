@@ -1,10 +1,12 @@
 """The token of a runner can limit it to runs of certain tenants and agents."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
@@ -22,6 +24,7 @@ from spawnmesh_runtime.impersonation import use_token
 from tests.support.serving import caller_at, client_tokens, runner_tokens
 from tests.support.session.drafting import draft
 from tests.support.session.harness import Mesh
+from tests.support.session.revoking import id_of, revoke
 
 SERVICES = {
     **run_pb.DESCRIPTOR.services_by_name,
@@ -89,6 +92,28 @@ async def test_ClaimRuns__gets_the_runs_of_the_named_agents_alone(mesh: Mesh, ot
     assert sessions_of(both) == {spawned[mesh.tenant, "writer"]}
     assert sessions_of(await claim_all(mesh, [mesh.tenant])) == {spawned[mesh.tenant, "default"]}
     assert len(await claim_all(mesh, [other.tenant])) == 3
+
+
+async def test_ClaimRuns__waiting_call_ends_with_its_token_and_claims_nothing(mesh: Mesh) -> None:
+    token = client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])
+    request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1, wait=Duration(seconds=60))
+
+    async def claim() -> Reason | None:
+        try:
+            with use_token(token):
+                await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=90.0)
+        except MeshError as error:
+            return error.reason
+        return None
+
+    claiming = asyncio.create_task(claim())
+    await asyncio.sleep(0)
+    operator = client_tokens(mesh.keys).admin_token("operator", 600)
+    await revoke(mesh, operator, token_id=id_of(token))
+    assert await claiming is Reason.TOKEN_REVOKED
+    session = await mesh.spawn()
+    assert await claim() is Reason.TOKEN_REVOKED
+    assert (await mesh.claim(session.session_id)).run.attempt_count == 1
 
 
 async def test_ClaimRuns__run_that_waits_for_a_message_keeps_its_agent(

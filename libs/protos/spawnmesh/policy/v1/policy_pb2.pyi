@@ -144,8 +144,9 @@ class _RpcClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RpcClass.Val
     RPC_CLASS_WATCH: _RpcClass.ValueType  # 7
     """Waits for events."""
     RPC_CLASS_RUN: _RpcClass.ValueType  # 8
-    """A step of the loop of a run, such as a heartbeat. No client calls it. It has no limits: it must
-    not wait, and the number of running runs bounds it.
+    """A step of the loop of a run, such as a heartbeat. No client calls it. Runners of the mesh have no
+    limits here: a step must not wait, and the number of running runs bounds it. A harness of a
+    tenant has the limits of RPC_CLASS_WRITE.
     """
 
 class RpcClass(_RpcClass, metaclass=_RpcClassEnumTypeWrapper):
@@ -170,8 +171,9 @@ RPC_CLASS_GENERATE: RpcClass.ValueType  # 6
 RPC_CLASS_WATCH: RpcClass.ValueType  # 7
 """Waits for events."""
 RPC_CLASS_RUN: RpcClass.ValueType  # 8
-"""A step of the loop of a run, such as a heartbeat. No client calls it. It has no limits: it must
-not wait, and the number of running runs bounds it.
+"""A step of the loop of a run, such as a heartbeat. No client calls it. Runners of the mesh have no
+limits here: a step must not wait, and the number of running runs bounds it. A harness of a
+tenant has the limits of RPC_CLASS_WRITE.
 """
 Global___RpcClass: _TypeAlias = RpcClass  # noqa: Y015
 
@@ -239,9 +241,9 @@ class CallPolicy(_message.Message):
     RPC_CLASS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
-    """For a stream that stays open to report new events: it ends with TOKEN_EXPIRED when its token
-    expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token by the
-    time of its own work.
+    """For a call that stays open until there is something new: it ends with TOKEN_EXPIRED when its
+    token expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token
+    by the time of its own work.
     """
     role: Global___Role.ValueType
     """If `callers` has CALLER_CLIENT: the role that the client needs. If it has CALLER_ADMIN alone of
@@ -256,8 +258,8 @@ class CallPolicy(_message.Message):
     of them.
     """
     rpc_class: Global___RpcClass.ValueType
-    """If `callers` has CALLER_CLIENT or CALLER_RUN: the class, which decides the limits of a tenant's
-    calls.
+    """If `callers` has CALLER_CLIENT, CALLER_RUN or CALLER_RUNNER: the class, which decides the limits
+    of a tenant's calls.
     """
     @_builtins.property
     def callers(self) -> _containers.RepeatedScalarFieldContainer[Global___Caller.ValueType]:

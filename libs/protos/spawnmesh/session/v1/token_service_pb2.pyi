@@ -29,7 +29,9 @@ class RevokeTokenRequest(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
-    """The claim `jti` of the token, or `sha256:` and the SHA-256 of the token in hex if it has none."""
+    """The claim `jti` of the token, or `sha256:` and a SHA-256 in hex if it has none: that
+    of the token up to its last dot.
+    """
     tenant_id: _builtins.str
     """Only for an operator of the mesh: the tenant of the token. Empty means the tenant of the
     caller. If the caller has none, it means a token without a tenant, such as one of an operator
