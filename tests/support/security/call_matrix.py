@@ -35,7 +35,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
 
 
 def identity_token(keys: Path, identity: str) -> str:
-    """Return a valid token of the identity; none for `no token`."""
+    """Return a valid token of the identity, which is in the matrix or a harness; none for
+    `no token`.
+    """
 
     def minter(issuer: str) -> TokenMinter:
         return TokenMinter(issuer, keys / f"{issuer}.pem")
@@ -52,6 +54,10 @@ def identity_token(keys: Path, identity: str) -> str:
             return minter("session").run_token(TENANT, "ses_1", "run_1", 1, SECONDS)
         case "runner":
             return minter("runner").runner_token()
+        case "harness that claims":
+            return minter("client").runner_token("mallory", SECONDS, tenants=[TENANT])
+        case "harness with a run":
+            return minter("session").run_token(TENANT, "ses_1", "run_1", 1, SECONDS, harness_traceparent="")
         case "hook, for a plugin":
             return minter("hook").service_token(TENANT, plugin=PLUGIN)
         case service:
