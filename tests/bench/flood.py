@@ -1,7 +1,8 @@
 """The spawns of one tenant while another tenant floods the services, against its spawns without.
 
-The flood has a kind of call for each class of RPCs, and a malformed request, a call that the token
-may not make, and a call without a token. It comes at a fixed rate from a process of its own,
+The flood has a kind of call for each class of RPCs, and requests that are malformed, have very many
+fields, or end in the middle of them, a call that the token may not make, and a call without a
+token. It comes at a fixed rate from a process of its own,
 which has the lowest priority: on a real mesh it would not run on the machine of the services. The
 flooding tenant has limits, as an operator sets them. What it may do is done, and its runs run.
 """
@@ -39,6 +40,9 @@ RATES = {
     "search": 100,
     "generate": 100,
     "upload": 50,
+    "watch": 200,
+    "fields": 50,
+    "cut": 50,
     "malformed": 100,
     "denied": 200,
     "unauthenticated": 200,
@@ -53,6 +57,7 @@ LIMITS = CallLimits(
     transfer=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=2),
     scan=ClassLimits(calls_per_second=5, concurrent_call_count=1),
     generate=ClassLimits(calls_per_second=5, concurrent_call_count=1),
+    watch=ClassLimits(calls_per_second=20, concurrent_call_count=16),
 )
 
 

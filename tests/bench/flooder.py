@@ -40,11 +40,29 @@ ANSWERS = {
     "search": {"OK"} | REFUSED,
     "generate": {"OK"} | REFUSED,
     "upload": {"OK"} | REFUSED,
+    "watch": {"OK"} | REFUSED,
+    "fields": {"OK"} | REFUSED,
+    "cut": {"INVALID_ARGUMENT"} | REFUSED,
     "malformed": {"INVALID_ARGUMENT"} | REFUSED,
     "denied": {"PERMISSION_DENIED"},
     "unauthenticated": {"UNAUTHENTICATED"},
 }
 """The kinds of calls, and the answers that each must get and no others."""
+RPCS = {
+    "read": "session.v1.SessionService/GetSession",
+    "list": "session.v1.SessionService/ListSessions",
+    "write": "session.v1.TenantService/PutAgent",
+    "spawn": "session.v1.SessionService/SpawnSession",
+    "scan": "transcript.v1.TranscriptService/AssembleContext",
+    "search": "transcript.v1.SearchService/SearchEntries",
+    "generate": "model_router.v1.ModelRouterService/Generate",
+    "upload": "attachment_blob.v1.AttachmentBlobService/UploadFile",
+    "watch": "session.v1.SessionService/WaitSession",
+    "denied": "session.v1.TenantService/ListTenants",
+}
+"""The RPCs of the kinds. The other kinds are reads."""
+_UNKNOWN_FIELD = b"\xf8\x3f\x00"
+_FIELDS = 50_000
 # Calls without an answer, of each kind. Further ones are left out.
 _MAX_OPEN = 64
 _UPLOAD_BYTES = 1024 * 1024
@@ -81,16 +99,15 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
     bearer = (("authorization", f"Bearer {token}"),)
     options: dict[str, Any] = {"timeout": _TIMEOUT_SECONDS, "metadata": bearer}
 
-    def unary(service: str, path: str) -> Any:
-        return channels[service].unary_unary(path)
+    def channel_of(kind: str) -> grpc.aio.Channel:
+        return channels[RPCS[kind].partition(".")[0].replace("_", "-")]
 
-    get = unary("session", "/spawnmesh.session.v1.SessionService/GetSession")
-    spawn = unary("session", "/spawnmesh.session.v1.SessionService/SpawnSession")
-    scan = unary("transcript", "/spawnmesh.transcript.v1.TranscriptService/AssembleContext")
-    upload = channels["attachment-blob"].stream_unary(
-        "/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile"
-    )
-    generate = channels["model-router"].unary_stream("/spawnmesh.model_router.v1.ModelRouterService/Generate")
+    def unary(kind: str) -> Any:
+        return channel_of(kind).unary_unary(f"/spawnmesh.{RPCS[kind]}")
+
+    get, spawn, scan = unary("read"), unary("spawn"), unary("scan")
+    upload = channel_of("upload").stream_unary(f"/spawnmesh.{RPCS['upload']}")
+    generate = channel_of("generate").unary_stream(f"/spawnmesh.{RPCS['generate']}")
     say_yes = message_pb2.Message(
         role=message_pb2.ROLE_USER,
         content=[message_pb2.ContentBlock(text=message_pb2.Text(text="Say yes."))],
@@ -111,11 +128,10 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
         async for _ in generate(asked, **options):
             pass
 
-    def fixed(service: str, path: str, request: Any) -> Send:
-        call, data = unary(service, path), request.SerializeToString()
+    def fixed(kind: str, request: Any) -> Send:
+        call, data = unary(kind), request.SerializeToString()
         return lambda: call(data, **options)
 
-    tenants = "/spawnmesh.session.v1.TenantService"
     agent = tenant_pb.PutAgentRequest(agent=AgentProfile(agent_id="flooded"))
     search = search_pb.SearchEntriesRequest(session_id=session_id, words="sky")
 
@@ -132,13 +148,14 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
 
     return {
         "read": lambda: get(read, **options),
-        "list": fixed(
-            "session", "/spawnmesh.session.v1.SessionService/ListSessions", session_pb.ListSessionsRequest()
-        ),
-        "write": fixed("session", f"{tenants}/PutAgent", agent),
-        "search": fixed("transcript", "/spawnmesh.transcript.v1.SearchService/SearchEntries", search),
+        "list": fixed("list", session_pb.ListSessionsRequest()),
+        "write": fixed("write", agent),
+        "search": fixed("search", search),
         "generate": generate_one,
-        "denied": fixed("session", f"{tenants}/ListTenants", tenant_pb.ListTenantsRequest()),
+        "watch": fixed("watch", session_pb.WaitSessionRequest(session_id=session_id)),
+        "fields": lambda: get(read + _UNKNOWN_FIELD * _FIELDS, **options),
+        "cut": lambda: get(read + _UNKNOWN_FIELD * _FIELDS + _UNKNOWN_FIELD[:1], **options),
+        "denied": fixed("denied", tenant_pb.ListTenantsRequest()),
         "spawn": spawn_one,
         "scan": lambda: scan(context.SerializeToString(), **options),
         "upload": lambda: call_client_stream(upload, file(), **options),

@@ -1,0 +1,18 @@
+"""The flood of `make bench` has an RPC of each class."""
+
+from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.rpc_class import RpcClass
+
+from tests.bench.flood import LIMITS, RATES
+from tests.bench.flooder import ANSWERS, RPCS
+
+METHODS = {
+    f"{service.full_name}/{method.name}": method for service in mesh_services() for method in service.methods
+}
+
+
+def test_flood_has_a_call_of_each_class_which_has_limits() -> None:
+    flooded = {policy_of(METHODS[f"spawnmesh.{name}"]).rpc_class for name in RPCS.values()}
+    assert flooded - {None} == set(RpcClass)
+    assert {field.name.upper() for field, _ in LIMITS.ListFields()} == set(RpcClass)
+    assert RATES.keys() == ANSWERS.keys() >= RPCS.keys()
