@@ -112,14 +112,17 @@ async def test_answer_that_takes_long_to_read_is_read_by_a_worker_which_is_ended
 
 
 @asynccontextmanager
-async def raw_plugin(*answers: bytes) -> AsyncIterator[str]:
+async def raw_plugin(
+    *answers: bytes, compression: grpc.Compression = grpc.Compression.NoCompression
+) -> AsyncIterator[str]:
     """Serve a plugin that answers with these bytes, and yield its endpoint."""
     left = list(answers)
 
     async def answer(_request: bytes, _context: object) -> bytes:
         return left.pop(0)
 
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    options = [("grpc.max_send_message_length", -1)]
+    server = grpc.aio.server(options=options, compression=compression)
     handlers = {"HandleBeforeSpawn": grpc.unary_unary_rpc_method_handler(answer)}
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("spawnmesh.hook.v1.HookHandlerService", handlers),)
@@ -142,6 +145,13 @@ async def test_grpc_plugin_that_floods_its_answer_fails_alone(tenant: Tenant, wh
         assert (await tenant.spawn(timeout_seconds=90)).decision == ALLOW  # By the failure policy.
         assert (await tenant.spawn(timeout_seconds=90)).decision == ALLOW  # By the plugin.
     assert [row.error for row in reversed(await tenant.deliveries())] == [error, ""]
+
+
+async def test_compressed_bomb_of_a_grpc_plugin_is_an_answer_that_is_too_large(tenant: Tenant) -> None:
+    async with raw_plugin(bytes(64 * 1024**2), compression=grpc.Compression.Gzip) as endpoint:
+        await tenant.register("gate", endpoint, SPAWN, policy=OPEN)
+        assert (await tenant.spawn(timeout_seconds=90)).decision == ALLOW
+    assert [row.error for row in await tenant.deliveries()] == [TOO_LARGE]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.rpc_class import RpcClass
 
 MIB = 1024 * 1024
-CALLS, BYTES = "calls_per_second", "bytes_per_second"
+CALLS, BYTES, FIELDS = "calls_per_second", "bytes_per_second", "fields_per_second"
 
 STREAM_MESSAGE_BYTES = 128 * 1024
 """The cost of a message of a stream is at least that of so many bytes.
@@ -30,11 +30,11 @@ To read one takes a tenth of a millisecond, however small it is. The largest def
 4,096 a second, which take less than half of a core.
 """
 
-ELEMENT_BYTES = 256
-"""The cost of a field of a request, or of a message in it, is at least that of so many bytes.
+FIELDS_PER_SECOND = 65_536
+"""The fields of the requests of a tenant in a second, those of messages in them included.
 
-To decode and check one takes a microsecond, and two bytes on the wire. The default limit admits
-262,144 a second, which take less than a third of a core.
+To decode and check one takes some microseconds, and two bytes on the wire. So many take less than a
+quarter of a core, in calls of every class together.
 """
 
 # Of one tenant and one class. The one that was used least recently is dropped; its buckets are full
@@ -42,8 +42,9 @@ To decode and check one takes a microsecond, and two bytes on the wire. The defa
 _MAX_ACCOUNTS = 10_000
 # Waiting calls are few bytes each: their requests are not read.
 _MAX_WAITING = 4096
-# A tenant's clients and its runs take two shares at most, and leave as much for others.
-_SHARES = 4
+# A tenant's clients, its harnesses and its runs take three shares at most, and leave as much for
+# others.
+_SHARES = 6
 # Shorter than the deadlines of most calls, so that the refusal says why.
 _WAIT_SECONDS = 8.0
 _RETRY_SECONDS = 1.0
@@ -62,7 +63,7 @@ class ClassLimits(BaseModel):
     concurrent_call_count: int = Field(ge=1, le=100_000)
     """The calls of the tenant's clients at the same time, and as many again of its runs.
 
-    The process has four times as many places for the calls of all tenants.
+    The process has six times as many places for the calls of all tenants.
     """
 
 
@@ -137,6 +138,7 @@ class CallLimits:
         self._defaults: dict[RpcClass, ClassLimits] = {one: getattr(chosen, one.lower()) for one in RpcClass}
         self._own: dict[str, dict[RpcClass, ClassLimits]] = {}
         self._accounts: OrderedDict[tuple[str, RpcClass], _Account] = OrderedDict()
+        self._fields: OrderedDict[str, TokenBucket] = OrderedDict()
         self._monotonic = monotonic
         self._refusals = _Refusals(meter or NoOpMeter("spawnmesh"), monotonic)
         self._limiters = {one: self._limiter(one) for one in RpcClass}
@@ -170,9 +172,11 @@ class CallLimits:
     def admit(self, tenant_id: str, rpc_class: RpcClass) -> "RequestBytes":
         """Count a call of the tenant's clients and harnesses, and return the meter of its bytes.
 
-        Raises RATE_LIMITED if the tenant has used up its calls or bytes.
+        Raises RATE_LIMITED if the tenant has used up its calls, bytes or fields.
         """
         account, now = self._account(tenant_id, rpc_class), self._monotonic()
+        if (seconds := self._bucket_of_fields(tenant_id).seconds_of_debt(now)) > 0:
+            raise self._refusal(tenant_id, rpc_class, FIELDS, FIELDS_PER_SECOND, seconds)
         if (seconds := account.bytes.seconds_of_debt(now)) > 0:
             raise self._refusal(tenant_id, rpc_class, BYTES, account.limits.bytes_per_second, seconds)
         if (seconds := account.calls.take(now)) > 0:
@@ -190,17 +194,22 @@ class CallLimits:
             raise self._refusal(tenant_id, rpc_class, BYTES, account.limits.bytes_per_second, seconds)
         account.bytes.spend(size, now)
 
-    def spend_more(self, tenant_id: str, rpc_class: RpcClass, size: int) -> None:
-        """Count more bytes of a message that was admitted."""
-        self._account(tenant_id, rpc_class).bytes.spend(size, self._monotonic())
+    def spend_fields(self, tenant_id: str, count: int) -> None:
+        """Count the fields of a message that was admitted."""
+        self._bucket_of_fields(tenant_id).spend(count, self._monotonic())
 
     def spend_of_stream(self, tenant_id: str, rpc_class: RpcClass, size: int) -> None:
         """Count the bytes of a message of a stream, STREAM_MESSAGE_BYTES at least."""
-        self.spend_more(tenant_id, rpc_class, max(size, STREAM_MESSAGE_BYTES))
+        cost = max(size, STREAM_MESSAGE_BYTES)
+        self._account(tenant_id, rpc_class).bytes.spend(cost, self._monotonic())
 
     def seconds_of_debt(self, tenant_id: str, rpc_class: RpcClass) -> float:
-        """Return the seconds until the tenant may send more bytes."""
-        return self._account(tenant_id, rpc_class).bytes.seconds_of_debt(self._monotonic())
+        """Return the seconds until the tenant may send more bytes and fields."""
+        now = self._monotonic()
+        return max(
+            self._account(tenant_id, rpc_class).bytes.seconds_of_debt(now),
+            self._bucket_of_fields(tenant_id).seconds_of_debt(now),
+        )
 
     def report_no_place(self, tenant_id: str, rpc_class: RpcClass) -> None:
         """Count and log a call that got no place among the concurrent calls."""
@@ -215,6 +224,15 @@ class CallLimits:
                 self._accounts.popitem(last=False)
         self._accounts.move_to_end(key)
         return account
+
+    def _bucket_of_fields(self, tenant_id: str) -> TokenBucket:
+        bucket = self._fields.get(tenant_id)
+        if bucket is None:
+            bucket = self._fields[tenant_id] = TokenBucket(FIELDS_PER_SECOND, self._monotonic())
+            if len(self._fields) > _MAX_ACCOUNTS:
+                self._fields.popitem(last=False)
+        self._fields.move_to_end(tenant_id)
+        return bucket
 
     def _refusal(
         self, tenant_id: str, rpc_class: RpcClass, limit: str, max_per_second: int, seconds: float
@@ -270,9 +288,9 @@ class RequestBytes:
         """Count the one message of a call, before it is decoded. Raises RATE_LIMITED."""
         self._limits.spend(*self._of, len(data))
 
-    def count_elements(self, count: int, size: int) -> None:
-        """Count what the elements of a message of `size` bytes cost beyond its bytes."""
-        self._limits.spend_more(*self._of, max(0, count * ELEMENT_BYTES - size))
+    def count_fields(self, count: int) -> None:
+        """Count the fields of a message."""
+        self._limits.spend_fields(self._of[0], count)
 
     async def count_of_stream(self, data: bytes) -> None:
         """Count a message of a stream once the tenant may send it. It is never refused."""

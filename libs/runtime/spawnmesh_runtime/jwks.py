@@ -32,6 +32,8 @@ _MAX_BYTES = 1024 * 1024
 _MAX_KEYS = 100
 _MAX_KEYS_OF_ONE_ID = 8  # A token is verified with each of them.
 _CHUNK_BYTES = 64 * 1024
+_GIVEN_UP_SECONDS = 60.0
+_MAX_HANGING = 4
 
 log = structlog.get_logger()
 
@@ -169,6 +171,8 @@ class JwksUrl:
         self._issuer = issuer
         self._url = url
         self._document: concurrent.futures.Future[Any] | None = None
+        self._document_began = 0.0
+        self._hanging: list[concurrent.futures.Future[Any]] = []
         self._monotonic = monotonic
         self._keys: Keys = {}
         self._began: float | None = None
@@ -224,11 +228,25 @@ class JwksUrl:
         """Return the JSON document of the URL.
 
         It is fetched in a daemon thread: the process does not wait for it at its end. The URL may
-        hang. There is one thread at most: a later call waits for what an earlier one fetches.
+        hang. A later call waits for what an earlier one fetches, and gives it up after a while:
+        there are few such threads.
         """
-        if self._document is None or self._document.done():
-            self._document = _start_fetch(self._url)
+        now = self._monotonic()
+        self._hanging = [document for document in self._hanging if not document.done()]
+        is_given_up = now - self._document_began > _GIVEN_UP_SECONDS and len(self._hanging) < _MAX_HANGING
+        if self._document is None or self._document.done() or is_given_up:
+            self._document, self._document_began = _start_fetch(self._url), now
+            self._hanging.append(self._document)
         return await asyncio.wrap_future(self._document)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+_HEADERS = {"Accept": "application/jwk-set+json, application/json;q=0.9"}
 
 
 def _start_fetch(url: str) -> concurrent.futures.Future[Any]:
@@ -238,7 +256,7 @@ def _start_fetch(url: str) -> concurrent.futures.Future[Any]:
     def fetch() -> None:
         try:
             document.set_result(_document_at(url))
-        except (OSError, HTTPException, ValueError, RecursionError, JwksUnreadable) as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised where the document is awaited
             document.set_exception(error)
 
     threading.Thread(target=fetch, name="jwks", daemon=True).start()
@@ -248,13 +266,14 @@ def _start_fetch(url: str) -> concurrent.futures.Future[Any]:
 def _document_at(url: str) -> Any:
     """Return the JSON document of the URL, which an issuer serves that is not trusted with more.
 
-    Raises OSError, HTTPException, ValueError or RecursionError if there is none, and JwksUnreadable
-    if it is too large.
+    Redirects are not followed: they could lead to keys in plain text. Raises OSError,
+    HTTPException, ValueError or RecursionError if there is none, and JwksUnreadable if it is too
+    large.
     """
     end = monotonic_seconds() + _URL_TIMEOUT_SECONDS
     read = bytearray()
-    asked = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - of the settings
-    with urllib.request.urlopen(asked, timeout=_URL_TIMEOUT_SECONDS) as response:  # noqa: S310
+    asked = urllib.request.Request(url, headers=_HEADERS)  # noqa: S310 - of the settings
+    with _OPENER.open(asked, timeout=_URL_TIMEOUT_SECONDS) as response:
         while chunk := response.read1(_CHUNK_BYTES):
             read += chunk
             if len(read) > _MAX_BYTES:

@@ -126,8 +126,8 @@ class MeshServer(grpc.aio.Server):
         if admit is not None:
             step = admitted_calls(step, admit)
         rpc_class = method.policy.rpc_class or RpcClass.WRITE
-        slows_runs = method.policy.rpc_class is not None
-        step = limited_calls(step, rpc_class, process.call_limits, slows_runs=slows_runs)
+        has_places = method.policy.rpc_class is not None
+        step = limited_calls(step, rpc_class, process.call_limits, has_places=has_places)
         # A stream of new events ends with its token, or with its connection.
         max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
         step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)

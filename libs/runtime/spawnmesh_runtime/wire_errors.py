@@ -1,5 +1,6 @@
 """Encode a refusal as `google.rpc.Status` in trailing metadata, and decode it."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,8 +20,8 @@ _MESSAGE_MAX_BYTES = 1_000
 _FACT_MAX_BYTES = 1_000
 _DETAILS_MAX_BYTES = 2_500
 _MAX_VIOLATIONS = 20
-# What grpc says if this end receives too large a message. It says the same of the other end.
-_RECEIVED_TOO_MUCH = "CLIENT: Received message larger than max"
+# What grpc says if this end receives too large a message. No request is compressed.
+_RECEIVED_TOO_MUCH = re.compile("(CLIENT: Received|Decompressed) message larger than max")
 _OF_CODE: dict[str, tuple[Reason, str]] = {
     "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),
     "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{name} did not answer before the deadline"),
@@ -88,7 +89,7 @@ def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
     reason, text = _OF_CODE.get(code, (Reason.INTERNAL, "{name} failed"))
     facts = {"dependency": name}
     if reason is Reason.MESSAGE_TOO_LARGE:
-        facts["larger_message"] = "response" if _RECEIVED_TOO_MUCH in details else "request"
+        facts["larger_message"] = "response" if _RECEIVED_TOO_MUCH.search(details) else "request"
     return MeshError(
         reason,
         text.format(name=name),

@@ -201,7 +201,7 @@ SECURITY_BUGS = (
     ),
     SeededBug(
         "fields of a request cost nothing",
-        (Change(f"{_RUNTIME}/call_limits.py", "max(0, count * ELEMENT_BYTES - size)", "0"),),
+        (Change(f"{_RUNTIME}/call_limits.py", "self._limits.spend_fields(self._of[0], count)", "pass"),),
         ("tests/unit/runtime/test_wire_elements.py",),
     ),
     SeededBug(

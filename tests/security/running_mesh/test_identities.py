@@ -19,7 +19,9 @@ IDENTITIES = {name: name for name in next(iter(MATRIX.values()))} | {
 }
 """The identities of the matrix, and the harnesses, each of which is answered as another one."""
 
-FAULTS = {"UNKNOWN", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"}
+FAULTS = {"UNKNOWN", "INTERNAL", "UNIMPLEMENTED"}
+BUSY = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+"""The codes of calls that are repeated."""
 
 
 async def cell_of(running: RunningMesh, rpc: Served, token: str, *, may_be_silent: bool) -> str:
@@ -32,7 +34,7 @@ async def cell_of(running: RunningMesh, rpc: Served, token: str, *, may_be_silen
 
     async def outcome() -> str:
         answer = await ask(channel, rpc.method, token, *messages, may_be_silent=may_be_silent)
-        if answer.reason is Reason.RATE_LIMITED:
+        if answer.reason is Reason.RATE_LIMITED or answer.code in BUSY:
             return ""
         if answer.code in FAULTS or (answer.code != "OK" and answer.reason is None):
             return f"{answer.code} {answer.reason} {answer.text}"

@@ -162,7 +162,7 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
         await ends.wait()
         return "ended"
 
-    step = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=True)
+    step = limited_calls(watch, RpcClass.WATCH, limits, has_places=True)
 
     def call_of(caller: Caller) -> asyncio.Future[object]:
         context: Any = None
@@ -228,7 +228,7 @@ async def test_harnesses_have_rates_and_the_mesh_itself_has_none(
     async def answered(call: Call) -> str:
         return "answered"
 
-    places = limited_calls(answered, READ, limits, slows_runs=True)
+    places = limited_calls(answered, READ, limits, has_places=True)
     step = rated_calls(places, READ, limits, POLICY, RevokedTokens(max_count=1, max_run_count=1))
     context: Any = None
     calls = [step(Call(context, caller=caller)) for _ in range(5)]
@@ -257,7 +257,7 @@ async def test_harness_of_an_ended_run_has_rates_where_the_rpc_itself_finds_out(
 async def test_harnesses_clients_and_runs_of_a_tenant_have_rates_and_places_of_their_own(
     limits: CallLimits,
 ) -> None:
-    limits.set_tenant("acme", {RpcClass.WATCH: {"concurrent_call_count": 1, "calls_per_second": 1}})
+    limits.set_tenant("acme", {RpcClass.WATCH: {"concurrent_call_count": 1, "calls_per_second": 3}})
     ends = asyncio.Event()
 
     async def watch(call: Call) -> str:
@@ -266,19 +266,20 @@ async def test_harnesses_clients_and_runs_of_a_tenant_have_rates_and_places_of_t
 
     context: Any = None
 
-    def call_of(caller: Caller, *, slows_runs: bool) -> asyncio.Future[object]:
-        places = limited_calls(watch, RpcClass.WATCH, limits, slows_runs=slows_runs)
+    def call_of(caller: Caller, *, has_places: bool) -> asyncio.Future[object]:
+        places = limited_calls(watch, RpcClass.WATCH, limits, has_places=has_places)
         revoked = RevokedTokens(max_count=1, max_run_count=1)
         step = rated_calls(places, RpcClass.WATCH, limits, POLICY, revoked)
         return asyncio.ensure_future(step(Call(context, caller=caller)))
 
     run, client = Caller(CallerKind.RUN, "run_2", "acme"), Caller(CallerKind.CLIENT, "ann", "acme")
-    held = [call_of(HARNESS, slows_runs=False), call_of(client, slows_runs=True)]
+    held = [call_of(HARNESS, has_places=True), call_of(client, has_places=True)]
     await asyncio.sleep(0)
     for caller in (HARNESS, client):
         with pytest.raises(MeshError) as refused:
-            await call_of(caller, slows_runs=True)
-        assert refused.value.reason is Reason.RATE_LIMITED
-    held += [call_of(run, slows_runs=False), call_of(run, slows_runs=False), call_of(run, slows_runs=True)]
+            await call_of(caller, has_places=True)
+        assert refused.value.reason is Reason.POOL_EXHAUSTED
+        held.append(call_of(caller, has_places=False))
+    held += [call_of(run, has_places=False), call_of(run, has_places=False), call_of(run, has_places=True)]
     ends.set()
-    assert await asyncio.gather(*held) == ["ended"] * 5
+    assert await asyncio.gather(*held) == ["ended"] * 7

@@ -1,6 +1,7 @@
 """Keys from a URL."""
 
 import asyncio
+import concurrent.futures
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ class Endpoint:
         self.answering = threading.Event()
         self.answering.set()
         self.fetches = 0
+        self.redirects = False
         self.url = ""
 
 
@@ -39,7 +41,10 @@ def endpoint() -> Iterator[Endpoint]:
         def do_GET(self) -> None:
             endpoint.fetches += 1
             endpoint.answering.wait(10)
-            self.send_response(endpoint.status)
+            redirects = endpoint.redirects and not self.path.endswith("/there")
+            self.send_response(302 if redirects else endpoint.status)
+            if redirects:
+                self.send_header("Location", f"{endpoint.url}/there")
             self.end_headers()
             self.wfile.write(endpoint.body)
 
@@ -238,6 +243,32 @@ def keys_document(count: int, *, ids: int) -> bytes:
 async def test_set_of_keys_has_bounds(endpoint: Endpoint, body: bytes, is_accepted: bool) -> None:
     endpoint.body = body
     assert await TokenVerifier(JwksUrl(endpoint.url)).has_keys() is is_accepted
+
+
+@pytest.mark.parametrize("redirects", [True, False])
+async def test_redirect_to_keys_is_not_followed(endpoint: Endpoint, redirects: bool) -> None:
+    endpoint.body, endpoint.redirects = keys_document(1, ids=1), redirects
+    assert await TokenVerifier(JwksUrl(endpoint.url)).has_keys() is not redirects
+    assert endpoint.fetches == 1
+
+
+async def test_fetch_that_hangs_is_given_up_after_a_while_a_few_times(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jwks, "_URL_TIMEOUT_SECONDS", 0.2)
+    now, started = 0.0, []
+
+    def hang(_url: str) -> concurrent.futures.Future[Any]:
+        started.append(now)
+        document: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        document.set_running_or_notify_cancel()
+        return document
+
+    monkeypatch.setattr(jwks, "_start_fetch", hang)
+    url = JwksUrl(endpoint.url, monotonic=lambda: now)
+    for now in (100.0, 130.0, 161.0, 222.0, 283.0, 344.0):  # noqa: B007 - the clock reads it
+        assert not await TokenVerifier(url).has_keys()
+    assert started == [100.0, 161.0, 222.0, 283.0]
 
 
 async def test_answer_that_does_not_end_holds_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

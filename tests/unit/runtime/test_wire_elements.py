@@ -1,6 +1,7 @@
 """The elements of an encoded message are counted as the decoder would make them."""
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.call import Call
-from spawnmesh_runtime.call_limits import ELEMENT_BYTES, CallLimits, DefaultCallLimits
+from spawnmesh_runtime.call_limits import FIELDS_PER_SECOND, CallLimits, DefaultCallLimits
 from spawnmesh_runtime.interceptors.read import decode_with
 from spawnmesh_runtime.interceptors.validate import MAX_ELEMENTS, decode_valid
 from spawnmesh_runtime.rpc_class import RpcClass
@@ -156,29 +157,44 @@ def test_check_of_a_large_message_ends_at_the_first_violation() -> None:
     with pytest.raises(MeshError) as caught:
         decode(b"\x2a\x00" * 100, CALL)
     assert len(caught.value.violations) == 20
+    limits = CallLimits(DefaultCallLimits(), monotonic=lambda: 0.0)
+    of_a_client = Call(NO_CONTEXT, request_bytes=limits.admit("acme", RpcClass.GENERATE))
+    for count, listed in ((65, 1), (64, 20)):
+        with pytest.raises(MeshError) as caught:
+            decode(b"\x2a\x00" * count, of_a_client)
+        assert len(caught.value.violations) == listed
 
 
-@pytest.mark.parametrize(("texts", "costs_more"), [(500, False), (40_000, True)])
-def test_fields_cost_the_caller_bytes_of_its_limit(texts: int, costs_more: bool) -> None:
-    defaults = DefaultCallLimits.model_validate({"generate": {"bytes_per_second": 1024**2}})
-    limits = CallLimits(defaults, monotonic=lambda: 0.0)
+def fields_owed(data: bytes) -> float:
+    """Return how many fields a tenant owes after a request, beyond what it may send in a second."""
+    limits = CallLimits(DefaultCallLimits(), monotonic=lambda: 0.0)
     meter = limits.admit("acme", RpcClass.GENERATE)
-    data = b"\x2a\x02\x08\x01" * texts
     decode = decode_valid(decode_with(router_pb.GenerateRequest.FromString), GENERATE_TYPE)
-    decode(data, Call(NO_CONTEXT, request_bytes=meter))
-    owed = limits.seconds_of_debt("acme", RpcClass.GENERATE) * 1024**2
-    cost = 2 * texts * ELEMENT_BYTES - len(data)
-    assert owed == (pytest.approx(cost - 1024**2) if costs_more else 0)
-
-
-def test_fields_before_the_end_of_a_cut_message_cost_too() -> None:
-    defaults = DefaultCallLimits.model_validate({"generate": {"bytes_per_second": 1024**2}})
-    limits = CallLimits(defaults, monotonic=lambda: 0.0)
-    meter = limits.admit("acme", RpcClass.GENERATE)
-    data = b"\x2a\x00" * 100_000 + b"\x2a"
-    decode = decode_valid(decode_with(router_pb.GenerateRequest.FromString), GENERATE_TYPE)
-    with pytest.raises(MeshError) as refused:
+    with suppress(MeshError):
         decode(data, Call(NO_CONTEXT, request_bytes=meter))
-    assert refused.value.reason is Reason.INVALID_REQUEST
-    owed = limits.seconds_of_debt("acme", RpcClass.GENERATE) * 1024**2
-    assert owed == pytest.approx(100_001 * ELEMENT_BYTES - len(data) - 1024**2)
+    seconds = {one: limits.seconds_of_debt("acme", one) for one in RpcClass}
+    assert len(set(seconds.values())) == 1, "all classes share the fields"
+    return seconds[RpcClass.GENERATE] * FIELDS_PER_SECOND
+
+
+@pytest.mark.parametrize(("texts", "owed"), [(32_768, 0), (50_000, 100_000 - 65_536)])
+def test_fields_of_all_calls_have_a_rate(texts: int, owed: int) -> None:
+    assert fields_owed(b"\x2a\x02\x08\x01" * texts) == pytest.approx(owed)
+
+
+def test_fields_before_the_end_of_a_cut_message_count() -> None:
+    assert fields_owed(b"\x2a\x00" * 100_000 + b"\x2a") == pytest.approx(100_001 - 65_536)
+
+
+def test_small_messages_of_many_fields_count() -> None:
+    limits = CallLimits(DefaultCallLimits(), monotonic=lambda: 0.0)
+    decode = decode_valid(decode_with(router_pb.GenerateRequest.FromString), GENERATE_TYPE)
+    for _ in range(200):
+        meter = limits.admit("acme", RpcClass.GENERATE)
+        with pytest.raises(MeshError):
+            decode(b"\x2a\x00" * 500, Call(NO_CONTEXT, request_bytes=meter))
+        if limits.seconds_of_debt("acme", RpcClass.GENERATE):
+            break
+    with pytest.raises(MeshError) as refused:
+        limits.admit("acme", RpcClass.READ)
+    assert refused.value.facts["limit"] == "fields_per_second"

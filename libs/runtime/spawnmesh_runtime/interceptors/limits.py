@@ -1,12 +1,13 @@
 """Limit the calls of each tenant before their requests are read.
 
 - The calls of clients and harnesses are counted, and refused above the rates of the tenant. Each of
-  the two has the rates for itself, and so has a harness that claims runs, for each token.
-- The calls of all three, and those of runs and services on behalf of the tenant, wait for a place
-  among its concurrent calls. Each of these has places of its own: a flood of a tenant's clients
-  slows neither its runs nor its harnesses.
+  the two has the rates for itself.
+- The calls of both, and those of runs and services on behalf of the tenant, wait for a place among
+  its concurrent calls. Each of the three has places of its own: a flood of a tenant's clients slows
+  neither its runs nor its harnesses.
 - The mesh's own callers without a tenant, and its operators, have no limits. At an RPC without a
-  class, only clients and harnesses have limits: those of WRITE.
+  class, clients and harnesses have the rates of WRITE, and no call waits for a place: the heartbeat
+  of a run must not wait for its draft, which a gate may hold for minutes.
 """
 
 from spawnmesh_core.errors import MeshError, refused_with
@@ -22,13 +23,15 @@ from spawnmesh_runtime.rpc_class import RpcClass
 
 
 def _account_of(caller: Caller | None) -> str:
-    """Return whose rates a call counts for: the tenant's clients, its harnesses, or the token of a
-    harness that claims runs; "" for callers without rates.
+    """Return whose rates a call counts for: the tenant's clients or its harnesses; "" for callers
+    without rates. A harness of several tenants counts for the first of them.
     """
     if caller is None or caller.is_of_the_mesh or caller.kind is CallerKind.ADMIN:
         return ""
     if caller.is_harness:
         return caller.tenant_id + OF_HARNESSES
+    if caller.tenants:
+        return min(caller.tenants) + OF_HARNESSES
     return caller.tenant_id or caller.revocation_key
 
 
@@ -54,9 +57,9 @@ def rated_calls(
     return step
 
 
-def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, *, slows_runs: bool) -> Step:
-    """Refuse calls above the rates, and hold a place for each other call of a tenant, those of its
-    runs included if the RPC `slows_runs`.
+def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, *, has_places: bool) -> Step:
+    """Refuse calls above the rates, and hold a place for each other call of a tenant if the RPC
+    `has_places`.
     """
     places = limits.limiter(rpc_class)
 
@@ -65,8 +68,10 @@ def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, *, slows
             refusal, call.rate_refusal = call.rate_refusal, None
             raise refusal
         caller = call.caller
+        if caller is None or not has_places:
+            return await inner(call)
         key = account = _account_of(caller)
-        if slows_runs and caller is not None and not account and caller.tenant_id:
+        if not account and caller.tenant_id:
             account = caller.tenant_id
             key = account + OF_RUNS
         if not key:

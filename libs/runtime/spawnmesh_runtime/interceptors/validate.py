@@ -22,11 +22,13 @@ each have 200,000. The decoded message takes some ten MiB, and less than a secon
 COUNTED_BYTES = 64 * 1024
 """A message of this size or less has too few elements to be refused for them."""
 
-CHARGED_BYTES = 2048
+CHARGED_BYTES = 128
 """A message of this size or less has too few elements to cost more than a call."""
 
-LISTED_BYTES = 4 * 1024
-"""The error of a larger message has the first violation alone: each takes about 3 KiB."""
+LISTED_ELEMENTS, LISTED_BYTES = 64, 4 * 1024
+"""The error of a message with more elements or bytes has the first violation alone: each takes some
+tens of microseconds and about 3 KiB.
+"""
 
 _SHOWN = 20
 
@@ -38,20 +40,20 @@ def decode_valid(decode: Decode, kind: Descriptor) -> Decode:
     shape = shape_of(kind)
 
     def decode_and_check(data: bytes, call: Call) -> Message:
-        meter = call.request_bytes
+        meter, count = call.request_bytes, 0
         if len(data) > (COUNTED_BYTES if meter is None else CHARGED_BYTES):
             try:
                 count = count_elements(data, shape, most=MAX_ELEMENTS)
             except MalformedWire as malformed:
                 if meter is not None:
-                    meter.count_elements(malformed.count, len(data))
+                    meter.count_fields(malformed.count)
                 raise invalid("request", NO_MESSAGE) from None
             if meter is not None:
-                meter.count_elements(count, len(data))
+                meter.count_fields(count)
             if count > MAX_ELEMENTS:
                 raise _too_many_elements()
         message: Message = decode(data, call)
-        require_valid(message, first_alone=len(data) > LISTED_BYTES)
+        require_valid(message, first_alone=count > LISTED_ELEMENTS or len(data) > LISTED_BYTES)
         return message
 
     return decode_and_check

@@ -47,9 +47,6 @@ SILENT = CallFailure(
 NO_ADDRESS = CallFailure("its endpoint's name has no address", is_transient=True)
 ANSWER_TOO_LARGE = CallFailure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
 ANSWER_TOO_COMPLEX = CallFailure("malformed answer: it takes too long to read")
-NOT_READ_IN_TIME = CallFailure(
-    "no time was left to read its answer", counts_against_plugin=False, is_transient=True
-)
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
 ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
 NO_CONNECTION = CallFailure("the call failed: no connection", is_transient=True)

@@ -133,7 +133,8 @@ class PluginInvoker:
         """Return the answer, or why there is none within the plugin's timeout and the budget.
 
         The wait for a slot and the DNS lookup count as part of that time. To read the answer may
-        take what is left of the budget.
+        take what is left of the budget. Raises MeshError if the answer came and this process could
+        not read it: a gate is not to be passed for that.
         """
         plugin = invocation.plugin
         timeout_seconds = plugin.timeout.total_seconds()
@@ -141,7 +142,7 @@ class PluginInvoker:
         if seconds <= 0:
             return call_failures.NO_TIME_LEFT
         ends_at = monotonic_seconds() + seconds
-        on_timeout = call_failures.BULKHEAD_FULL
+        on_timeout: CallFailure | None = call_failures.BULKHEAD_FULL
         try:
             async with (
                 asyncio.timeout(seconds) as limit,
@@ -162,10 +163,12 @@ class PluginInvoker:
                 sent = await self._send(invocation, endpoint, addresses, request, left)
                 if isinstance(sent, CallFailure):
                     return sent
-                on_timeout = call_failures.NOT_READ_IN_TIME
+                on_timeout = None
                 limit.reschedule(asyncio.get_running_loop().time() + budget.left())
                 return await self._read(invocation.tenant_id, request, sent)
         except TimeoutError:
+            if on_timeout is None:
+                raise _not_read_in_time() from None
             return on_timeout
         except DnsLookupFailed as error:
             return call_failures.dns_lookup_failed(str(error))
@@ -176,9 +179,7 @@ class PluginInvoker:
         self, tenant_id: str, request: HandlerRequest[Request, Answer], sent: AnswerBytes
     ) -> Answer | CallFailure:
         """Read the answer. A worker does it if the answer or the request, on which can depend what
-        is permitted, is large.
-
-        Raises MeshError if no worker is free: a gate is not to be passed for that.
+        is permitted, is large. Raises MeshError if no worker is free.
         """
         if len(sent.data) > MAX_ANSWER_BYTES:
             return call_failures.ANSWER_TOO_LARGE
@@ -225,6 +226,15 @@ class PluginInvoker:
         self._metrics.record(delivery.hook, delivery.decision, delivery.latency)
         async with self._database.adding(tenant_id) as connection:
             await insert_delivery(connection, tenant_id, delivery)
+
+
+def _not_read_in_time() -> MeshError:
+    return MeshError(
+        Reason.POOL_EXHAUSTED,
+        "the answer of a plugin could not be read in time; call again later",
+        retry_after_seconds=1.0,
+        facts={"pool": "cpu workers"},
+    )
 
 
 def _delivery(

@@ -94,25 +94,30 @@ async def test_ClaimRuns__gets_the_runs_of_the_named_agents_alone(mesh: Mesh, ot
     assert len(await claim_all(mesh, [other.tenant])) == 3
 
 
-async def test_ClaimRuns__waiting_call_ends_with_its_token_and_claims_nothing(mesh: Mesh) -> None:
-    token = client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])
+async def claim_reason(mesh: Mesh, token: str) -> Reason | None:
+    """Wait for a run, for up to a minute, and return the reason of the refusal."""
     request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1, wait=Duration(seconds=60))
+    try:
+        with use_token(token):
+            await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=90.0)
+    except MeshError as error:
+        return error.reason
+    return None
 
-    async def claim() -> Reason | None:
-        try:
-            with use_token(token):
-                await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=90.0)
-        except MeshError as error:
-            return error.reason
-        return None
 
-    claiming = asyncio.create_task(claim())
-    await asyncio.sleep(0)
+async def test_ClaimRuns__waiting_call_ends_when_its_token_expires(mesh: Mesh) -> None:
+    short = client_tokens(mesh.keys).runner_token("harness", 3, tenants=[mesh.tenant])
+    assert await claim_reason(mesh, short) is Reason.TOKEN_EXPIRED
+
+
+async def test_ClaimRuns__revoked_token_claims_nothing(mesh: Mesh) -> None:
+    token = client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])
+    claiming = asyncio.create_task(claim_reason(mesh, token))
     operator = client_tokens(mesh.keys).admin_token("operator", 600)
     await revoke(mesh, operator, token_id=id_of(token))
     assert await claiming is Reason.TOKEN_REVOKED
     session = await mesh.spawn()
-    assert await claim() is Reason.TOKEN_REVOKED
+    assert await claim_reason(mesh, token) is Reason.TOKEN_REVOKED
     assert (await mesh.claim(session.session_id)).run.attempt_count == 1
 
 
