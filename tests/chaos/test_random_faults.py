@@ -1,4 +1,4 @@
-"""Half a minute of random faults under load breaks no invariant, and fails no accepted run."""
+"""Forty seconds of random faults under load breaks no invariant, and fails no accepted run."""
 
 import tempfile
 from pathlib import Path
@@ -10,8 +10,10 @@ from tests.chaos.random_faults.report import summary_of
 from tests.chaos.random_faults.trial import run_trial
 from tests.support.forking import ForkServer
 
-SEED = 35  # Its plan has a fault of every kind.
-WINDOW_SECONDS = 35.0
+# The plan has a fault of every kind, PostgreSQL, S3 and the plugin among the targets, and an outage
+# of a service that is longer than a runner waits for it: see tests/unit/chaos/test_plan.py.
+SEED = 7916
+WINDOW_SECONDS = 42.0
 SETTLE_SECONDS = 240.0
 
 

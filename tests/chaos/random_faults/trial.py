@@ -10,13 +10,13 @@ from pathlib import Path
 
 from spawnmesh_devstack.processes import Execute, execute
 
-from tests.chaos.random_faults.checks import CHECKS
-from tests.chaos.random_faults.facts import Facts, find_leaks, sample_cooldowns
+from tests.chaos.random_faults.checks import judge
+from tests.chaos.random_faults.facts import Facts, files_at, find_leaks, sample_cooldowns
 from tests.chaos.random_faults.faults import Faults
 from tests.chaos.random_faults.field import open_field
 from tests.chaos.random_faults.history import History
 from tests.chaos.random_faults.load.calls import CONTENT
-from tests.chaos.random_faults.load.everything import TENANTS, Load, prepare_tenants
+from tests.chaos.random_faults.load.everything import TENANTS, Load, prepare_tenants, watch_sessions_again
 from tests.chaos.random_faults.plan import Fault
 from tests.chaos.random_faults.settling import settle
 
@@ -78,16 +78,22 @@ async def run_trial(
                 report(f"waited {seconds:.1f} s for rest")
                 if not has_ended:
                     facts.unsettled.append("clients still wait for an answer")
+                await watch_sessions_again(field, history, seed, facts)
                 for task in watching:
                     task.cancel()
             facts.calls, facts.faults, facts.ended = history.calls, faults.applied, faults.ended
+            facts.watched_count = len(faults.watched)
             await asyncio.sleep(0)
-        began = time.monotonic()
-        data = folder / "mesh" / "data"
-        paths = [data / name for name in ("logs", "postgres", "spans", "traces.otlp")]
-        facts.leaks = find_leaks(paths, _needles())
-        report(f"looked for content at rest in {time.monotonic() - began:.1f} s")
-    return Verdict({name: check(facts) for name, check in CHECKS.items()}, facts)
+        scan_for_content(folder / "mesh" / "data", facts, report)
+    return Verdict(judge(facts), facts)
+
+
+def scan_for_content(data: Path, facts: Facts, report: Report) -> None:
+    """Search the files of a mesh that is stopped for content that was handed over."""
+    began = time.monotonic()
+    files = files_at([data / name for name in ("logs", "postgres", "spans", "traces.otlp")])
+    facts.scanned_count, facts.leaks = len(files), find_leaks(files, _needles())
+    report(f"looked for content at rest in {time.monotonic() - began:.1f} s")
 
 
 async def _under_load(load: Load, faults: Faults, plan: list[Fault], report: Report) -> bool:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spawnmesh_devstack.members import SERVICES
+from spawnmesh_runner.clients.retry import GIVE_UP_AFTER_SECONDS
 
 from tests.chaos.random_faults.plan import (
     MODEL,
@@ -17,6 +18,7 @@ from tests.chaos.random_faults.plan import (
     make_outages,
     make_plan,
 )
+from tests.chaos.test_random_faults import SEED, WINDOW_SECONDS
 
 SEEDS = st.integers(0, 2**32)
 WINDOWS = st.floats(5.0, 1800.0)
@@ -76,3 +78,11 @@ def test_outages_can_be_chosen_by_their_kind_and_target() -> None:
     assert [str(fault) for fault in make_outages(90.0, "pause hook-")] == ["pause hook-worker for 90.0 s"]
     assert {fault.kind for fault in make_outages(90.0, "kill")} == {FaultKind.KILL}
     assert make_outages(90.0, "burn") == []
+
+
+def test_plan_of_the_test_disturbs_every_store_and_outlasts_what_a_runner_waits() -> None:
+    plan = make_plan(SEED, WINDOW_SECONDS)
+    assert {fault.kind for fault in plan} == set(FaultKind)
+    assert {POSTGRES, S3, PLUGIN} <= {fault.target for fault in plan}
+    outages = [fault for fault in plan if fault.kind in (FaultKind.AWAY, FaultKind.HANG)]
+    assert max(fault.seconds for fault in outages) > 1.2 * GIVE_UP_AFTER_SECONDS
