@@ -35,6 +35,7 @@ _TABLES = {
     "uploads": "select * from attachment_blob.uploads",
     "attachment_tenants": "select * from attachment_blob.attachment_tenants",
     "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
+    "allowed_spawns": "select tenant_id, session_id from hook.allowed_spawns",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """
@@ -59,6 +60,9 @@ class Facts:
     """The number of files that were searched for it."""
     workspaces: list[str] = field(default_factory=list)
     """Files that are left in the runners' workspaces."""
+    span_count: int = 0
+    orphans: list[str] = field(default_factory=list)
+    """Spans whose parent is missing."""
     ended: list[str] = field(default_factory=list)
     """Processes that ended by themselves."""
     watched_count: int = 0

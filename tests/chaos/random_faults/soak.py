@@ -30,7 +30,7 @@ from tests.chaos.random_faults.load.everything import (
 from tests.chaos.random_faults.plan import REPLICATED
 from tests.chaos.random_faults.report import print_verdict
 from tests.chaos.random_faults.settling import settle
-from tests.chaos.random_faults.trial import Verdict, scan_for_content
+from tests.chaos.random_faults.trial import Verdict, examine_files
 
 Report = Callable[[str], None]
 
@@ -53,6 +53,7 @@ REQUIRED = (
     "I6  one request_id gives one resource",
     "I10 content is at rest in the bucket only",
     "    a new watch gives every stored event",
+    "    no span lacks its parent",
     "    no accepted run failed",
     "    no call failed with an internal error, or was refused",
     "    no process ended by itself",
@@ -159,7 +160,7 @@ async def run_soak(folder: Path, seconds: float, report: Report) -> Verdict:
                     task.cancel()
             facts.calls, facts.ended = history.calls, faults.ended
             facts.watched_count = len(faults.watched)
-        scan_for_content(folder / "mesh" / "data", facts, report)
+        examine_files(folder / "mesh" / "data", facts, report)
     found = judge(facts, REQUIRED)
     found["    each call was answered"] = unanswered(facts)
     found["    the rate was held"] = [] if reached >= _LEAST_SHARE_OF_TARGET * rate else [f"{reached:.1f}"]

@@ -145,13 +145,12 @@ def sound() -> Facts:
             {"session_id": CHILD, "idempotency_key": key, "first_seq": seq}
             for key, seq in (("a", 1), ("b", 2), ("c", 3))
         ],
+        "allowed_spawns": [{"tenant_id": T, "session_id": name} for name in (CHILD, "ses_undone")],
         "deliveries": [
-            delivery("BEFORE_SPAWN", "allow", CHILD),
             delivery("SUBAGENT_ENDED", "failed", CHILD, f"run of {CHILD}"),
             delivery("SUBAGENT_ENDED", "told", CHILD, f"run of {CHILD}"),
-            delivery("BEFORE_SPAWN", "allow", "ses_undone"),
             delivery("SUBAGENT_ENDED", "told", "ses_undone"),
-            delivery("BEFORE_SPAWN", "failed", "ses_not_allowed"),
+            delivery("BEFORE_SPAWN", "allow", "ses_with_a_lost_answer"),
         ],
         "sets": [
             {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},
@@ -177,7 +176,7 @@ def sound() -> Facts:
         Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
     ]
     cooled = [cooldown(0, 30), cooldown(1, 40)]
-    return Facts(tables, {T: {"k"}}, calls, cooled, scanned_count=5, watched_count=20)
+    return Facts(tables, {T: {"k"}}, calls, cooled, scanned_count=5, watched_count=20, span_count=9)
 
 
 def cooldown(at: int, until: int) -> Row:
