@@ -47,7 +47,7 @@ async def open_service(
     mcp = load_mcp_config(settings.mcp_config_file, keep_from=_own_files(settings))
     if mcp.servers:
         load_mcp_sdk()
-    await sweep_workspaces(settings.workspace_root)
+    await sweep_workspaces(settings.workspace_root, settings.mcp_cgroup)
     disk = WorkspaceDisk(settings.workspace_root, settings.min_free_bytes)
     measure_disk(process.metrics.meter, disk)
     sandbox = await _sandbox(process, settings, mcp, find)
@@ -61,7 +61,7 @@ async def open_service(
             await wait_for_room(disk, process.health)
 
         stop = asyncio.Event()
-        sweeping = group.create_task(sweep_workspaces_forever(settings.workspace_root))
+        sweeping = group.create_task(sweep_workspaces_forever(settings.workspace_root, settings.mcp_cgroup))
         group.create_task(claim_runs(stop, peers, minter, settings, until_room, execute))
         yield server
         stop.set()

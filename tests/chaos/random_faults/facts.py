@@ -35,6 +35,7 @@ _TABLES = {
     "uploads": "select * from attachment_blob.uploads",
     "attachment_tenants": "select * from attachment_blob.attachment_tenants",
     "outbox": "select tenant_id, key, dead_time, due_time = 'infinity' as is_held, last_error from hook.jobs",
+    "allowed_spawns": "select tenant_id, session_id from hook.allowed_spawns",
     "deliveries": "select tenant_id, plugin, hook, session_id, run_id, decision, error from hook.deliveries",
 }
 _COOLDOWNS = """
@@ -55,10 +56,17 @@ class Facts:
     """Samples of the stored cooldowns, in the order of time."""
     leaks: list[str] = field(default_factory=list)
     """Files outside of the bucket that have content which was handed over."""
+    scanned_count: int = 0
+    """The number of files that were searched for it."""
     workspaces: list[str] = field(default_factory=list)
     """Files that are left in the runners' workspaces."""
+    span_count: int = 0
+    orphans: list[str] = field(default_factory=list)
+    """Spans whose parent is missing."""
     ended: list[str] = field(default_factory=list)
     """Processes that ended by themselves."""
+    watched_count: int = 0
+    """The number of processes that were watched."""
     unsettled: list[str] = field(default_factory=list)
     """Names of the parts that had not come to rest in time."""
     faults: list[AppliedFault] = field(default_factory=list)
@@ -113,7 +121,13 @@ async def sample_cooldowns(dsn: str, samples: list[Row], pause_seconds: float = 
         await asyncio.sleep(pause_seconds)
 
 
-def find_leaks(paths: Sequence[Path], needles: Sequence[bytes]) -> list[str]:
-    """Return the files at or below the paths that have one of the needles."""
-    files = [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+def files_at(paths: Sequence[Path]) -> list[Path]:
+    """Return the files at and below the paths. Raises FileNotFoundError if a path does not exist."""
+    for path in paths:
+        path.stat()
+    return [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+
+
+def find_leaks(files: Sequence[Path], needles: Sequence[bytes]) -> list[str]:
+    """Return the files that have one of the needles."""
     return [str(file) for file in files if any(needle in file.read_bytes() for needle in needles)]

@@ -34,13 +34,15 @@ class AppliedFault:
 
 class Faults:
     """Break parts of the mesh, and keep the rest running as an orchestrator does: a process that
-    ends by itself is started again, and `ended` has its name and status.
+    ends by itself is started again, and `ended` has its name and status. `watched` has the names of
+    all processes that were looked at.
 
     `now` is the clock of `applied`.
     """
 
     def __init__(self, field: Field, report: Report, now: Callable[[], float]) -> None:
         self.ended: list[str] = []
+        self.watched: set[str] = set()
         self.applied: list[AppliedFault] = []
         self._now = now
         self._field = field
@@ -63,10 +65,17 @@ class Faults:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for name, process in list(self._field.stack.processes.items()):
+                self.watched.add(name)
                 if name not in self._down and process.returncode is not None:
                     self.ended.append(f"{name} (status {process.returncode})")
                     self._report(f"          {name} ended by itself with status {process.returncode}")
                     await self._start(name)
+
+    async def restart(self, name: str) -> None:
+        """Restart the process in order."""
+        self._down.add(name)
+        await self._field.stack.restart(name)
+        self._down.discard(name)
 
     async def _apply(self, fault: Fault) -> None:
         # A restart takes time after the end of a fault, and the next fault waits for it.

@@ -25,6 +25,11 @@ LINKS = (
     MODEL,
 )
 
+# The plan of `make test`: a fault of every kind, PostgreSQL, S3 and the plugin among the targets, and
+# an outage of a service that is longer than a runner waits for one.
+SHORT_SEED = 7916
+SHORT_WINDOW_SECONDS = 42.0
+
 _RECOVERY_SECONDS = 20.0  # Between outages: whatever waited for one is done before the next.
 _QUIET_SECONDS = 2.0  # At the end, so that the last fault is over before the load stops.
 _MOST_AT_ONCE = 2

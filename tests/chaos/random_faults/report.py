@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+from tests.chaos.random_faults.checks import CHECKS
 from tests.chaos.random_faults.checks.availability import uncertain_sessions
 from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.trial import Verdict
@@ -11,10 +12,11 @@ _MOST_LINES = 10
 
 
 def print_verdict(verdict: Verdict, report: Callable[[str], None]) -> None:
-    """Print what happened, a line for each check, and what it found."""
+    """Print what happened, a line for each check with how much it checked, and what it found."""
     report(summary_of(verdict.facts))
+    counts = {check.name: f" ({check.count_inputs(verdict.facts)})" for check in CHECKS}
     for name, lines in verdict.found.items():
-        report(f"{'FAILED' if lines else 'ok    '}  {name}")
+        report(f"{'FAILED' if lines else 'ok    '}  {name}{counts.get(name, '')}")
         for line in lines[:_MOST_LINES]:
             report(f"          {line}")
         if len(lines) > _MOST_LINES:

@@ -31,7 +31,12 @@ async def settle(field: Field, facts: Facts, tenants: list[str], within_seconds:
 
 
 def unsettled(facts: Facts) -> list[str]:
-    """Return what is still under way."""
+    """Return what is still under way.
+
+    A message to a session that is ACTIVE has, or will have, a run that reads it. One that came as
+    its session ended stays unread.
+    """
+    active = {row["session_id"] for row in facts.rows("sessions") if row["state"] == "ACTIVE"}
     return [
         *(
             f"{row['session_id']} is {row['state']}"
@@ -44,6 +49,11 @@ def unsettled(facts: Facts) -> list[str]:
             if row["state"] not in terminal_states.TERMINAL
         ),
         *(f"{row['run_id']} waits in the queue" for row in facts.rows("queue")),
+        *(
+            f"{row['key']} of {row['session_id']} is not read"
+            for row in facts.rows("messages")
+            if row["acknowledge_time"] is None and row["session_id"] in active
+        ),
         *(
             f"delivery {row['key']} waits: {row['last_error']}"
             for row in facts.rows("outbox")

@@ -22,15 +22,22 @@ _SECONDS_FOR_A_SPAWN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Spawns:
-    """The spawns during a fault. Those of clients with short deadlines are not among them."""
+    """The spawns during a fault. Those of clients with short deadlines are not among them.
+
+    `repeats` has the calls that are not the first one of their request_id.
+    """
 
     fault: AppliedFault
     calls: list[Call]
+    repeats: list[Call]
 
     @property
     def refused(self) -> list[Call]:
-        """The refused ones, without those that are ABORTED because a repeat is under way."""
-        return [call for call in self.calls if not call.is_ok and call.status != Status.ABORTED]
+        """The refused ones, without the repeats that are ABORTED because the first call goes on."""
+        return [call for call in self.calls if not call.is_ok and not self._joins_another(call)]
+
+    def _joins_another(self, call: Call) -> bool:
+        return call.status == Status.ABORTED and any(call is repeat for repeat in self.repeats)
 
     @property
     def slowest_refusal(self) -> float:
@@ -69,14 +76,14 @@ class _Spawns:
 
 def spawn_times(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[str]:
     """Return a line for each fault: the spawns that were answered and refused, and how slowly."""
-    return [str(_during(fault, calls)) for fault in faults]
+    return [str(spawns) for spawns in _during_each(faults, calls)]
 
 
 def bad_spawns(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[str]:
     """Return a line for each fault during which spawns were answered or refused too late, refused
     in another way than as UNAVAILABLE, or too few to tell.
     """
-    timed = [_during(fault, calls) for fault in faults]
+    timed = _during_each(faults, calls)
     return [f"{spawns}; {'; '.join(found)}" for spawns in timed if (found := list(spawns.faults_found()))]
 
 
@@ -94,10 +101,25 @@ def unanswered_spawns(calls: Sequence[Call]) -> list[str]:
     ]
 
 
-def _during(fault: AppliedFault, calls: Sequence[Call]) -> _Spawns:
-    return _Spawns(
-        fault, [call for call in calls if _is_patient_spawn(call) and fault.start <= call.start < fault.end]
-    )
+def _during_each(faults: Sequence[AppliedFault], calls: Sequence[Call]) -> list[_Spawns]:
+    repeats = _repeats(calls)
+    patient = [call for call in calls if _is_patient_spawn(call)]
+    return [
+        _Spawns(fault, [call for call in patient if fault.start <= call.start < fault.end], repeats)
+        for fault in faults
+    ]
+
+
+def _repeats(calls: Sequence[Call]) -> list[Call]:
+    """Return the spawns whose request_id an earlier call had, also one with a short deadline."""
+    known: set[str] = set()
+    found = []
+    for call in sorted(calls, key=lambda call: call.start):
+        if call.operation == "spawn":
+            if call.given["request_id"] in known:
+                found.append(call)
+            known.add(call.given["request_id"])
+    return found
 
 
 def _is_patient_spawn(call: Call) -> bool:

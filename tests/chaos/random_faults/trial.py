@@ -9,21 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spawnmesh_devstack.processes import Execute, execute
+from spawnmesh_devstack.span_file import load_all_spans
+from spawnmesh_devstack.traces import orphans
 
-from tests.chaos.random_faults.checks import CHECKS
-from tests.chaos.random_faults.facts import Facts, find_leaks, sample_cooldowns
+from tests.chaos.random_faults.checks import judge
+from tests.chaos.random_faults.facts import Facts, files_at, find_leaks, sample_cooldowns
 from tests.chaos.random_faults.faults import Faults
 from tests.chaos.random_faults.field import open_field
 from tests.chaos.random_faults.history import History
 from tests.chaos.random_faults.load.calls import CONTENT
-from tests.chaos.random_faults.load.everything import TENANTS, Load, prepare_tenants
+from tests.chaos.random_faults.load.everything import (
+    TENANTS,
+    Load,
+    is_in_full_swing,
+    prepare_tenants,
+    watch_sessions_again,
+)
 from tests.chaos.random_faults.plan import Fault
 from tests.chaos.random_faults.settling import settle
 
 Report = Callable[[str], None]
 
 _GRACE_MARGIN_SECONDS = 15
-_WARM_UP_SECONDS = 3.0
+_WARM_UP_SECONDS = 60.0  # At most: on a busy machine the load needs time to begin.
+_LOOK_SECONDS = 0.1
 _LAST_CALLS_SECONDS = 120.0
 
 
@@ -78,23 +87,39 @@ async def run_trial(
                 report(f"waited {seconds:.1f} s for rest")
                 if not has_ended:
                     facts.unsettled.append("clients still wait for an answer")
+                await watch_sessions_again(field, history, seed, facts)
                 for task in watching:
                     task.cancel()
             facts.calls, facts.faults, facts.ended = history.calls, faults.applied, faults.ended
+            facts.watched_count = len(faults.watched)
             await asyncio.sleep(0)
-        began = time.monotonic()
-        data = folder / "mesh" / "data"
-        paths = [data / name for name in ("logs", "postgres", "spans", "traces.otlp")]
-        facts.leaks = find_leaks(paths, _needles())
-        report(f"looked for content at rest in {time.monotonic() - began:.1f} s")
-    return Verdict({name: check(facts) for name, check in CHECKS.items()}, facts)
+        examine_files(folder / "mesh" / "data", facts, report)
+    return Verdict(judge(facts), facts)
+
+
+def examine_files(data: Path, facts: Facts, report: Report) -> None:
+    """Search the files of a mesh that is stopped for content that was handed over, and its spans
+    for those without their parent.
+    """
+    began = time.monotonic()
+    files = files_at([data / name for name in ("logs", "postgres", "spans", "traces.otlp")])
+    facts.scanned_count, facts.leaks = len(files), find_leaks(files, _needles())
+    spans = load_all_spans(data / "traces.otlp")
+    facts.span_count = len(spans)
+    facts.orphans = [f"{span.service} {span.name} of trace {span.trace_id}" for span in orphans(spans)]
+    report(f"looked for content at rest, and for spans, in {time.monotonic() - began:.1f} s")
 
 
 async def _under_load(load: Load, faults: Faults, plan: list[Fault], report: Report) -> bool:
-    """Load the mesh while the plan is followed. Return whether all clients got their answers."""
+    """Load the mesh while the plan is followed. Return whether all clients got their answers.
+
+    The faults begin when the load is in full swing, so that it leaves something for each check.
+    """
     running = asyncio.get_running_loop().create_task(load.run())
     try:
-        await asyncio.sleep(_WARM_UP_SECONDS)
+        give_up = time.monotonic() + _WARM_UP_SECONDS
+        while not is_in_full_swing(load.history.calls) and time.monotonic() < give_up:
+            await asyncio.sleep(_LOOK_SECONDS)
         await faults.follow(plan)
         load.stop.set()
         report("the last calls of the load end")

@@ -3,24 +3,30 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spawnmesh_transcript.domain.chain import chain_hash
+from spawnmesh.content.v1.message_pb2 import ROLE_TOOL_RESULT
 
 from tests.chaos.random_faults.checks import (
+    ALL,
     CHECKS,
+    NO_INPUT,
+    Check,
     appends,
     availability,
     claims,
     content,
     cooldowns,
+    judge,
+    messages,
     objects,
+    observers,
+    refusals,
     request_ids,
     results,
     settled,
+    spans,
     streams,
     tenants,
     terminal_states,
@@ -29,115 +35,41 @@ from tests.chaos.random_faults.checks import (
 )
 from tests.chaos.random_faults.facts import Facts, Row
 from tests.chaos.random_faults.history import Call, Outcome
-
-T, OTHER_TENANT = "t-a", "t-b"
-PARENT, CHILD = "ses_parent", "ses_child"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def call(operation: str, start: float, end: float, got: Row | None = None, **given: Any) -> Call:
-    return Call(operation, T, start, given, end, Outcome.OK, got=got or {})
-
-
-def refused(operation: str, **given: Any) -> Call:
-    return Call(operation, T, 1.0, given, 2.0, Outcome.REFUSED, "WRITER_CLAIM_LOST", "ABORTED")
-
-
-def append(key: str, seq: int, start: float, end: float, epoch: int = 1) -> Call:
-    got = {"seq": seq, "replayed": False}
-    return call("append", start, end, got, session_id=CHILD, key=key, run_id="run_w", epoch=epoch)
-
-
-def session(session_id: str, parent: str = "", **fields: Any) -> Row:
-    row = {
-        "tenant_id": T,
-        "session_id": session_id,
-        "state": "CLOSED",
-        "request_id": f"request of {session_id}",
-    }
-    ancestors = [parent] if parent else []
-    return {**row, "parent_session_id": parent, "ancestor_ids": ancestors, **fields}
+from tests.support.chaos.sound_facts import (
+    CHILD,
+    NOW,
+    OTHER_TENANT,
+    PARENT,
+    T,
+    append,
+    body,
+    call,
+    cooldown,
+    event,
+    refused,
+    run,
+    session,
+    sound,
+)
 
 
-def run(session_id: str) -> Row:
-    row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
-    ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
-    counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
-    counts |= {"epoch": 1, "first_epoch": 1}
-    return {**row, **ended, **counts}
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_sound_facts_pass(check: Check) -> None:
+    assert check.find(sound()) == []
 
 
-def entry(seq: int, before: Row | None, **fields: Any) -> Row:
-    body = f"entry {seq}".encode()
-    row = {"tenant_id": T, "session_id": CHILD, "seq": seq, "entry_id": f"ent_{seq}", "body": body}
-    row |= {"parent_entry_id": before["entry_id"] if before else "", "dropped_bytes": 0}
-    row |= {"writer_run_id": "run_w", "writer_epoch": 1, "writer_service": "", "writer_client": ""}
-    row |= {"create_time": NOW, "calls": [], "answers": "", "is_synthetic": False}
-    row["chain_hash"] = chain_hash(before["chain_hash"] if before else b"", SimpleNamespace(**row))
-    return {**row, **fields}
+def test_sound_facts_have_input_for_each_check() -> None:
+    assert judge(sound()) == {name: [] for name in ALL}
 
 
-def sound() -> Facts:
-    """Return the facts of a parent with one child, and of three appends to the child's transcript."""
-    entries = [entry(1, None, calls=["call 1"])]
-    entries.append(entry(2, entries[0], answers="call 1"))
-    entries.append(entry(3, entries[1]))
-    parent_entry = entry(1, None, session_id=PARENT, calls=["call 1"])
-    announced = f"announce:v1:{CHILD}:run of {CHILD}"
-    events = [
-        {"tenant_id": T, "session_id": name, "cursor": cursor, "kind": "RUN"}
-        | {"run_id": f"run of {name}", "run_state": state, "detail": detail}
-        for name in (PARENT, CHILD)
-        for cursor, state, detail in ((1, "RUNNING", "attempt 1"), (2, "SUCCEEDED", ""))
-    ]
-    seen = {"run_id": f"run of {CHILD}", "run_state": "SUCCEEDED", "result_text": "fine"}
-    tables: dict[str, list[Row]] = {
-        "sessions": [
-            session(PARENT),
-            session(CHILD, PARENT),
-            session("ses_undone", PARENT, state="SPAWN_FAILED", request_id=None),
-        ],
-        "runs": [run(PARENT), run(CHILD)],
-        "messages": [{"tenant_id": T, "session_id": PARENT, "key": announced, "child_session_id": CHILD}],
-        "events": events,
-        "transcripts": [
-            {"tenant_id": T, "session_id": PARENT, "seq": 1, "chain_hash": parent_entry["chain_hash"]},
-            {"tenant_id": T, "session_id": CHILD, "seq": 3, "chain_hash": entries[2]["chain_hash"]},
-        ],
-        "entries": [*entries, parent_entry],
-        "appends": [
-            {"session_id": CHILD, "idempotency_key": key, "first_seq": seq}
-            for key, seq in (("a", 1), ("b", 2), ("c", 3))
-        ],
-        "sets": [
-            {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},
-            {"tenant_id": OTHER_TENANT, "session_id": "", "set_id": "att_2", "state": "RELEASED"},
-        ],
-        "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
-    }
-    calls = [
-        call("spawn", 0.0, 1.0, {"session_id": PARENT}, request_id=f"request of {PARENT}", task="x"),
-        call("wait", 1.0, 2.0, seen, session_id=CHILD),
-        append("a", 1, 0.0, 1.0),
-        append("b", 2, 2.0, 3.0),
-        append("c", 3, 2.5, 4.0),
-        call("acquire", 0.0, 0.1, session_id=CHILD, run_id="run_w", epoch=1),
-        call("claim", 0.0, 1.0, {"runs": [["run_x", 1]]}),
-        call("claim", 2.0, 3.0, {"runs": [["run_x", 2]]}),
-        call("watch", 0.0, 1.0, {"cursors": [1, 2]}, session_id=CHILD),
-        Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
-    ]
-    return Facts(tables, {T: {"k"}}, calls, [cooldown(0, 30), cooldown(1, 40)])
+def test_check_without_input_is_left_out_or_fails_if_it_is_required() -> None:
+    assert judge(Facts(), required=()) == {}
+    assert judge(Facts()) == {name: [NO_INPUT] for name in ALL}
 
 
-def cooldown(at: int, until: int) -> Row:
-    key = {"tenant_id": T, "scope": "MODEL", "target": "m"}
-    return {**key, "sample_time": NOW + timedelta(seconds=at), "until_time": NOW + timedelta(seconds=until)}
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_sound_facts_pass(name: str) -> None:
-    assert CHECKS[name](sound()) == []
+def test_required_check_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no checks"):
+        judge(Facts(), required=["I99"])
 
 
 @dataclass(frozen=True)
@@ -160,6 +92,37 @@ ANOMALIES = [
     Anomaly("result that changed", terminal_states.check, lambda f: f.calls[1].got.update(result_text="x")),
     Anomaly("result not delivered", results.check, lambda f: f.tables["messages"].clear()),
     Anomaly("result of nobody", results.check, lambda f: row(f, "messages").update(key="announce:v1:a:b")),
+    Anomaly("result that is another", results.check, lambda f: row(f, "runs", 1).update(result_text="x")),
+    Anomaly("result read twice", results.check, lambda f: f.tables["entries"].append(row(f, "entries", 5))),
+    Anomaly(
+        "result not read after the wait for it",
+        results.check,
+        lambda f: (f.tables["entries"].pop(5), f.tables["events"].pop(3)),
+    ),
+    Anomaly(
+        "result not read after a revision was requested",
+        results.check,
+        lambda f: (f.tables["entries"].pop(5), f.tables["entries"].pop(4)),
+    ),
+    Anomaly("message not in the inbox", messages.check, lambda f: f.tables["messages"].pop(1)),
+    Anomaly(
+        "message that no run read",
+        messages.check,
+        lambda f: (row(f, "messages", 1).update(acknowledge_time=None), f.tables["entries"].pop(6)),
+    ),
+    Anomaly(
+        "unread message that counts as delivered",
+        messages.check,
+        lambda f: (row(f, "runs").update(state="KILLED"), f.tables["entries"].pop(6)),
+    ),
+    Anomaly("message read twice", messages.check, lambda f: f.tables["entries"].append(row(f, "entries", 6))),
+    Anomaly(
+        "refused message that is read",
+        messages.check,
+        lambda f: setattr(f.calls[11], "outcome", Outcome.REFUSED),
+    ),
+    Anomaly("end that a plugin did not hear", observers.check, lambda f: f.tables["deliveries"].pop(1)),
+    Anomaly("failed spawn unheard", observers.check, lambda f: f.tables["deliveries"].pop(2)),
     Anomaly("object without row", objects.check, lambda f: f.objects[T].add("more")),
     Anomaly("row without object", objects.check, lambda f: f.objects[T].clear()),
     Anomaly("lost blob", objects.check, lambda f: row(f, "blobs").update(state="LOST")),
@@ -171,13 +134,23 @@ ANOMALIES = [
     Anomaly("lost append", appends.check_presence, lambda f: f.tables["appends"].pop(1)),
     Anomaly("append elsewhere", appends.check_presence, lambda f: row(f, "appends", 1).update(first_seq=9)),
     Anomaly("append without entry", appends.check_presence, lambda f: f.tables["entries"].pop(1)),
+    Anomaly(
+        "append of another text", appends.check_presence, lambda f: row(f, "entries").update(body=body("b"))
+    ),
+    Anomaly("append twice", appends.check_presence, lambda f: f.tables["entries"].append(again(f))),
+    Anomaly("one place for two appends", appends.check_presence, lambda f: f.calls.append(shared(f))),
+    Anomaly(
+        "text of a refused append",
+        appends.check_presence,
+        lambda f: f.tables["entries"].append({**row(f, "entries"), "seq": 4, "body": body("late")}),
+    ),
     Anomaly("two answers", appends.check_presence, lambda f: f.calls.append(append("a", 2, 5.0, 6.0))),
     Anomaly(
         "refused append is there",
         appends.check_presence,
         lambda f: (
             f.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 3}),
-            f.calls.append(refused("append", session_id=CHILD, key="d")),
+            f.calls.append(refused("append", session_id=CHILD, key="d", text="d")),
         ),
     ),
     Anomaly("inverted appends", appends.check_order, lambda f: f.calls.append(append("d", 4, 0.0, 0.5))),
@@ -201,12 +174,7 @@ ANOMALIES = [
         lambda f: f.tables["sessions"].append(session("ses_2", request_id=f"request of {PARENT}")),
     ),
     Anomaly("session that is lost", request_ids.check, lambda f: f.tables["sessions"].pop(0)),
-    Anomaly("two runs of a spawn", request_ids.check, lambda f: f.tables["runs"].append(run(PARENT))),
-    Anomaly(
-        "message that is lost",
-        request_ids.check,
-        lambda f: f.calls.append(call("send", 1.0, 2.0, session_id=PARENT, request_id="r")),
-    ),
+    Anomaly("two runs of a spawn", request_ids.check, lambda f: f.tables["runs"].append(run(CHILD))),
     Anomaly(
         "answer to a stranger",
         tenants.check,
@@ -224,6 +192,9 @@ ANOMALIES = [
     Anomaly("workspace that stays", content.check, lambda f: f.workspaces.append("run_x")),
     Anomaly("event that is repeated", streams.check, lambda f: f.calls[8].got.update(cursors=[1, 1])),
     Anomaly("event that is omitted", streams.check, lambda f: f.calls[8].got.update(cursors=[2])),
+    Anomaly("stream that ends early", streams.check, lambda f: f.calls[10].got.update(cursors=[1, 2])),
+    Anomaly("new watch that hears nothing", streams.check_again, lambda f: f.calls[9].got.update(cursors=[])),
+    Anomaly("new watch that does not end", streams.check_again, lambda f: f.calls[9].got.pop("has_ended")),
     Anomaly("failed run", availability.check_runs, lambda f: row(f, "runs").update(state="FAILED")),
     Anomaly(
         "run that nobody killed", availability.check_runs, lambda f: row(f, "runs").update(state="KILLED")
@@ -233,11 +204,39 @@ ANOMALIES = [
         availability.check_runs,
         lambda f: row(f, "runs").update(result_text="I cannot go on: there is no tool."),
     ),
-    Anomaly("refused spawn", availability.check_calls, lambda f: f.calls.append(refused("spawn"))),
+    *(
+        Anomaly(
+            f"{operation} refused for {reason}",
+            refusals.check,
+            lambda f, operation=operation, reason=reason: f.calls.append(refused(operation, reason)),
+        )
+        for operation, reason in (
+            ("spawn", "WRITER_CLAIM_LOST"),
+            ("send", "SESSION_CLOSED"),
+            ("wait", "NOT_FOUND"),
+            ("kill", "PERMISSION_DENIED"),
+            ("harness", "UNAUTHENTICATED"),
+            ("claim", "UNAUTHENTICATED"),
+            ("watch", "NOT_FOUND"),
+            ("watch again", "NOT_FOUND"),
+            ("append", "PERMISSION_DENIED"),
+        )
+    ),
+    Anomaly("internal error", refusals.check, lambda f: setattr(f.calls[1], "status", "INTERNAL")),
+    Anomaly("orphan", spans.check, lambda f: f.orphans.append("session SpawnSession of trace 1")),
     Anomaly("crash", availability.check_processes, lambda f: f.ended.append("session")),
     Anomaly("dead event", settled.check, lambda f: f.tables.update(outbox=[dead()])),
     Anomaly("run that goes on", settled.check, lambda f: f.unsettled.append("run_x is RUNNING")),
 ]
+
+
+def again(facts: Facts) -> Row:
+    return {**row(facts, "entries"), "seq": 4}
+
+
+def shared(facts: Facts) -> Call:
+    facts.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 3})
+    return append("d", 3, 5.0, 6.0)
 
 
 def dead() -> Row:
@@ -252,7 +251,33 @@ def test_anomaly_is_found(anomaly: Anomaly) -> None:
 
 
 def test_each_check_has_an_anomaly() -> None:
-    assert {anomaly.check for anomaly in ANOMALIES} == set(CHECKS.values())
+    assert {anomaly.check for anomaly in ANOMALIES} == {check.find for check in CHECKS}
+
+
+def test_message_may_stay_unread_if_its_run_is_killed() -> None:
+    facts = sound()
+    row(facts, "runs").update(state="KILLED")
+    row(facts, "messages", 1).update(acknowledge_time=None)
+    facts.tables["entries"].pop(6)
+    assert messages.check(facts) == []
+
+
+def test_result_may_stay_unread_if_the_parent_answers_at_the_same_moment() -> None:
+    facts = sound()
+    facts.tables["events"].pop(3)
+    row(facts, "entries", 4).update(body=body("{}", ROLE_TOOL_RESULT))
+    facts.tables["entries"].pop(5)
+    assert results.check(facts) == []
+
+
+def test_result_is_read_by_the_run_that_is_queued_for_it() -> None:
+    facts = sound()
+    facts.tables["events"].pop(3)
+    row(facts, "entries", 4).update(body=body("{}", ROLE_TOOL_RESULT))
+    facts.tables["entries"].pop(5)
+    facts.tables["runs"].append({**run(PARENT), "run_id": "run_2"})
+    facts.tables["events"].insert(3, event(PARENT, 4, "RUN", "QUEUED", run_id="run_2"))
+    assert len(results.check(facts)) == 1
 
 
 def test_kill_of_an_ancestor_explains_a_killed_run() -> None:

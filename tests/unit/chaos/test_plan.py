@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spawnmesh_devstack.members import SERVICES
+from spawnmesh_runner.clients.retry import GIVE_UP_AFTER_SECONDS
 
 from tests.chaos.random_faults.plan import (
     MODEL,
@@ -12,6 +13,8 @@ from tests.chaos.random_faults.plan import (
     POSTGRES,
     REPLICATED,
     S3,
+    SHORT_SEED,
+    SHORT_WINDOW_SECONDS,
     FaultKind,
     group_of,
     make_outages,
@@ -76,3 +79,11 @@ def test_outages_can_be_chosen_by_their_kind_and_target() -> None:
     assert [str(fault) for fault in make_outages(90.0, "pause hook-")] == ["pause hook-worker for 90.0 s"]
     assert {fault.kind for fault in make_outages(90.0, "kill")} == {FaultKind.KILL}
     assert make_outages(90.0, "burn") == []
+
+
+def test_short_plan_disturbs_every_store_and_outlasts_what_a_runner_waits() -> None:
+    plan = make_plan(SHORT_SEED, SHORT_WINDOW_SECONDS)
+    assert {fault.kind for fault in plan} == set(FaultKind)
+    assert {POSTGRES, S3, PLUGIN} <= {fault.target for fault in plan}
+    outages = [fault for fault in plan if fault.kind in (FaultKind.AWAY, FaultKind.HANG)]
+    assert max(fault.seconds for fault in outages) > 1.2 * GIVE_UP_AFTER_SECONDS

@@ -28,8 +28,8 @@ def _quick(count: int) -> list[Call]:
 def test_each_fault_has_its_own_spawns() -> None:
     before, early, late = _spawn(20.0, 29.0), _spawn(26.0, 30.0), _spawn(40.0, 41.5)
     refused = _spawn(50.0, 51.2, Outcome.UNKNOWN)
-    impatient = Call("spawn", "acme", 60.0, {}, 99.0, Outcome.UNKNOWN)
-    repeated = _spawn(61.0, 70.0, Outcome.UNKNOWN, "ABORTED")
+    impatient = Call("spawn", "acme", 60.0, {"request_id": "r"}, 99.0, Outcome.UNKNOWN)
+    repeated = _spawn(61.0, 70.0, Outcome.UNKNOWN, "ABORTED", request_id="r")
     after = _spawn(115.0, 120.0)
     assert spawn_times([PAUSED], [before, early, late, refused, impatient, repeated, after]) == [
         "pause session for 90.0 s: 2 spawns answered, after 10 s with a p99 of 1.5 s; 1 refused, within 1.2 s"
@@ -39,7 +39,7 @@ def test_each_fault_has_its_own_spawns() -> None:
 def test_spawns_in_time_are_good() -> None:
     slow_at_first, slow_enough = _spawn(26.0, 35.0), _spawn(40.0, 42.9)
     refused = _spawn(41.0, 42.9, Outcome.UNKNOWN)
-    repeated = _spawn(42.0, 50.0, Outcome.UNKNOWN, "ABORTED")
+    repeated = _spawn(42.0, 50.0, Outcome.UNKNOWN, "ABORTED", request_id="r41.0")
     assert bad_spawns([AWAY], [*_quick(30), slow_at_first, slow_enough, refused, repeated]) == []
     assert bad_spawns([PAUSED], [*_quick(30), _spawn(26.0, 27.0, Outcome.UNKNOWN)]) == []
 
@@ -50,9 +50,16 @@ def test_spawns_in_time_are_good() -> None:
         (AWAY, _spawn(40.0, 43.1), "answers took 3.1 s"),
         (AWAY, _spawn(26.0, 28.1, Outcome.REFUSED), "a refusal took 2.1 s"),
         (AWAY, _spawn(40.0, 41.0, Outcome.UNKNOWN, "RESOURCE_EXHAUSTED"), "refusals were RESOURCE_EXHAUSTED"),
+        (AWAY, _spawn(26.0, 34.0, Outcome.UNKNOWN, "ABORTED"), "a refusal took 8.0 s; refusals were ABORTED"),
         (PAUSED, _spawn(40.0, 41.0, Outcome.UNKNOWN), "1 spawns were refused that another replica could"),
     ],
-    ids=["late answer", "late refusal", "another status", "refused by the other replica"],
+    ids=[
+        "late answer",
+        "late refusal",
+        "another status",
+        "first call aborted",
+        "refused by the other replica",
+    ],
 )
 def test_each_bad_spawn_is_found(fault: AppliedFault, bad: Call, found: str) -> None:
     [line] = bad_spawns([fault], [*_quick(30), bad])

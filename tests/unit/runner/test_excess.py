@@ -2,10 +2,14 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup, ran_out_of_memory
+from spawnmesh_runner.clients.directory_lock import lock_directory
+from spawnmesh_runner.clients.sandbox.cgroup import own_cgroup, ran_out_of_memory, remove_abandoned_cgroups
 from spawnmesh_runner.clients.sandbox.command_line import (
     MIB,
     CommandLine,
@@ -20,6 +24,7 @@ from tests.support.runner.sandboxes import LIMITS, require_sandbox
 from tests.support.waiting import eventually
 
 ENOUGH = 1024 * MIB
+CGROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 
 
 def test_files_count_with_their_content_and_one_with_two_names_once(tmp_path: Path) -> None:
@@ -125,3 +130,59 @@ async def test_without_a_parent_there_is_no_cgroup(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with own_cgroup(tmp_path / "missing", memory_bytes=MIB, processes=1):
             raise AssertionError("it was made")
+
+
+@pytest.fixture
+def delegated(tmp_path: Path) -> Iterator[Path]:
+    """A cgroup of version 2; a plain directory stands in for it where this account may make none."""
+    parent = _new_cgroup() or tmp_path
+    yield parent
+    if parent is not tmp_path:
+        for cgroup in (*filter(Path.is_dir, parent.iterdir()), parent):
+            cgroup.rmdir()
+
+
+def _new_cgroup() -> Path | None:
+    for root in CGROUPS:
+        cgroup = root / f"spawnmesh-test-{uuid4().hex}"
+        with suppress(OSError):
+            if (root / "cgroup.controllers").exists():
+                cgroup.mkdir()
+                return cgroup
+    return None
+
+
+async def test_the_empty_cgroups_of_killed_runners_are_removed_and_no_others(delegated: Path) -> None:
+    abandoned, locked, busy, other = (delegated / name for name in ("mcp-1", "mcp-2", "mcp-3", "other"))
+    for cgroup in (abandoned, locked, busy, other):
+        cgroup.mkdir()
+    lock_fd = lock_directory(locked)
+    assert lock_fd is not None
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    (busy / "cgroup.procs").write_text(str(process.pid))
+    try:
+        assert await remove_abandoned_cgroups(delegated) == 1
+        assert not abandoned.exists()
+        assert all(cgroup.exists() for cgroup in (locked, busy, other))
+    finally:
+        process.kill()
+        await process.wait()
+        with suppress(OSError):  # In a cgroup the kernel owns it.
+            (busy / "cgroup.procs").unlink()
+        os.close(lock_fd)
+    assert await remove_abandoned_cgroups(delegated) == 2
+    assert other.exists()
+
+
+async def test_the_cgroup_of_a_living_runner_is_not_removed_before_a_process_joins_it(tmp_path: Path) -> None:
+    async with own_cgroup(tmp_path, memory_bytes=MIB, processes=1) as cgroup:
+        assert cgroup is not None
+        for file in cgroup.iterdir():  # A cgroup has no such files: they do not keep it.
+            file.unlink()
+        assert await remove_abandoned_cgroups(tmp_path) == 0
+        assert cgroup.exists()
+
+
+async def test_without_a_cgroup_nothing_is_removed(tmp_path: Path) -> None:
+    assert await remove_abandoned_cgroups(None) == 0
+    assert await remove_abandoned_cgroups(tmp_path / "missing") == 0

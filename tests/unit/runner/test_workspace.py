@@ -144,12 +144,16 @@ async def test_what_a_killed_runner_left_is_removed_while_others_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace_sweep, "SWEEP_SECONDS", 0.01)
-    sweeping = asyncio.create_task(workspace_sweep.sweep_workspaces_forever(tmp_path))
+    root, cgroups = tmp_path / "work", tmp_path / "cgroups"
+    cgroups.mkdir()
+    sweeping = asyncio.create_task(workspace_sweep.sweep_workspaces_forever(root, cgroups))
     try:
-        async with private_workspace(tmp_path, "ours") as ours:
-            (tmp_path / "abandoned").mkdir()
-            (tmp_path / "abandoned" / "secret.txt").write_text("plaintext")
-            await eventually(lambda: not (tmp_path / "abandoned").exists())
+        async with private_workspace(root, "ours") as ours:
+            (root / "abandoned").mkdir()
+            (root / "abandoned" / "secret.txt").write_text("plaintext")
+            (cgroups / "mcp-abandoned").mkdir()
+            await eventually(lambda: not (root / "abandoned").exists())
+            await eventually(lambda: not (cgroups / "mcp-abandoned").exists())
             assert ours.is_dir()
     finally:
         sweeping.cancel()

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import fcntl
 import os
 import time
 from collections.abc import AsyncIterator
@@ -14,13 +13,13 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_materialize.erase import erase_at
 from spawnmesh_materialize.errors import os_errors_typed
 
+from spawnmesh_runner.clients.directory_lock import lock_directory
 from spawnmesh_runner.clients.threads import finish_in_thread
 
 _MODE = 0o700
 # The name has the epoch of a claim, so only the sweep of another process can hold its lock.
 _LOCK_SECONDS = 10.0
 _LOCK_PAUSE_SECONDS = 0.01
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @asynccontextmanager
@@ -63,7 +62,7 @@ def _make(root: Path, name: str) -> int:
                 is_erased = _erase_unused(root, name)
             else:
                 # Another process may remove the directory in the moment before it is locked.
-                if (lock_fd := _lock(root / name)) is not None:
+                if (lock_fd := lock_directory(root / name)) is not None:
                     os.fchmod(lock_fd, _MODE)
                     return lock_fd
                 is_erased = True
@@ -71,27 +70,6 @@ def _make(root: Path, name: str) -> int:
                 if monotonic_seconds() >= give_up:
                     raise FileExistsError(errno.EEXIST, "another process uses the workspace")
                 time.sleep(_LOCK_PAUSE_SECONDS)
-
-
-def _lock(directory: Path) -> int | None:
-    """Return a descriptor that holds the directory's lock.
-
-    Return None if another process locked or removed the directory.
-    """
-    try:
-        fd = os.open(directory, _DIRECTORY_FLAGS)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), directory.lstat()):
-            return fd
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.ENOENT):
-            os.close(fd)
-            raise
-    os.close(fd)
-    return None
 
 
 def _remove(root: Path, name: str, lock_fd: int) -> None:
@@ -128,7 +106,7 @@ def _erase_unused(root: Path, name: str) -> bool:
     if (root / name).is_symlink() or not (root / name).is_dir():
         _erase(root, name)
         return True
-    lock_fd = _lock(root / name)
+    lock_fd = lock_directory(root / name)
     if lock_fd is None:
         return False
     try:

@@ -1,10 +1,11 @@
-"""I5: accepted appends are stored once where they were said to be, refused ones are not stored,
-and their order respects real time.
+"""I5: the text of an accepted append is stored once, where it was said to be; that of a refused one
+is not stored; and the order of appends respects real time.
 """
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from tests.chaos.random_faults.checks.entry_texts import text_of
 from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.history import Call, Outcome
 
@@ -24,21 +25,30 @@ class Append:
 
 
 def check_presence(facts: Facts) -> list[str]:
-    """Compare each answer with the rows."""
+    """Compare each answer with the rows, and with the texts of the entries."""
     found = []
     stored = {(row["session_id"], row["idempotency_key"]): row for row in facts.rows("appends")}
-    entries = Counter((row["session_id"], row["seq"]) for row in facts.rows("entries"))
-    for (session_id, key), calls in _by_key(facts.of("append")).items():
-        row = stored.get((session_id, key))
+    calls_by_key = _by_key(facts.of("append"))
+    contended = {session_id for session_id, _ in calls_by_key}
+    texts = {
+        (row["session_id"], row["seq"]): text_of(row)
+        for row in facts.rows("entries")
+        if row["session_id"] in contended
+    }
+    counts = Counter((session_id, text) for (session_id, _), text in texts.items())
+    for (session_id, key), calls in calls_by_key.items():
+        row, text = stored.get((session_id, key)), calls[0].given["text"]
         seqs = {call.got["seq"] for call in calls if call.is_ok}
-        if len(seqs) > 1:
-            found.append(f"append {key} of {session_id} was answered with the seqs {sorted(seqs)}")
         found += [
             f"append {key} of {session_id} was accepted at {seq}, and is not there"
             for seq in seqs
-            if row is None or row["first_seq"] != seq or not entries[(session_id, seq)]
+            if row is None or row["first_seq"] != seq or texts.get((session_id, seq)) != text
         ]
-        if row is not None and all(call.outcome is Outcome.REFUSED for call in calls):
+        count = counts[(session_id, text)]
+        if count > 1:
+            found.append(f"append {key} of {session_id} is {count} times in the transcript")
+        is_there = row is not None or count
+        if is_there and all(call.outcome is Outcome.REFUSED for call in calls):
             found.append(f"append {key} of {session_id} was refused, and is there")
     return found
 

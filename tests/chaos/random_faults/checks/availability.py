@@ -34,21 +34,6 @@ def uncertain_sessions(facts: Facts) -> set[str]:
     return {row["session_id"] for row in facts.rows("entries") if _OUTCOME_UNKNOWN in bytes(row["body"])}
 
 
-def check_calls(facts: Facts) -> list[str]:
-    """Report calls that failed as by a bug, and calls that were refused although they are well
-    formed.
-    """
-    found = []
-    for call in facts.calls:
-        refused = call.operation in ("spawn", "send") and call.outcome == "refused"
-        if call.status in ("INTERNAL", "DATA_LOSS", "INVALID_ARGUMENT") or refused:
-            found.append(
-                f"{call.operation} at {call.start:.1f} s: {call.status} {call.reason}:"
-                f" {call.message} {call.given}"
-            )
-    return found
-
-
 def check_processes(facts: Facts) -> list[str]:
     """Report processes that ended by themselves."""
     return [f"{process} ended by itself" for process in facts.ended]

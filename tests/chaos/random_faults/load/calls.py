@@ -116,6 +116,7 @@ def _given_of(request: pb.SpawnSessionRequest) -> dict[str, Any]:
     return {
         "request_id": request.request_id,
         "task": request.task,
+        "label": request.label,
         "files": [item.name for item in request.attachments],
     }
 

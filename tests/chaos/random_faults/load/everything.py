@@ -1,7 +1,7 @@
 """All users of the load at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,16 @@ from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.demo_agents import profiles
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
 from spawnmesh_devstack.scripted_agents import CALLER
+from spawnmesh_session.domain.sessions import TERMINAL_SESSION_STATES
 
+from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.field import Field
-from tests.chaos.random_faults.history import History
+from tests.chaos.random_faults.history import Call, History, Outcome
 from tests.chaos.random_faults.load.calls import Client
 from tests.chaos.random_faults.load.conversations import converse_steadily
 from tests.chaos.random_faults.load.harness import Harness, order_steadily
-from tests.chaos.random_faults.load.spawners import probe_steadily, spawn_steadily, story_files
-from tests.chaos.random_faults.load.watchers import pry_steadily, watch_steadily
+from tests.chaos.random_faults.load.spawners import PARENTS, probe_steadily, spawn_steadily, story_files
+from tests.chaos.random_faults.load.watchers import pry_steadily, watch_again, watch_steadily
 from tests.chaos.random_faults.load.writers import FIRST_EPOCH, Writer, writer_name
 from tests.chaos.random_faults.plan import PLUGIN
 from tests.support.serving import caller_at
@@ -30,7 +32,21 @@ from tests.support.serving import caller_at
 TENANTS = ["t-gated", "t-plain", "t-other"]
 GATED, PLAIN, OTHER = TENANTS
 _WRITERS = 3
-_PREPARE_SECONDS = 60.0
+OPERATIONS = frozenset(
+    {"spawn", "wait", "send", "kill", "watch", "pry", "claim", "harness", "acquire", "append"}
+)
+"""All that the users of the load do."""
+_WATCHED_AGAIN = 20  # Sessions of each tenant.
+
+
+def is_in_full_swing(calls: Sequence[Call]) -> bool:
+    """Return whether every kind of user had an answer, and a session with a child was spawned."""
+    seen = {call.operation for call in calls if call.is_ok}
+    seen |= {call.operation for call in calls if call.operation == "pry" and call.outcome is Outcome.REFUSED}
+    has_parent = any(
+        call.is_ok and call.operation == "spawn" and call.given.get("label") in PARENTS for call in calls
+    )
+    return has_parent and seen >= OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -108,6 +124,20 @@ class Load:
         session_id = await client.spawn(client.spawn_request("Say something.", label="contended"))
         await client.wait(session_id)
         return session_id
+
+
+async def watch_sessions_again(field: Field, history: History, seed: int, facts: Facts) -> None:
+    """Watch some ended sessions of each tenant from their beginning, when the mesh is at rest."""
+    for tenant in TENANTS:
+        ended = sorted(
+            row["session_id"]
+            for row in facts.rows("sessions")
+            if row["tenant_id"] == tenant and row["state"] in TERMINAL_SESSION_STATES
+        )
+        random = Random(f"{seed} {tenant} again")
+        async with open_client_mesh(field, tenant) as mesh:
+            client = Client(tenant, mesh, history, random, asyncio.Event())
+            await watch_again(client, random.sample(ended, min(_WATCHED_AGAIN, len(ended))))
 
 
 @asynccontextmanager

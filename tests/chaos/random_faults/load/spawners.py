@@ -15,6 +15,10 @@ from tests.chaos.random_faults.history import Outcome
 from tests.chaos.random_faults.load.calls import Client, secret_file
 
 STORY = "Report the figures."
+PARENTS = ("caller", "story")
+"""The labels of sessions whose agents spawn children."""
+_KINDS = {"plain": 3, "files": 4, "impatient": 4, "caller": 3, "story": 2, "killed": 2}
+"""The kinds of sessions, which are also their labels, with the weights by which they are drawn."""
 _ONE_CHILD = "sessions_spawn " + json.dumps({"task": "Say something."})
 _MAX_FILES_BYTES = 1024 * 1024
 _IMPATIENT_SECONDS = (0.01, 0.08)
@@ -28,11 +32,11 @@ async def story_files(directory: Path) -> list[InlineAttachment]:
 
 
 async def spawn_steadily(client: Client, story: list[InlineAttachment]) -> None:
-    """Spawn sessions of every kind, and wait for most of them."""
+    """Spawn sessions of every kind, first one of each, and wait for most of them."""
+    kinds = list(_KINDS)
+    client.random.shuffle(kinds)
     while not client.stop.is_set():
-        kind = client.random.choices(
-            ("plain", "files", "impatient", "caller", "story", "killed"), weights=(3, 4, 4, 3, 2, 2)
-        )[0]
+        kind = kinds.pop() if kinds else client.random.choices(list(_KINDS), weights=list(_KINDS.values()))[0]
         session_id = await _spawn(kind, client, story)
         if not session_id:
             await client.pause(0.2, 1.0)

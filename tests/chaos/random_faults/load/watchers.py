@@ -1,6 +1,7 @@
 """Clients that watch sessions, and clients that look for those of another tenant."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -22,14 +23,25 @@ async def watch_steadily(client: Client, other: Client) -> None:
             continue
         session_id = fresh[-1]
         seen.add(session_id)
-        cursors: list[int] = []
-        with client.history.call("watch", client.tenant, session_id=session_id) as call:
-            call.got = {"cursors": cursors}
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_WATCH_SECONDS):
-                    async with aclosing(client.mesh.watch(session_id)) as events:
-                        async for event in events:
-                            cursors.append(event.cursor)  # noqa: PERF401 - also of a stream cut short
+        await _watch(client, "watch", session_id)
+
+
+async def watch_again(client: Client, session_ids: Sequence[str]) -> None:
+    """Watch ended sessions from their beginning. Each stream ends by itself."""
+    await asyncio.gather(*(_watch(client, "watch again", session_id) for session_id in session_ids))
+
+
+async def _watch(client: Client, operation: str, session_id: str) -> None:
+    """Watch the session until the stream ends, or the time is over, and record its cursors."""
+    cursors: list[int] = []
+    with client.history.call(operation, client.tenant, session_id=session_id) as call:
+        call.got = {"cursors": cursors}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WATCH_SECONDS):
+                async with aclosing(client.mesh.watch(session_id)) as events:
+                    async for event in events:
+                        cursors.append(event.cursor)  # noqa: PERF401 - also of a stream cut short
+                call.got["has_ended"] = True
 
 
 async def pry_steadily(client: Client, stranger: Client) -> None:

@@ -74,6 +74,7 @@ class Writer:
                 self.tenant,
                 session_id=self.session_id,
                 key=key,
+                text=key,
                 run_id=self.run_id,
                 epoch=self.epoch,
             ) as call:

@@ -1,6 +1,7 @@
 """A cgroup for each program, below one that is delegated to the runner: the kernel's own bounds."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -8,15 +9,18 @@ from uuid import uuid4
 
 import structlog
 
+from spawnmesh_runner.clients.directory_lock import lock_directory
+
 log = structlog.get_logger()
 
 _REMOVE_SECONDS = 2.0
 _POLL_SECONDS = 0.05
+_PREFIX = "mcp-"
 
 
 @asynccontextmanager
 async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> AsyncIterator[Path | None]:
-    """Create a cgroup with these bounds, and end its processes and remove it at the end.
+    """Create and lock a cgroup with these bounds, and end its processes and remove it at the end.
 
     Out of memory, the kernel ends all of its processes. Yields None without a parent. Raises
     OSError if the parent does not let this process bound memory and processes below it.
@@ -24,8 +28,7 @@ async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> 
     if parent is None:
         yield None
         return
-    cgroup = parent / f"mcp-{uuid4().hex}"
-    cgroup.mkdir()
+    cgroup, lock_fd = _create(parent)
     try:
         (cgroup / "memory.max").write_text(str(memory_bytes))
         with suppress(OSError):  # A kernel without swap has no such file.
@@ -34,7 +37,48 @@ async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> 
         (cgroup / "pids.max").write_text(str(processes))
         yield cgroup
     finally:
-        await _remove(cgroup)
+        try:
+            await _remove(cgroup)
+        finally:
+            os.close(lock_fd)
+
+
+async def remove_abandoned_cgroups(parent: Path | None) -> int:
+    """Remove the empty cgroups of killed runners and return their number.
+
+    A cgroup that a living process of this machine has locked stays, and so does one with processes,
+    which the next call removes when they have ended.
+    """
+    return 0 if parent is None else await asyncio.to_thread(_remove_abandoned, parent)
+
+
+def _remove_abandoned(parent: Path) -> int:
+    return sum(_is_abandoned_removed(cgroup) for cgroup in parent.glob(f"{_PREFIX}*"))
+
+
+def _is_abandoned_removed(cgroup: Path) -> bool:
+    try:
+        lock_fd = lock_directory(cgroup)
+    except OSError:  # It belongs to another account.
+        return False
+    if lock_fd is None:
+        return False
+    try:
+        return _is_removed(cgroup)
+    finally:
+        os.close(lock_fd)
+
+
+def _create(parent: Path) -> tuple[Path, int]:
+    """Return a new cgroup, and a descriptor that holds its lock.
+
+    Another process may remove the cgroup in the moment before it is locked: then create another.
+    """
+    while True:
+        cgroup = parent / f"{_PREFIX}{uuid4().hex}"
+        cgroup.mkdir()
+        if (lock_fd := lock_directory(cgroup)) is not None:
+            return cgroup, lock_fd
 
 
 def ran_out_of_memory(cgroup: Path) -> bool:

@@ -1,0 +1,184 @@
+"""Facts of a small load in which nothing is wrong."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from spawnmesh.content.v1.message_pb2 import (
+    ROLE_ASSISTANT,
+    ROLE_TOOL_RESULT,
+    ROLE_USER,
+    ContentBlock,
+    Message,
+    Role,
+    Text,
+)
+from spawnmesh.transcript.v1.entry_pb2 import EntryBody
+from spawnmesh_transcript.domain.chain import chain_hash
+
+from tests.chaos.random_faults.facts import Facts, Row
+from tests.chaos.random_faults.history import Call, Outcome
+
+T, OTHER_TENANT = "t-a", "t-b"
+PARENT, CHILD = "ses_parent", "ses_child"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def call(operation: str, start: float, end: float, got: Row | None = None, **given: Any) -> Call:
+    return Call(operation, T, start, given, end, Outcome.OK, got=got or {})
+
+
+def refused(operation: str, reason: str = "WRITER_CLAIM_LOST", **given: Any) -> Call:
+    return Call(operation, T, 1.0, given, 2.0, Outcome.REFUSED, reason, "ABORTED")
+
+
+def append(key: str, seq: int, start: float, end: float, epoch: int = 1) -> Call:
+    got = {"seq": seq, "replayed": False}
+    return call("append", start, end, got, session_id=CHILD, key=key, text=key, run_id="run_w", epoch=epoch)
+
+
+def send(session_id: str, request_id: str) -> Call:
+    text = f"Message {request_id}."
+    return call("send", 1.0, 2.0, session_id=session_id, request_id=request_id, text=text)
+
+
+def message(session_id: str, key: str, text: str, child: str = "") -> Row:
+    names = {"tenant_id": T, "session_id": session_id, "key": key, "child_session_id": child}
+    return {**names, "text": text, "acknowledge_time": NOW}
+
+
+def session(session_id: str, parent: str = "", **fields: Any) -> Row:
+    row = {
+        "tenant_id": T,
+        "session_id": session_id,
+        "state": "CLOSED",
+        "request_id": f"request of {session_id}",
+    }
+    ancestors = [parent] if parent else []
+    return {**row, "parent_session_id": parent, "ancestor_ids": ancestors, **fields}
+
+
+def run(session_id: str) -> Row:
+    row = {"tenant_id": T, "session_id": session_id, "run_id": f"run of {session_id}", "state": "SUCCEEDED"}
+    ended = {"result_text": "fine", "error_reason": "", "error_message": ""}
+    counts = {"attempt_count": 1, "delay_count": 0, "delay_reason": "", "delay_message": ""}
+    counts |= {"epoch": 1, "first_epoch": 1}
+    return {**row, **ended, **counts}
+
+
+def delivery(hook: str, decision: str, session_id: str, run_id: str = "") -> Row:
+    names = {"tenant_id": T, "plugin": "p", "session_id": session_id, "run_id": run_id}
+    return {**names, "hook": hook, "decision": decision}
+
+
+def body(text: str, role: Role.ValueType = ROLE_ASSISTANT) -> bytes:
+    message = Message(role=role, content=[ContentBlock(text=Text(text=text))])
+    return EntryBody(message=message).SerializeToString()
+
+
+def entry(seq: int, before: Row | None, stored: bytes = b"", **fields: Any) -> Row:
+    row = {"tenant_id": T, "session_id": CHILD, "seq": seq, "entry_id": f"ent_{seq}", "body": stored}
+    row |= {"parent_entry_id": before["entry_id"] if before else "", "dropped_bytes": 0}
+    row |= {"writer_run_id": "run_w", "writer_epoch": 1, "writer_service": "", "writer_client": ""}
+    row |= {"create_time": NOW, "calls": [], "answers": "", "is_synthetic": False}
+    row |= fields
+    row["chain_hash"] = chain_hash(before["chain_hash"] if before else b"", SimpleNamespace(**row))
+    return row
+
+
+def event(session_id: str, cursor: int, kind: str, run_state: str = "", **fields: Any) -> Row:
+    row = {"tenant_id": T, "session_id": session_id, "cursor": cursor, "kind": kind, "run_state": run_state}
+    return {**row, "run_id": f"run of {session_id}", "child_session_id": "", "detail": "", **fields}
+
+
+def sound() -> Facts:
+    """Return the facts of a parent with one child, whose result the parent reads after a revision
+    was requested, and of three appends to the child's transcript.
+    """
+    entries = [entry(1, None, body("a"), calls=["call 1"])]
+    entries.append(entry(2, entries[0], body("b"), answers="call 1"))
+    entries.append(entry(3, entries[1], body("c")))
+    waited = json.dumps({"sessions": [{"session_id": CHILD, "done": True, "run_state": "SUCCEEDED"}]})
+    said = (
+        (body("Do it."), {"calls": ["call 1"]}),
+        (body(waited, ROLE_TOOL_RESULT), {"answers": "call 1"}),
+        (body("The child said fine.", ROLE_USER), {}),
+        (body("Message r1.", ROLE_USER), {}),
+    )
+    of_parent: list[Row] = []
+    for stored, fields in said:
+        before = of_parent[-1] if of_parent else None
+        fields = {"session_id": PARENT, "writer_run_id": f"run of {PARENT}"} | fields
+        of_parent.append(entry(len(of_parent) + 1, before, stored, **fields))
+    events = [
+        event(PARENT, 1, "RUN", "QUEUED"),
+        event(PARENT, 2, "RUN", "RUNNING", detail="attempt 1"),
+        event(PARENT, 3, "CHILD_ANNOUNCED", run_id=f"run of {CHILD}", child_session_id=CHILD),
+        event(PARENT, 4, "REVISION", "RUNNING", detail="revision 1 of 3"),
+        event(PARENT, 5, "RUN", "SUCCEEDED"),
+        event(PARENT, 6, "CLOSED", run_id=""),
+        event(CHILD, 1, "RUN", "RUNNING", detail="attempt 1"),
+        event(CHILD, 2, "RUN", "SUCCEEDED"),
+        event(CHILD, 3, "CLOSED", run_id=""),
+        event(CHILD, 4, "CHILD_ANNOUNCED"),
+    ]
+    seen = {"run_id": f"run of {CHILD}", "run_state": "SUCCEEDED", "result_text": "fine"}
+    tables: dict[str, list[Row]] = {
+        "sessions": [
+            session(PARENT),
+            session(CHILD, PARENT),
+            session("ses_undone", PARENT, state="SPAWN_FAILED", request_id=None),
+        ],
+        "runs": [run(PARENT), run(CHILD)],
+        "messages": [
+            message(PARENT, f"announce:v1:{CHILD}:run of {CHILD}", "The child said fine.", CHILD),
+            message(PARENT, "message:v1:r1", "Message r1."),
+        ],
+        "events": events,
+        "transcripts": [
+            {"tenant_id": T, "session_id": name, "seq": rows[-1]["seq"], "chain_hash": rows[-1]["chain_hash"]}
+            for name, rows in ((PARENT, of_parent), (CHILD, entries))
+        ],
+        "entries": [*entries, *of_parent],
+        "appends": [
+            {"session_id": CHILD, "idempotency_key": key, "first_seq": seq}
+            for key, seq in (("a", 1), ("b", 2), ("c", 3))
+        ],
+        "allowed_spawns": [{"tenant_id": T, "session_id": name} for name in (CHILD, "ses_undone")],
+        "deliveries": [
+            delivery("SUBAGENT_ENDED", "failed", CHILD, f"run of {CHILD}"),
+            delivery("SUBAGENT_ENDED", "told", CHILD, f"run of {CHILD}"),
+            delivery("SUBAGENT_ENDED", "told", "ses_undone"),
+            delivery("BEFORE_SPAWN", "allow", "ses_with_a_lost_answer"),
+        ],
+        "sets": [
+            {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},
+            {"tenant_id": OTHER_TENANT, "session_id": "", "set_id": "att_2", "state": "RELEASED"},
+        ],
+        "blobs": [{"tenant_id": T, "object_key": "k", "sha256": "00", "state": "STORED"}],
+    }
+    calls = [
+        call("spawn", 0.0, 1.0, {"session_id": PARENT}, request_id=f"request of {PARENT}", task="x"),
+        call("wait", 1.0, 2.0, seen, session_id=CHILD),
+        append("a", 1, 0.0, 1.0),
+        append("b", 2, 2.0, 3.0),
+        append("c", 3, 2.5, 4.0),
+        call("acquire", 0.0, 0.1, session_id=CHILD, run_id="run_w", epoch=1),
+        call("claim", 0.0, 1.0, {"runs": [["run_x", 1]]}),
+        call("claim", 2.0, 3.0, {"runs": [["run_x", 2]]}),
+        call("watch", 0.0, 1.0, {"cursors": [1, 2]}, session_id=CHILD),
+        call("watch again", 9.0, 9.5, {"cursors": [1, 2, 3], "has_ended": True}, session_id=CHILD),
+        call("watch", 0.0, 1.0, {"cursors": [1, 2, 3], "has_ended": True}, session_id=CHILD),
+        send(PARENT, "r1"),
+        refused("pry", "NOT_FOUND", session_id=PARENT),
+        refused("append", session_id=CHILD, key="late", text="late"),
+        Call("spawn", T, 0.0, {"request_id": "without an answer", "task": "x"}, 1.0),
+    ]
+    cooled = [cooldown(0, 30), cooldown(1, 40)]
+    return Facts(tables, {T: {"k"}}, calls, cooled, scanned_count=5, watched_count=20, span_count=9)
+
+
+def cooldown(at: int, until: int) -> Row:
+    key = {"tenant_id": T, "scope": "MODEL", "target": "m"}
+    return {**key, "sample_time": NOW + timedelta(seconds=at), "until_time": NOW + timedelta(seconds=until)}
