@@ -10,6 +10,7 @@ from pathlib import Path
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 from spawnmesh_runner.domain.failure import find_delay
 from spawnmesh_runner.domain.reasons import RUN_LOST
 from spawnmesh_session.domain.runs import RUNNER_DISK_FULL, RunReason
@@ -17,7 +18,8 @@ from spawnmesh_session.domain.runs import RUNNER_DISK_FULL, RunReason
 from tests.support.deploy.rendering import ROOT
 
 RUNNER = ROOT / "services/runner/spawnmesh_runner"
-# Tools are not among them: the model gets the refusal of a tool, and the run goes on.
+# Tools are not among them: the model gets the refusal of a tool, and the run goes on. An outage at a
+# tool delays the run instead.
 LOOP = [file for part in ("loop", "clients", "domain") for file in sorted((RUNNER / part).rglob("*.py"))]
 ANY_CALL_BELOW = reason_pb2.REASON_UNKNOWN_AGENT
 """Every RPC can be refused with the reasons below this number."""
@@ -49,7 +51,9 @@ def reasons_of_a_failure() -> set[str]:
         if reason_pb2.REASON_UNSPECIFIED < number < ANY_CALL_BELOW
     }
     of_runner = set(re.findall(r"MeshError\(\s*Reason\.([A-Z_]+)", texts(LOOP)))
-    found = {*RunReason, *of_any_call, *of_runner, *promised_reasons(called_rpcs())}
+    # A delay that would end after the run's deadline fails the run.
+    delays = reasons_of_a_delay() - {RUNNER_DISK_FULL}
+    found = {*RunReason, *of_any_call, *of_runner, *promised_reasons(called_rpcs()), *delays}
     return {str(reason) for reason in found} - {str(reason) for reason in RUN_LOST}
 
 
@@ -64,7 +68,10 @@ def reasons_of_a_delay() -> set[str]:
     found = {RUNNER_DISK_FULL}
     for reason in Reason:
         facts = {TRANSIENT_FACT: transient_fact(True)} if reason in marked else {}
-        if find_delay(MeshError(reason, "refused", facts=facts), seconds_left=60.0) is not None:
+        # The status of SPAWN_FAILED is the one of its cause, here of an outage.
+        status = Status.UNAVAILABLE if reason is Reason.SPAWN_FAILED else None
+        error = MeshError(reason, "refused", status=status, facts=facts)
+        if find_delay(error, seconds_left=60.0) is not None:
             found.add(reason.value)
     return found
 

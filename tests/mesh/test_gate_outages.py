@@ -45,6 +45,17 @@ def judge(event):
 def judge_call(event):
     return proceed()
 """
+GATE_WITH_DATABASE = """
+from pathlib import Path
+
+from spawnmesh_client.hooks import go_on, hook
+
+
+@hook("before_agent_finalize")
+def judge(event):
+    assert Path("database").read_text() == "go_on"
+    return go_on()
+"""
 _CALLER = AgentProfile(
     agent_id=CALLER,
     system_prompt=f"You are the {CALLER}.",
@@ -125,6 +136,26 @@ async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_w
             assert (run.attempt_count, run.revision_count) == (1, 0)
             assert run.delay.count - delays[session_id] <= MOST_DELAYS_AFTER_RETURN
     assert provider.asked("thinker") - asked_before == 1 + RUN_COUNT
+
+
+async def test_a_run_waits_for_a_gate_that_is_up_without_its_database(
+    fork_server: ForkServer, stack: Stack, mesh: Mesh, tenant: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.py").write_text(GATE_WITH_DATABASE)
+    (port,) = free_ports(1)
+    await register(mesh, port)
+    async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):
+        session_id = await spawn(mesh)
+
+        async def is_delayed() -> bool:
+            run = await run_of(mesh, session_id)
+            assert run.state < session_pb2.RUN_STATE_SUCCEEDED, run
+            return run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message
+
+        await eventually(is_delayed)
+        (tmp_path / "database").write_text("go_on")
+        run = (await mesh.wait(session_id, 60)).session.latest_run
+    assert (run.state, run.result_text) == (session_pb2.RUN_STATE_SUCCEEDED, "Done.")
 
 
 async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and_says_so(

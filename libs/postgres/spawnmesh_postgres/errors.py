@@ -11,13 +11,15 @@ _UNAVAILABLE = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
-    errors.TooManyConnections,
-    errors.DiskFull,
     errors.QueryCanceled,
     errors.IdleInTransactionSessionTimeout,
     errors.TransactionTimeout,
 )
-_CONNECTION_CLASS = "08"
+# A lost connection; a server that has too little memory, disk or connections; a failed disk or
+# another error of the server's machine. None of them is a defect of the statement: it succeeds when
+# the server is well again or another one has its place. A full disk stays full until an operator
+# or a checkpoint makes room, and until then work waits, as it does for a server that is away.
+_UNAVAILABLE_CLASSES = ("08", "53", "58")
 # So Citus says that a statement failed on a node. A table is missing there if its shard was moved
 # after the statement had been planned.
 _ON_NODE = "while executing command on"
@@ -70,9 +72,9 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(
             Reason.INVALID_REQUEST, "a text of the request contains a character that cannot be stored (NUL)"
         )
-    # No server answered, or the connection was lost; on a Citus cluster also that of a node.
-    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or _CONNECTION_CLASS).startswith(
-        _CONNECTION_CLASS
+    # Without an SQLSTATE, no server answered. The cause may also be a node of a Citus cluster.
+    if isinstance(error, psycopg.OperationalError) and (
+        error.sqlstate is None or error.sqlstate.startswith(_UNAVAILABLE_CLASSES)
     ):
         return unavailable("PostgreSQL")
     if isinstance(error, errors.InternalError_) and _NODE_LOST in str(error):

@@ -25,14 +25,17 @@ _RECEIVED_TOO_MUCH = re.compile("(CLIENT: Received|Decompressed) message larger 
 _OF_CODE: dict[str, tuple[Reason, str]] = {
     "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),
     "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{name} did not answer before the deadline"),
-    "RESOURCE_EXHAUSTED": (
-        Reason.MESSAGE_TOO_LARGE,
-        "a message to or from {name} is larger than the transport takes",
-    ),
+    "RESOURCE_EXHAUSTED": (Reason.POOL_EXHAUSTED, "{name} has too much to do; call again later"),
     "UNAUTHENTICATED": (Reason.TOKEN_INVALID, "{name} did not accept the credentials"),
     "PERMISSION_DENIED": (Reason.CALLER_NOT_ALLOWED, "{name} does not allow the call"),
     "UNAVAILABLE": (Reason.DEPENDENCY_UNAVAILABLE, "{name} does not answer; call again later"),
 }
+_TOO_LARGE = (Reason.MESSAGE_TOO_LARGE, "a message to or from {name} is larger than the transport takes")
+# RESOURCE_EXHAUSTED also tells of a peer that has too much to do, which passes. Only the texts of
+# gRPC's implementations tell the two apart: those of C++, Python, Go and Node, of Java, of .NET,
+# and of all for metadata.
+_TOO_LARGE_TEXT = re.compile(r"larger than max|exceeds (the )?maximum|exceeds (soft|hard) limit")
+_PASSING = (Reason.DEPENDENCY_UNAVAILABLE, Reason.POOL_EXHAUSTED)
 
 
 def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | bytes], ...]:
@@ -87,13 +90,15 @@ def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
     if sent is not None:
         return sent
     reason, text = _OF_CODE.get(code, (Reason.INTERNAL, "{name} failed"))
+    if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE_TEXT.search(details):
+        reason, text = _TOO_LARGE
     facts = {"dependency": name}
     if reason is Reason.MESSAGE_TOO_LARGE:
         facts["larger_message"] = "response" if _RECEIVED_TOO_MUCH.search(details) else "request"
     return MeshError(
         reason,
         text.format(name=name),
-        retry_after_seconds=1.0 if reason is Reason.DEPENDENCY_UNAVAILABLE else None,
+        retry_after_seconds=1.0 if reason in _PASSING else None,
         facts=facts,
     )
 

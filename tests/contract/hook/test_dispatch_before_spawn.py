@@ -4,13 +4,17 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.peers import Peer
 
@@ -236,13 +240,40 @@ async def test_GetSpawnDecision__says_what_the_plugins_allowed(
     assert await allowed(tenant, "ses_2")
 
 
-@pytest.mark.parametrize("answer", [deny("no"), decisions.SpawnDecision()], ids=["denied", "failed"])
+@pytest.mark.parametrize(
+    ("answer", "hears"), [(deny("no"), False), (decisions.SpawnDecision(), True)], ids=["denied", "failed"]
+)
 async def test_GetSpawnDecision__a_plugin_below_an_allow_objects(
-    mesh: HookMesh, tenant: Tenant, answer: Any
+    mesh: HookMesh, tenant: Tenant, answer: Any, hears: bool
 ) -> None:
+    """The log does not say whether the plugin that failed is CLOSED. The other one has allowed."""
     await tenant.register("above", (await mesh.plugin(ALLOW)).endpoint, SPAWN, priority=1)
     await tenant.register("below", (await mesh.plugin(answer)).endpoint, SPAWN, policy=CLOSED)
     with suppress(MeshError):
         await tenant.spawn()
     assert await tenant.log() != []
-    assert not await allowed(tenant, "ses_1")
+    assert await allowed(tenant, "ses_1") is hears
+    if hears:
+        with refused(Reason.PLUGIN_FAILED):  # It is no permission.
+            await tenant.spawn()
+
+
+@pytest.mark.parametrize(("answer", "heard"), [(ALLOW, True), (deny("no"), False)], ids=["allow", "deny"])
+async def test_GetSpawnDecision__a_replica_died_after_the_answer_of_the_plugin(
+    mesh: HookMesh,
+    tenant: Tenant,
+    postgres: Postgres,
+    databases: dict[str, ServiceDsn],
+    answer: Any,
+    heard: bool,
+) -> None:
+    await tenant.register("gate", (await mesh.plugin(answer)).endpoint, SPAWN)
+    await tenant.spawn(session_id="ses_1")
+    name = conninfo_to_dict(databases["hook"].app)["dbname"]
+    dsn = make_conninfo(postgres.superuser_dsn, dbname=name)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
+        # As the process left it between the log and its decision.
+        await link.execute("delete from hook.allowed_spawns where tenant_id = %s", (tenant.tenant_id,))
+    assert await allowed(tenant, "ses_1") is heard
+    assert not await allowed(tenant, "ses_2")
+    assert not await allowed(mesh.tenant(await mesh.replica()), "ses_1")

@@ -206,6 +206,30 @@ async def test_defect_of_ours_is_not_explained_away(database: Database) -> None:
     assert translate(caught.value) is None
 
 
+@pytest.mark.parametrize(
+    "sqlstate",
+    [
+        pytest.param("53000", id="insufficient resources"),
+        pytest.param("53100", id="disk full"),
+        pytest.param("53200", id="out of memory"),
+        pytest.param("53300", id="too many connections"),
+        pytest.param("53400", id="configured limit exceeded"),
+        pytest.param("58000", id="system error"),
+        pytest.param("58030", id="input or output error"),
+        pytest.param("58P01", id="undefined file"),
+    ],
+)
+async def test_server_in_trouble_is_unavailable(database: Database, sqlstate: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        async with database.transaction("acme") as connection:
+            await connection.execute(f"do $$ begin raise exception using errcode = '{sqlstate}'; end $$")
+    assert caught.value.sqlstate == sqlstate
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert (refusal.reason, refusal.facts) == (Reason.DEPENDENCY_UNAVAILABLE, {"dependency": "PostgreSQL"})
+    assert await notes(database, "acme") == []
+
+
 async def test_cancelled_block_gives_its_connection_back(database: Database) -> None:
     async def hang() -> None:
         async with database.transaction("acme") as connection:

@@ -201,6 +201,17 @@ async def test_an_unrepeatable_call_of_a_lost_runner_is_an_unknown_outcome_and_a
     assert mesh.finalized.has_final_effects
 
 
+async def test_an_unrepeatable_call_that_no_runner_has_begun_is_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """A result is stored before the next call is made, so only the first open call can have run."""
+    mesh.write(calling(("c1", "pay", "{}"), ("c2", "pay", "{}")), epoch=1)
+    mesh.answers.append(saying("done"))
+    async with assigned(mesh, keys, tmp_path, epoch=2) as assignment:
+        await run_agent_loop(assignment)
+    assert errors(mesh) == ["OUTCOME_UNKNOWN", ""]
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 async def test_final_effects_outlast_later_messages(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, epoch: int

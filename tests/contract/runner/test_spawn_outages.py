@@ -1,4 +1,6 @@
-"""A spawn that an outage undid is repeated by the tool; the model hears of it only if it lasts."""
+"""A spawn that an outage undid is repeated by the tool. If it hands over files and the outage lasts,
+the model hears of it.
+"""
 
 from collections import deque
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.waiting import eventually
 
 SPAWN = ("c1", "sessions_spawn", '{"task": "Read it."}')
+WITH_FILE = ("c1", "sessions_spawn", '{"task": "Read it.", "attachments": [{"name": "a", "content": "b"}]}')
 
 
 def undone(status: Status, count: int) -> deque[MeshError]:
@@ -32,8 +35,10 @@ def undone(status: Status, count: int) -> deque[MeshError]:
     )
 
 
-async def result_of(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> message_pb2.Message:
-    mesh.answers.extend([calling(SPAWN), saying("Done.")])
+async def result_of(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, spawn: tuple[str, str, str] = SPAWN
+) -> message_pb2.Message:
+    mesh.answers.extend([calling(spawn), saying("Done.")])
     mesh.queue_run(tools=("sessions_spawn",))
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.finalized or mesh.failed or mesh.delays)
@@ -81,22 +86,22 @@ async def test_SpawnSession__a_spawn_that_would_fail_again_is_not_repeated(
     assert (result.is_error, len(mesh.spawn_traces)) == (True, 1)
 
 
-async def test_SpawnSession__a_spawn_is_repeated_for_longer_than_other_calls(
+async def test_SpawnSession__a_spawn_with_files_is_repeated_for_longer_than_other_calls(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the other calls' time the run goes to the queue, where what a spawn hands over is lost."""
     monkeypatch.setattr(retry, "GIVE_UP_AFTER_SECONDS", 0.001)
     mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 3)
-    result = await result_of(mesh, keys, tmp_path)
+    result = await result_of(mesh, keys, tmp_path, WITH_FILE)
     assert (result.is_error, len(mesh.spawns)) == (False, 1)
 
 
-async def test_SpawnSession__the_model_hears_of_an_outage_that_lasts(
+async def test_SpawnSession__the_model_hears_of_an_outage_that_outlasts_a_spawn_with_files(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions_spawn, "GIVE_UP_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(sessions_spawn, "WITH_FILES_GIVE_UP_AFTER_SECONDS", 0.1)
     mesh.refusals["SpawnSession"] = undone(Status.UNAVAILABLE, 1000)
-    result = await result_of(mesh, keys, tmp_path)
+    result = await result_of(mesh, keys, tmp_path, WITH_FILE)
     assert result.is_error
     text = result.content[0].text.text
     assert text.startswith("SPAWN_FAILED: the child was not spawned")

@@ -136,6 +136,27 @@ async def test_request_larger_than_the_limit_is_message_too_large(
     assert served.plugin.seen == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CLIENT: Sent message larger than max (5 vs. 4)",
+        "SERVER: Received message larger than max (5 vs. 4)",
+        "grpc: trying to send message larger than max (5 vs. 4)",
+        "gRPC message exceeds maximum size 4: 5",
+        "Received message exceeds the maximum configured message size.",
+        "received metadata size exceeds soft limit (9 vs. 8); rejecting requests with some random probability",
+    ],
+)
+async def test_each_grpc_says_that_a_message_is_too_large(
+    serve: Any, peer_of: Any, request_with: Any, text: str
+) -> None:
+    async def behavior(request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    got = await outcome(await serve(behavior), peer_of, request_with())
+    assert (got.reason, got.retry_after_seconds) == (Reason.MESSAGE_TOO_LARGE, None)
+
+
 async def test_peer_that_is_not_there_is_an_unavailable_dependency(peer_of: Any, request_with: Any) -> None:
     async with peer_of("127.0.0.1:1", name="transcript") as peer:
         with impersonate("acme"), pytest.raises(MeshError) as caught:
@@ -159,6 +180,7 @@ async def test_peer_that_is_not_there_is_an_unavailable_dependency(peer_of: Any,
         ("UNAUTHENTICATED", Reason.TOKEN_INVALID),
         ("PERMISSION_DENIED", Reason.CALLER_NOT_ALLOWED),
         ("UNAVAILABLE", Reason.DEPENDENCY_UNAVAILABLE),
+        ("RESOURCE_EXHAUSTED", Reason.POOL_EXHAUSTED),
         ("UNIMPLEMENTED", Reason.INTERNAL),
         ("NOT_FOUND", Reason.INTERNAL),
     ],

@@ -27,6 +27,8 @@ from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
 from spawnmesh.transcript.v1 import context_pb2, entry_pb2
+from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_grpc
+from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
 from spawnmesh_core.errors import MeshError
@@ -46,7 +48,7 @@ from tests.support.model_router.answers import said
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
 from tests.support.runner.sessions import ScriptedSessions
-from tests.support.runner.transcripts import ScriptedTranscripts
+from tests.support.runner.transcripts import ScriptedFiles, ScriptedSearches, ScriptedTranscripts
 from tests.support.serving import served, shared_settings
 
 TENANT = "acme"
@@ -196,11 +198,14 @@ class ScriptedMesh:
         # To the type checker, a peer without some RPCs is abstract; the runner does not call those.
         sessions: Any = ScriptedSessions
         transcripts: Any = ScriptedTranscripts
+        files: Any = ScriptedFiles
         blobs: Any = _Blobs
         models: Any = _Models
         run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
         session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
         transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
+        file_grpc.add_FileServiceServicer_to_server(files(self), server)
+        search_grpc.add_SearchServiceServicer_to_server(ScriptedSearches(self), server)
         router_grpc.add_ModelRouterServiceServicer_to_server(models(self), server)
         blob_grpc.add_AttachmentBlobServiceServicer_to_server(blobs(self), server)
         self.hooks.add_to(server)

@@ -3,6 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
+from spawnmesh.transcript.v1 import file_service_pb2_grpc as file_grpc
+from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
+from spawnmesh.transcript.v1 import search_service_pb2_grpc as search_grpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
 from spawnmesh_core.errors import MeshError
@@ -93,3 +97,31 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
         self.mesh.assembled.append(request)
         entries = [entry for entry in self.mesh.entries if entry.entry_id not in self.mesh.superseded]
         return transcript_pb.AssembleContextResponse(entries=entries, stubbed=self.mesh.stubbed)
+
+
+class ScriptedFiles(file_grpc.FileServiceServicer):
+    """Every file is the same text."""
+
+    def __init__(self, mesh: "ScriptedMesh") -> None:
+        self.mesh = mesh
+
+    async def DescribeFile(
+        self, request: file_pb.DescribeFileRequest, context: Any
+    ) -> file_pb.DescribeFileResponse:
+        self.mesh.refuse_if_scripted("DescribeFile")
+        described = file_pb.DescribeFileResponse(file_id=request.file_id, mime_type="text/plain")
+        described.content.data = b"an earlier output"
+        return described
+
+
+class ScriptedSearches(search_grpc.SearchServiceServicer):
+    """Nothing is ever found."""
+
+    def __init__(self, mesh: "ScriptedMesh") -> None:
+        self.mesh = mesh
+
+    async def SearchEntries(
+        self, request: search_pb.SearchEntriesRequest, context: Any
+    ) -> search_pb.SearchEntriesResponse:
+        self.mesh.refuse_if_scripted("SearchEntries")
+        return search_pb.SearchEntriesResponse()

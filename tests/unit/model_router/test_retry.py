@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS, FailoverReason
 from spawnmesh_model_router.domain.retry import (
     BASE_SECONDS,
     MAX_BACKOFF_SECONDS,
-    TRANSIENT,
     MoveOn,
     MoveOnReason,
     Wait,
@@ -67,7 +66,7 @@ def test_tenant_may_choose_fewer_tries_but_not_more() -> None:
     assert decide(8, max_tries=50) == MoveOn(MoveOnReason.TRIES_SPENT)
 
 
-@pytest.mark.parametrize("reason", sorted(set(FailoverReason) - TRANSIENT))
+@pytest.mark.parametrize("reason", sorted(set(FailoverReason) - TRANSIENT_REASONS))
 def test_reason_that_does_not_pass_moves_on_at_once(reason: FailoverReason) -> None:
     assert decide(1, reason) == MoveOn(MoveOnReason.NOT_TRANSIENT)
 

@@ -25,7 +25,13 @@ def test_lost_node_is_unavailable(error: psycopg.Error) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [errors.InternalError_("another one"), errors.IoError("disk"), errors.SyntaxError(LOST)]
+    "error",
+    [
+        errors.InternalError_("another one"),
+        errors.DataCorrupted("disk"),
+        errors.StatementTooComplex("stack"),
+        errors.SyntaxError(LOST),
+    ],
 )
 def test_defect_is_not_explained_away(error: psycopg.Error) -> None:
     assert translate(error) is None

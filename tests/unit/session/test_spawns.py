@@ -120,18 +120,35 @@ def test_failures_that_the_caller_did_not_cause_name_their_step() -> None:
     assert overtaken().facts == {"step": "deadline"}
 
 
+def plugin_failed(is_transient: str) -> MeshError:
+    return MeshError(Reason.PLUGIN_FAILED, "no valid answer", facts={"is_transient": is_transient})
+
+
 @pytest.mark.parametrize(
     ("failure", "is_final"),
     [
         (SpawnFailure.cut_off("begin"), False),
         (SpawnFailure.killed(), True),
         (SpawnFailure.of("gate", MeshError(Reason.SPAWN_REFUSED, "no")), True),
-        (SpawnFailure.of("gate", MeshError(Reason.PLUGIN_FAILED, "away")), False),
+        (SpawnFailure.of("gate", MeshError(Reason.PLUGIN_FAILED, "?")), False),
+        (SpawnFailure.of("gate", plugin_failed("true")), False),
+        (SpawnFailure.of("gate", plugin_failed("false")), True),
         (SpawnFailure.of("provision", MeshError(Reason.ATTACHMENTS_INVALID_NAME, "bad")), True),
         (SpawnFailure.of("provision", MeshError(Reason.UPLOAD_TAKEN_OVER, "busy")), False),
         (SpawnFailure.of("provision", spawn_error("provision", MeshError(Reason.CONFLICT, "busy"))), False),
         (SpawnFailure.of("provision", spawn_error("provision", MeshError(Reason.INTERNAL, "bug"))), False),
+        (
+            SpawnFailure.of("provision", spawn_error("provision", MeshError(Reason.POOL_EXHAUSTED, "."))),
+            False,
+        ),
         (SpawnFailure.of("activate", spawn_error("activate", MeshError(Reason.NOT_FOUND, "no"))), True),
+        (SpawnFailure.of("activate", spawn_error("activate", MeshError(Reason.MESSAGE_TOO_LARGE, ""))), True),
+        (
+            SpawnFailure.of(
+                "activate", spawn_error("activate", MeshError(Reason.PROCESSING_TIME_EXCEEDED, ""))
+            ),
+            True,
+        ),
         (SpawnFailure.of("activate", overtaken()), False),
     ],
 )

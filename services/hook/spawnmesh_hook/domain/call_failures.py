@@ -15,7 +15,12 @@ class CallFailure:
 
     `decision` names the failure in the delivery log. `counts_against_plugin` says whether the
     plugin's circuit breaker counts it. `is_transient` says that the plugin gave no answer, so that
-    it may give a valid one later; a malformed answer would be malformed again.
+    it may give a valid one later. It is false for a malformed answer, which would be malformed
+    again, and for a call or an answer that is too large for the other side.
+
+    A refusal of the call, such as of its token, is no answer: a plugin also refuses its calls while
+    the keys of the mesh are replaced, or after a start with wrong settings. As for a plugin that is
+    not there, its owner mends that, and `max_wait` bounds the wait.
     """
 
     error: str
@@ -25,7 +30,9 @@ class CallFailure:
 
 
 NO_TIME_LEFT = CallFailure("no time was left to call it", counts_against_plugin=False, is_transient=True)
-CANCELLED = CallFailure("the call was cancelled before it answered", counts_against_plugin=False)
+CANCELLED = CallFailure(
+    "the call was cancelled before it answered", counts_against_plugin=False, is_transient=True
+)
 BULKHEAD_FULL = CallFailure(
     "it had its maximum number of concurrent calls", counts_against_plugin=False, is_transient=True
 )
@@ -50,7 +57,9 @@ ANSWER_TOO_COMPLEX = CallFailure("malformed answer: it takes too long to read")
 ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
 ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
 NO_CONNECTION = CallFailure("the call failed: no connection", is_transient=True)
-NO_SIGNING_KEY = CallFailure("this service has no key to sign its calls with", counts_against_plugin=False)
+NO_SIGNING_KEY = CallFailure(
+    "this service has no key to sign its calls with", counts_against_plugin=False, is_transient=True
+)
 
 
 def timed_out(seconds: float) -> CallFailure:
@@ -76,19 +85,8 @@ def dns_lookup_failed(why: str) -> CallFailure:
     )
 
 
-# The plugin, or what is in front of it, is starting, stopping or has too much to do.
-_AWAY = frozenset(
-    {Reason.DEPENDENCY_UNAVAILABLE, Reason.DRAINING, Reason.POOL_EXHAUSTED, Reason.CONFLICT, Reason.CANCELLED}
-)
-_AWAY_STATUSES = frozenset(
-    {
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
+# A repeat has the same result: the same call is too large, or the same answer takes too long.
+_FINAL = frozenset({Reason.MESSAGE_TOO_LARGE, Reason.PROCESSING_TIME_EXCEEDED})
 _HINTS = {
     Reason.TOKEN_INVALID: (
         ", for example because it is served for another endpoint than it is registered with,"
@@ -108,7 +106,7 @@ def rejected(error: MeshError) -> CallFailure:
     return CallFailure(
         f"the call failed: {error.reason}{_HINTS.get(error.reason, '')}",
         counts_against_plugin=error.reason is not Reason.MESSAGE_TOO_LARGE,
-        is_transient=error.reason in _AWAY,
+        is_transient=error.reason not in _FINAL,
     )
 
 
@@ -116,11 +114,15 @@ def wrong_status(status: int) -> CallFailure:
     """Return the failure of a webhook that answered with another status than 200.
 
     Redirects are not followed. A call that was too large for the plugin does not count against it.
+    Another status of success is a malformed answer.
     """
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return not_permitted(f"HTTP status {status}")
+    is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     return CallFailure(
         f"the call failed: HTTP status {status}",
-        counts_against_plugin=status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        is_transient=status in _AWAY_STATUSES,
+        counts_against_plugin=not is_too_large,
+        is_transient=not is_too_large,
     )
 
 

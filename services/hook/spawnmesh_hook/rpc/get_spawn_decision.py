@@ -10,7 +10,7 @@ from spawnmesh_hook.store import allowed_spawns
 async def get_spawn_decision(
     request: pb.GetSpawnDecisionRequest, caller: Caller, deps: Dependencies
 ) -> pb.GetSpawnDecisionResponse:
-    """Return whether a dispatch to at least one plugin has allowed the session."""
+    """Return whether plugins have allowed the session, by the dispatch or by the delivery log."""
     async with deps.database.transaction(caller.tenant_id) as connection:
-        allowed = await allowed_spawns.is_allowed(connection, caller.tenant_id, request.session_id)
+        allowed = await allowed_spawns.has_heard_allow(connection, caller.tenant_id, request.session_id)
     return pb.GetSpawnDecisionResponse(allowed=allowed)

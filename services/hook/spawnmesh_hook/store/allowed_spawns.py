@@ -3,6 +3,8 @@
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_hook.domain.plugins import HookKind
+
 _SQL = load_statements(__name__)
 
 
@@ -15,3 +17,14 @@ async def is_allowed(connection: Connection, tenant_id: str, session_id: str) ->
     """Return whether plugins allowed the spawn of this session."""
     parameters = {"tenant_id": tenant_id, "session_id": session_id}
     return await (await connection.execute(_SQL["is_allowed"], parameters)).fetchone() is not None
+
+
+async def has_heard_allow(connection: Connection, tenant_id: str, session_id: str) -> bool:
+    """Return whether plugins allowed the spawn of this session, or one of them did by the delivery
+    log and none denied it.
+
+    Each answer is in the log before the dispatch uses it. A replica that dies then stores nothing
+    else. This permits no spawn: a CLOSED plugin may have failed beside the one that allowed it.
+    """
+    parameters = {"tenant_id": tenant_id, "session_id": session_id, "hook": HookKind.BEFORE_SPAWN.value}
+    return await (await connection.execute(_SQL["has_heard_allow"], parameters)).fetchone() is not None

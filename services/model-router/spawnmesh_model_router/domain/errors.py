@@ -110,7 +110,12 @@ def _listed(outcomes: Outcomes) -> str:
 
 
 def _may_answer_later(outcomes: Outcomes) -> bool:
-    return any(outcome.reason in TRANSIENT_REASONS for _, outcome in outcomes)
+    """Return whether any candidate may answer the request later.
+
+    A candidate in cooldown may: its provider was not called with this request, and the cooldown of
+    a refused key or certificate also ends.
+    """
+    return any(outcome.reason in TRANSIENT_REASONS or outcome.kind == "COOLING" for _, outcome in outcomes)
 
 
 def _facts(outcomes: Outcomes) -> dict[str, Fact]:

@@ -37,16 +37,17 @@ def parse_reason(name: str) -> FailoverReason:
 # own. Only a candidate with a larger context window is called after CONTEXT_OVERFLOW.
 CHAIN_STOPPING = frozenset({FailoverReason.NO_FAILOVER, FailoverReason.CONTEXT_OVERFLOW})
 
-
 TRANSIENT_REASONS = frozenset(
     {
         FailoverReason.RATE_LIMIT,
         FailoverReason.OVERLOADED,
         FailoverReason.TIMEOUT,
         FailoverReason.SERVER_ERROR,
+        FailoverReason.EMPTY_RESPONSE,
+        FailoverReason.NO_ERROR_DETAILS,
     }
 )
-"""After these the same model may answer the same request later."""
+"""After these the same model may answer the same request, in a moment or later."""
 
 
 @dataclass(frozen=True)

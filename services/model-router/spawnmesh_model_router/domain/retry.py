@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.reasons import TRANSIENT_REASONS, FailoverReason
 
 RATE_LIMIT_TRIES: Final = 10
 TRANSIENT_TRIES: Final = 8
@@ -17,17 +17,6 @@ BASE_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
 MAX_COOLDOWN_WAIT_SECONDS: Final = 600.0
 """For callers without a deadline."""
-
-TRANSIENT: Final = frozenset(
-    {
-        FailoverReason.RATE_LIMIT,
-        FailoverReason.OVERLOADED,
-        FailoverReason.TIMEOUT,
-        FailoverReason.SERVER_ERROR,
-        FailoverReason.EMPTY_RESPONSE,
-        FailoverReason.NO_ERROR_DETAILS,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,7 @@ def after_failure(
     caller's deadline, `spent` the time on this candidate so far. `draw` is uniform in [0, 1).
     `max_tries` can only lower the limit. A wait ends before the deadline, or it does not begin.
     """
-    if reason not in TRANSIENT:
+    if reason not in TRANSIENT_REASONS:
         return MoveOn(MoveOnReason.NOT_TRANSIENT)
     limited = reason is FailoverReason.RATE_LIMIT
     limit = RATE_LIMIT_TRIES if limited else TRANSIENT_TRIES

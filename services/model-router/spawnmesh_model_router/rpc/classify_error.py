@@ -4,8 +4,7 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.classify import classify
-from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, ModelFailure
-from spawnmesh_model_router.domain.retry import TRANSIENT
+from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, TRANSIENT_REASONS, ModelFailure
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.messages import render_reason
 
@@ -26,5 +25,7 @@ async def classify_error(
         )
     )
     return pb.ClassifyErrorResponse(
-        reason=render_reason(reason), is_transient=reason in TRANSIENT, stops_chain=reason in CHAIN_STOPPING
+        reason=render_reason(reason),
+        is_transient=reason in TRANSIENT_REASONS,
+        stops_chain=reason in CHAIN_STOPPING,
     )

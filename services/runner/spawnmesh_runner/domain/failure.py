@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spawnmesh_core.errors import MeshError, is_transient
+from spawnmesh_core.errors import MeshError
 from spawnmesh_materialize.errors import MaterializeError, MaterializeReason
 
-from spawnmesh_runner.domain.reasons import TRANSIENT
+from spawnmesh_runner.domain.reasons import may_succeed_later
 from spawnmesh_runner.domain.turns import NoProgress, OutputLimitReached, TurnLimitExceeded
 
 RUNNER_ERROR = "RUNNER_ERROR"
@@ -97,9 +97,7 @@ def find_delay(error: Exception, seconds_left: float) -> Delay | None:
     """
     if is_disk_full(error):
         return Delay(RUNNER_DISK_FULL, "the disk of the runner is full; another runner takes the run", 0.0)
-    if not isinstance(error, MeshError):
-        return None
-    if error.reason not in TRANSIENT and not is_transient(error):
+    if not isinstance(error, MeshError) or not may_succeed_later(error):
         return None
     pause = error.retry_after_seconds or 0.0
     return Delay(error.reason.value, _one_line(error), pause) if pause < seconds_left else None

@@ -31,6 +31,11 @@ def is_passing(error: MeshError, transient: tuple[Reason, ...] = TRANSIENT) -> b
     return error.reason in transient or is_undone_by_outage(error)
 
 
+def may_succeed_later(error: MeshError) -> bool:
+    """Return whether the same call may succeed in a moment, or after a longer outage."""
+    return is_passing(error) or is_transient(error)
+
+
 def is_undone_by_outage(error: MeshError) -> bool:
     """Return whether a spawn was undone because something was unavailable, such as a plugin that
     must allow it.

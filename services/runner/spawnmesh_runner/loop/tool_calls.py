@@ -57,20 +57,24 @@ def _block_without_id(call: message_pb2.ToolCall) -> str:
 async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
     """Make the calls that another runner left open, as `run_calls` does.
 
-    A call that must not or cannot be repeated gets an unknown outcome instead.
+    A call that must not or cannot be repeated gets an unknown outcome instead. Only the first call
+    can have been begun: a result is stored before the next call is made.
     """
-    for call in calls:
-        unknown = await _unknown_outcome(assignment, call)
+    for number, call in enumerate(calls):
+        unknown = await _unknown_outcome(assignment, call, was_begun=number == 0)
         answer = (
             await _execute(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
         )
         await _append_result(assignment, call, answer)
 
 
-async def _unknown_outcome(assignment: Assignment, open_call: OpenCall) -> ToolOutcome | None:
-    """Return the outcome of a call that is not repeated; None if it is repeated."""
+async def _unknown_outcome(
+    assignment: Assignment, open_call: OpenCall, *, was_begun: bool
+) -> ToolOutcome | None:
+    """Return the outcome of a call that is not made now; None if it is made."""
     call = open_call.call
-    if not assignment.may_repeat(call.name):
+    may_be_made = assignment.may_repeat(call.name) or (not was_begun and call.name in assignment.tools)
+    if not may_be_made:
         return refusal(
             "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
         )

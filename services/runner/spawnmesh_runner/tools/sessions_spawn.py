@@ -14,7 +14,7 @@ from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.clients.threads import finish_in_thread
-from spawnmesh_runner.domain.reasons import is_undone_by_outage
+from spawnmesh_runner.domain.reasons import is_passing, is_undone_by_outage
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.spawn_outcome import find_child, may_have_spawned, unknown_spawn_refusal
 from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, Tool
@@ -23,9 +23,9 @@ from spawnmesh_runner.tools.calling.tool import Arguments, CallScope, Result, To
 # those.
 MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
 SPAWN_TIMEOUT_SECONDS = 60.0
-# Other calls give up sooner, and the run goes back to the queue. A spawn cannot wait there: the
-# content that it hands over is redacted in the stored call, and would be lost with the workspace.
-GIVE_UP_AFTER_SECONDS = 120.0
+# Other calls give up sooner, and the run goes back to the queue. A spawn with files cannot wait
+# there: their content is redacted in the stored call, or would be lost with the workspace.
+WITH_FILES_GIVE_UP_AFTER_SECONDS = 120.0
 
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
 _THINKING = {
@@ -105,9 +105,11 @@ async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
             peers.sessions.SpawnSession,
             request,
             timeout_seconds=SPAWN_TIMEOUT_SECONDS,
-            give_up_after_seconds=GIVE_UP_AFTER_SECONDS,
+            give_up_after_seconds=WITH_FILES_GIVE_UP_AFTER_SECONDS if attachments else None,
         )
     except MeshError as error:
+        if not attachments and is_passing(error):
+            raise  # The run waits, and the next runner repeats the call with its request_id.
         if is_undone_by_outage(error):
             raise ToolRefused(
                 error.reason.value,

@@ -37,7 +37,10 @@ class Hooks:
         )
 
     async def has_allowed_spawn(self, session_id: str) -> bool:
-        """Return whether before_spawn has allowed the session, also if its answer was lost."""
+        """Return whether before_spawn has allowed the session, also if its answer was lost.
+
+        A no is final once the dispatch, of at most `spawn_seconds`, has ended.
+        """
         request = pb.GetSpawnDecisionRequest(session_id=session_id)
         answer = await self.peer.unary(
             self._stub.GetSpawnDecision, request, timeout_seconds=self.timeout_seconds

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
@@ -151,7 +151,7 @@ class SpawnFailure:
     @property
     def is_final(self) -> bool:
         """Return whether the same request would fail again."""
-        return Status(self.status) not in _TRANSIENT
+        return not _may_succeed_later(self.reason, self.status, self.facts)
 
     def as_error(self) -> MeshError:
         """Return the error for the caller and for each repeat."""
@@ -231,11 +231,22 @@ def _check_parent(spec: SpawnSpec, parent: SpawnParent, limits: SpawnLimits) -> 
 _OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
 _UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
 _TRANSIENT = frozenset({*_UNCERTAIN, Status.ABORTED, Status.CANCELLED})
+# Their status is one of an outage, but the same message is as large, and takes as long to process.
+_SAME_AGAIN = frozenset({Reason.MESSAGE_TOO_LARGE, Reason.PROCESSING_TIME_EXCEEDED})
 
 
 def is_uncertain(error: BaseException) -> bool:
     """Return whether a failed step may have had its effect."""
     return not isinstance(error, MeshError) or error.status in _UNCERTAIN
+
+
+def _may_succeed_later(reason: str, status: str, facts: Mapping[str, str]) -> bool:
+    """Return whether a repeat may succeed: the fact `is_transient` says it, else reason and
+    status.
+    """
+    if TRANSIENT_FACT in facts:
+        return facts[TRANSIENT_FACT] == transient_fact(True)
+    return reason not in _SAME_AGAIN and status in _TRANSIENT
 
 
 def spawn_error(step: str, error: MeshError) -> MeshError:
@@ -246,7 +257,7 @@ def spawn_error(step: str, error: MeshError) -> MeshError:
     """
     if error.reason in _OWN_REASONS or error.reason.startswith(("ATTACHMENT", "UPLOAD")):
         return error
-    is_transient = error.status in _TRANSIENT
+    is_transient = _may_succeed_later(error.reason, error.status, error.facts)
     what_to_do = (
         "repeat the call with the same request_id"
         if is_transient

@@ -20,6 +20,7 @@ PLUGIN_TRIES = 3
 
 _AGAIN_IN = timedelta(seconds=5)
 _FAILURES = "plugin_failures"
+_ASKED_BEFORE = "asked_before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,17 @@ class RunEndPublisher:
         return None
 
     async def publish_spawn_failure(self, job: ClaimedJob) -> Again | None:
-        """Publish the end of a failed spawn if plugins allowed the spawn."""
-        if not await self.hooks.has_allowed_spawn(job.arguments["session_id"]):
+        """Publish the end of a failed spawn if plugins allowed the spawn.
+
+        The first no may come before the answer of a plugin is stored: hook may still be calling
+        plugins, or its database may be slow. So it is asked again when that has ended.
+        """
+        if await self.hooks.has_allowed_spawn(job.arguments["session_id"]):
+            return await self.publish_run_end(job)
+        if job.arguments.get(_ASKED_BEFORE):
             return None
-        return await self.publish_run_end(job)
+        after = timedelta(seconds=self.hooks.spawn_seconds)
+        return Again(after, {**job.arguments, _ASKED_BEFORE: True}, "no plugin has allowed the spawn so far")
 
     async def _target(self, ended: RunEnded) -> str:
         request = DeliveryTargetEvent(

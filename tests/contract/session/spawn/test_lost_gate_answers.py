@@ -16,12 +16,13 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_session.domain.job_kinds import PUBLISH_SPAWN_FAILURE
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.tables import jobs_of, superuser
-from tests.support.session.worker import work_once
+from tests.support.session.worker import job_worker_of, work_once
 
 ALLOW, DENY = SpawnDecision(allow=Allow()), SpawnDecision(deny=Deny(reason="no"))
 DISPATCH = "/spawnmesh.hook.v1.HookService/DispatchBeforeSpawn"
@@ -44,6 +45,22 @@ async def observed(_served_mesh: Mesh, peers: dict[str, str]) -> Mesh:
 
 
 @asynccontextmanager
+async def serving_dispatch(behavior: Any) -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    handler = grpc.method_handlers_generic_handler(
+        "spawnmesh.hook.v1.HookService",
+        {"DispatchBeforeSpawn": grpc.unary_unary_rpc_method_handler(behavior)},
+    )
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
 async def losing_answers_of(hook: str) -> AsyncIterator[str]:
     """Serve the gate of the hook service, and lose each of its answers."""
 
@@ -53,18 +70,8 @@ async def losing_answers_of(hook: str) -> AsyncIterator[str]:
             await channel.unary_unary(DISPATCH)(request, metadata=kept)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
 
-    server = grpc.aio.server()
-    handler = grpc.method_handlers_generic_handler(
-        "spawnmesh.hook.v1.HookService",
-        {"DispatchBeforeSpawn": grpc.unary_unary_rpc_method_handler(lose)},
-    )
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
+    async with serving_dispatch(lose) as target:
+        yield target
 
 
 async def published(postgres: Any, mesh: Mesh, session_id: str) -> list[str]:
@@ -105,6 +112,38 @@ async def test_SpawnSession__a_gate_whose_answer_was_lost(
     failed = await only_session(observed)
     assert failed.state == session_pb2.SESSION_STATE_SPAWN_FAILED
     assert await published(postgres, observed, failed.session_id) == outcomes
+
+
+@asynccontextmanager
+async def keeping_calls() -> AsyncIterator[tuple[str, list[tuple[bytes, Any]]]]:
+    """Serve the gate of the hook service. End each call at once, and keep it for later."""
+    calls: list[tuple[bytes, Any]] = []
+
+    async def keep(request: bytes, context: grpc.aio.ServicerContext) -> None:
+        metadata = context.invocation_metadata() or ()
+        calls.append((request, [(key, value) for key, value in metadata if key == "authorization"]))
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+
+    async with serving_dispatch(keep) as target:
+        yield target, calls
+
+
+async def test_SpawnSession__a_gate_that_allows_after_the_hook_service_was_asked(
+    observed: Mesh, open_mesh: OpenMesh, peers: dict[str, str], postgres: Any
+) -> None:
+    async with plugged(observed, peers, Plugin(on_spawn=ALLOW)), keeping_calls() as (target, calls):
+        async with open_mesh(elsewhere={"hook": target}) as cut_off:
+            cut_off.tenant = observed.tenant
+            with pytest.raises(MeshError):
+                await cut_off.spawn()
+        failed = await only_session(observed)
+        async with job_worker_of(observed.settings) as worker:
+            await worker.run_due(PUBLISH_SPAWN_FAILURE)
+        async with grpc.aio.insecure_channel(peers["hook"]) as channel:
+            request, metadata = calls[0]
+            await channel.unary_unary(DISPATCH)(request, metadata=metadata)
+    assert await published(postgres, observed, failed.session_id) == ["spawn_failed"]
+    assert await jobs_of(postgres, observed.tenant) == []
 
 
 async def test_sweep__a_gate_whose_answer_came_to_a_process_that_died(

@@ -136,6 +136,26 @@ async def test_SpawnSession__dead_gate_is_closed(mesh: Mesh, remains: Remains, p
     assert await remains.of(mesh.tenant) == NOTHING
 
 
+async def test_SpawnSession__a_malformed_answer_is_remembered_and_a_missing_one_is_not(
+    mesh: Mesh, peers: dict[str, str]
+) -> None:
+    async def break_down(_session_id: str) -> None:
+        raise ConnectionError("the database of the gate is away")
+
+    malformed = {"request_id": uuid4().hex, "task": "count"}
+    gate = Gate(SpawnDecision())
+    async with gate_for(mesh, peers, gate):
+        first, again = [await refusal(mesh, **malformed) for _ in range(2)]
+        assert (first.reason, first.facts["is_transient"]) == (Reason.PLUGIN_FAILED, "false")
+        assert (again.message, again.retry_after_seconds, len(gate.asked)) == (first.message, None, 1)
+        gate.decision, gate.meanwhile = SpawnDecision(allow=Allow()), break_down
+        missing = {"request_id": uuid4().hex, "task": "count"}
+        assert (await refusal(mesh, **missing)).facts["is_transient"] == "true"
+        gate.meanwhile = None
+        assert (await mesh.spawn(**missing)).state == session_pb2.SESSION_STATE_ACTIVE
+        assert (await refusal(mesh, **malformed)).message == first.message
+
+
 @pytest.mark.parametrize("peer", ["transcript", "hook"])
 async def test_SpawnSession__peer_down_is_unavailable_and_the_sweep_leaves_nothing(
     mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, postgres: Any

@@ -58,7 +58,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
     `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
     too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
-    `READ calls`.
+    `READ calls`. Or a peer outside of the mesh answered RESOURCE_EXHAUSTED, and the text does not
+    say that a message is too large.
     """
     REASON_CONFLICT: _Reason.ValueType  # 13
     """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -236,7 +237,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_ENDPOINT_NOT_ALLOWED: _Reason.ValueType  # 131
     """FAILED_PRECONDITION. The operator does not allow the plugin's endpoint."""
     REASON_PLUGIN_FAILED: _Reason.ValueType  # 132
-    """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
+    """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts. The fact
+    `is_transient` is `true` if it gave no answer, so that it may give one later. It is `false` if
+    its answer is malformed, if the call is too large for it, and after its `max_wait`.
+    """
     REASON_ENDPOINT_NOT_REACHED: _Reason.ValueType  # 133
     """FAILED_PRECONDITION. Nothing answers at the plugin's endpoint."""
     REASON_PLUGIN_COUNT_EXCEEDED: _Reason.ValueType  # 134
@@ -289,7 +293,8 @@ REASON_POOL_EXHAUSTED: Reason.ValueType  # 12
 """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
 `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
 too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
-`READ calls`.
+`READ calls`. Or a peer outside of the mesh answered RESOURCE_EXHAUSTED, and the text does not
+say that a message is too large.
 """
 REASON_CONFLICT: Reason.ValueType  # 13
 """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -467,7 +472,10 @@ REASON_GRANT_MISSING: Reason.ValueType  # 130
 REASON_ENDPOINT_NOT_ALLOWED: Reason.ValueType  # 131
 """FAILED_PRECONDITION. The operator does not allow the plugin's endpoint."""
 REASON_PLUGIN_FAILED: Reason.ValueType  # 132
-"""UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
+"""UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts. The fact
+`is_transient` is `true` if it gave no answer, so that it may give one later. It is `false` if
+its answer is malformed, if the call is too large for it, and after its `max_wait`.
+"""
 REASON_ENDPOINT_NOT_REACHED: Reason.ValueType  # 133
 """FAILED_PRECONDITION. Nothing answers at the plugin's endpoint."""
 REASON_PLUGIN_COUNT_EXCEEDED: Reason.ValueType  # 134

@@ -183,8 +183,10 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSpawnDecision(self, request, context):
-        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
-        answer. An allow is remembered as long as the log. False if there was no plugin to call.
+        """Returns whether plugins have allowed the session, for a caller that does not know the answer of
+        DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
+        allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
+        as long as the log. False if there was no plugin to call, and while the dispatch goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

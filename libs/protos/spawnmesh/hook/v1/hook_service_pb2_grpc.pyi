@@ -77,8 +77,10 @@ class HookServiceStub:
     repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
-    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
-    answer. An allow is remembered as long as the log. False if there was no plugin to call.
+    """Returns whether plugins have allowed the session, for a caller that does not know the answer of
+    DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
+    allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
+    as long as the log. False if there was no plugin to call, and while the dispatch goes on.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -174,8 +176,10 @@ class HookServiceAsyncStub(HookServiceStub):
     repeat for the same session calls the plugins again, and an allowed session stays allowed.
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
-    """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
-    answer. An allow is remembered as long as the log. False if there was no plugin to call.
+    """Returns whether plugins have allowed the session, for a caller that does not know the answer of
+    DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
+    allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
+    as long as the log. False if there was no plugin to call, and while the dispatch goes on.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -316,8 +320,10 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.GetSpawnDecisionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.GetSpawnDecisionResponse, _abc.Awaitable[_hook_service_pb2.GetSpawnDecisionResponse]]:
-        """Returns whether DispatchBeforeSpawn has allowed the session, for a caller that does not know the
-        answer. An allow is remembered as long as the log. False if there was no plugin to call.
+        """Returns whether plugins have allowed the session, for a caller that does not know the answer of
+        DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
+        allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
+        as long as the log. False if there was no plugin to call, and while the dispatch goes on.
         """
 
     @_abc_1.abstractmethod

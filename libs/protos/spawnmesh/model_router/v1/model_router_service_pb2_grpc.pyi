@@ -59,8 +59,9 @@ class ModelRouterServiceStub:
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
       success between, extends the cooldown to all tenants.
-    - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
-      the call waits for it.
+    - If every candidate is in cooldown, and one whose failure is transient is out of it before the
+      caller's deadline, the call waits for it. If any candidate is in cooldown, a call that ends
+      with ALL_CANDIDATES_FAILED has `is_transient` `true`, for whatever reason it is.
     - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]
@@ -118,8 +119,9 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
       tenant of the call alone. A failure of another tenant's call within five minutes, without a
       success between, extends the cooldown to all tenants.
-    - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
-      the call waits for it.
+    - If every candidate is in cooldown, and one whose failure is transient is out of it before the
+      caller's deadline, the call waits for it. If any candidate is in cooldown, a call that ends
+      with ALL_CANDIDATES_FAILED has `is_transient` `true`, for whatever reason it is.
     - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]  # type: ignore[assignment]
@@ -180,8 +182,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         - A failure that a request can cause, of whatever kind, puts the candidate in cooldown for the
           tenant of the call alone. A failure of another tenant's call within five minutes, without a
           success between, extends the cooldown to all tenants.
-        - If every candidate is in cooldown and one of them is out of it before the caller's deadline,
-          the call waits for it.
+        - If every candidate is in cooldown, and one whose failure is transient is out of it before the
+          caller's deadline, the call waits for it. If any candidate is in cooldown, a call that ends
+          with ALL_CANDIDATES_FAILED has `is_transient` `true`, for whatever reason it is.
         - Not promised: that a repeat returns the same answer.
         """
 

@@ -92,12 +92,15 @@ class SessionServiceServicer:
         """Spawns a session. On return the files are stored, the transcript exists and the run is queued,
         all durably. On failure nothing is left except the record of the failure.
         - The same `request_id` with the same payload returns the same answer, for 24 h at least. A
-        failure is returned again if the request would fail again: a refusal, bad input, a kill. With
-        another payload: ALREADY_EXISTS REQUEST_ID_REUSED. After the session was deleted: NOT_FOUND.
+        failure is returned again if the request would fail again: a refusal, bad input, a kill, a
+        malformed answer of a plugin (PLUGIN_FAILED whose fact `is_transient` is `false`), a message
+        that is too large or takes too long to process. With another payload: ALREADY_EXISTS
+        REQUEST_ID_REUSED. After the session was deleted: NOT_FOUND.
         - The spawn goes on if the caller goes away or its deadline passes, and a repeat joins it: it
         waits within its own deadline, then ABORTED SPAWN_IN_PROGRESS.
         - If something was unavailable, the spawn is undone with UNAVAILABLE SPAWN_FAILED (or
-        PLUGIN_FAILED). Repeat the call with the same `request_id`: it starts over with a new session.
+        PLUGIN_FAILED whose fact `is_transient` is `true`). Repeat the call with the same
+        `request_id`: it starts over with a new session.
         - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
         AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
         RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such

@@ -9,10 +9,17 @@ from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_materialize import MaterializeError
 
 from spawnmesh_runner.domain.failure import is_disk_full
-from spawnmesh_runner.domain.reasons import RUN_LOST
+from spawnmesh_runner.domain.reasons import RUN_LOST, may_succeed_later
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.tools.calling.call_arguments import call_arguments
-from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope, TextResult, json_line, refused_path
+from spawnmesh_runner.tools.calling.tool import (
+    AnyTool,
+    CallScope,
+    TextResult,
+    Tool,
+    json_line,
+    refused_path,
+)
 
 log = structlog.get_logger()
 
@@ -43,7 +50,8 @@ class ToolOutcome:
 async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope) -> ToolOutcome:
     """Make one call. Every failure becomes its outcome.
 
-    Raised are only the loss of the run, and a full disk, which no other call of the model mends.
+    Raised are only the loss of the run, and what no other call of the model mends: a full disk, and
+    an outage that a tool of the mesh met. The run then waits, and a runner makes the call again.
     """
     try:
         result = await tool.execute(scope, tool.parse(call_arguments(call)))
@@ -60,7 +68,7 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
         refused = refused_path(error)
         return ToolOutcome(str(refused), refused.reason)
     except MeshError as error:
-        if refused_with(error, *RUN_LOST):
+        if refused_with(error, *RUN_LOST) or _is_repeated_later(tool, error):
             raise
         return refusal(error.reason.value, error.message)
     except Exception:
@@ -73,6 +81,10 @@ async def execute_call(tool: AnyTool, call: message_pb2.ToolCall, scope: CallSco
 def refusal(reason: str, message: str) -> ToolOutcome:
     """Return the outcome of a call that was not made."""
     return ToolOutcome(f"{reason}: {message}", reason)
+
+
+def _is_repeated_later(tool: AnyTool, error: MeshError) -> bool:
+    return isinstance(tool, Tool) and tool.idempotent and may_succeed_later(error)
 
 
 def _violations(error: ValidationError) -> str:
