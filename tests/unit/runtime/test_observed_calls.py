@@ -2,13 +2,14 @@
 
 from typing import Any
 
-import structlog
 from spawnmesh_core.clock import utc_now
 from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.interceptors.observe import OBSERVED_PER_SECOND, DeniedCalls, observed_calls
 from spawnmesh_runtime.methods import CallPolicy
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
+
+from tests.support.captured_logs import captured_warnings
 
 ANN = Caller(CallerKind.CLIENT, "ann", "acme", revocation_key="acme/own")
 STOLEN = Caller(CallerKind.CLIENT, "ann", "acme", revocation_key="acme/stolen")
@@ -39,7 +40,7 @@ async def test_calls_without_a_token_and_with_a_revoked_one_share_a_rate() -> No
 async def test_the_calls_that_are_not_observed_are_counted_in_one_event_of_ten_seconds() -> None:
     now = [0.0]
     denied = DeniedCalls(lambda: now[0])
-    with structlog.testing.capture_logs() as events:
+    with captured_warnings() as events:
         await observed(denied, None, OBSERVED_PER_SECOND + 50)
         now[0] = 9.0
         await observed(denied, None, OBSERVED_PER_SECOND + 50)
