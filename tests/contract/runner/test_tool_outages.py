@@ -70,15 +70,16 @@ async def test_ReleaseRun__an_outage_at_a_tool_delays_the_run_and_the_call_is_ma
     assert (len(mesh.prompts), len(mesh.spawns), mesh.failed) == (2, int(rpc == "SpawnSession"), None)
 
 
-async def test_a_refusal_of_the_mesh_is_read_by_the_model(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+@pytest.mark.parametrize("reason", [Reason.NOT_FOUND, Reason.DEADLINE_EXCEEDED])
+async def test_a_refusal_of_the_mesh_and_a_call_that_takes_too_long_are_read_by_the_model(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, reason: Reason
 ) -> None:
     tool, arguments, rpc = DESCRIBE
-    mesh.refusals[rpc] = deque([MeshError(Reason.NOT_FOUND, "there is no such file")])
+    mesh.refusals[rpc] = deque([MeshError(reason, "ask for less")] * 1000)
     mesh.answers.extend([calling(("c1", tool, arguments)), saying("Done.")])
     mesh.queue_run(tools=TOOLS)
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.delays or mesh.finalized or mesh.failed)
     [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
-    assert text_of(result) == "NOT_FOUND: there is no such file"
+    assert text_of(result) == f"{reason.value}: ask for less"
     assert (result.is_error, mesh.delays, mesh.failed) == (True, [], None)

@@ -6,6 +6,7 @@ import structlog
 from pydantic import ValidationError
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize import MaterializeError
 
 from spawnmesh_runner.domain.failure import is_disk_full
@@ -84,7 +85,12 @@ def refusal(reason: str, message: str) -> ToolOutcome:
 
 
 def _is_repeated_later(tool: AnyTool, error: MeshError) -> bool:
-    return isinstance(tool, Tool) and tool.idempotent and may_succeed_later(error)
+    """Return whether the run waits and makes the call again.
+
+    A call that took too long may always do so: the model can ask for less.
+    """
+    is_outage = may_succeed_later(error) and error.reason is not Reason.DEADLINE_EXCEEDED
+    return is_outage and isinstance(tool, Tool) and tool.idempotent
 
 
 def _violations(error: ValidationError) -> str:
