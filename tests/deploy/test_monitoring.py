@@ -187,6 +187,7 @@ def test_calls_that_wait_on_purpose_are_not_taken_for_slow() -> None:
     }
     endless = {method.name for method in methods.values() if policy_of(method).ends_with_token}
     assert endless == {
+        "ClaimRuns",
         "FollowEntries",
         "WatchActivities",
         "WatchCallLimits",

@@ -34,7 +34,9 @@ OPEN_METHODS = {
 """The RPCs that need no token."""
 
 EVERY = {**METHODS, **OPEN_METHODS}
-WATCHES = {name for name, method in METHODS.items() if policy_of(method).ends_with_token}
+WATCHES = {
+    name for name, method in METHODS.items() if policy_of(method).ends_with_token and method.server_streaming
+}
 OTHER = METHODS["spawnmesh.session.v1.SessionService.ListSessions"]
 HEALTH_WATCH = OPEN_METHODS["grpc.health.v1.Health.Watch"]
 

@@ -129,7 +129,8 @@ class MeshServer(grpc.aio.Server):
         has_places = method.policy.rpc_class is not None
         step = limited_calls(step, rpc_class, process.call_limits, has_places=has_places)
         # A stream of new events ends with its token, or with its connection.
-        max_seconds = inf if method.policy.ends_with_token else process.settings.max_call_seconds
+        is_endless = method.policy.ends_with_token and handler.response_streaming
+        max_seconds = inf if is_endless else process.settings.max_call_seconds
         step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
         step = typed_errors(step, process.service, self._translate)
         step = audited_calls(step, method, self._record)

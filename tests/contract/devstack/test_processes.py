@@ -97,7 +97,7 @@ async def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_last_li
     process = run("import sys; print('first'); sys.exit('no disk')", tmp_path, watchdog)
 
     with pytest.raises(StartFailed, match=r"child did not start: ended with status 1 \(no disk\)") as failed:
-        await until_ready(process, lambda: asyncio.sleep(0, result=False), 10)
+        await until_ready(process, lambda: asyncio.sleep(0, result=False), 60)
 
     assert sorted(failed.value.log_tail.splitlines()) == ["first", "no disk"]
 
@@ -114,7 +114,7 @@ async def test_a_missing_program_is_named(tmp_path, watchdog):
     command = Command("ghost", ("/nowhere/ghost",), tmp_path / "log")
 
     with pytest.raises(StartFailed, match="cannot run ghost: No such file"):
-        await until_ready(start_process(command, watchdog), lambda: asyncio.sleep(0, result=False), 10)
+        await until_ready(start_process(command, watchdog), lambda: asyncio.sleep(0, result=False), 60)
 
 
 def test_leaving_the_watchdog_ends_what_was_forgotten(tmp_path):
