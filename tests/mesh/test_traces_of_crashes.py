@@ -27,7 +27,7 @@ from spawnmesh_runtime.span_journal_file import decode_spans
 
 from tests.support.waiting import eventually
 
-AWAY = {"DEPENDENCY_UNAVAILABLE", "SPAWN_IN_PROGRESS", "SPAWN_FAILED"}
+AWAY = {"DEPENDENCY_UNAVAILABLE", "PLUGIN_FAILED", "SPAWN_IN_PROGRESS", "SPAWN_FAILED"}
 SPAWN = "sessions_spawn " + json.dumps({"task": "say something"})
 _CALLER = AgentProfile(
     agent_id=CALLER,
@@ -128,8 +128,8 @@ async def whole_trace(
     """Return the trace once so many attempts at the run are in it, a lost span whose name ends so,
     and each span has its parent.
 
-    Attempts that ended because a service was away are not counted: on a busy machine the restart
-    of a service may take longer than a runner waits for it.
+    Attempts that ended because a service or the plugin was away are not counted: on a busy machine
+    a restart may take longer than a runner waits for it.
     """
 
     def collected() -> list[Span] | None:
