@@ -94,7 +94,7 @@ async def test_a_paused_process_makes_no_progress_until_resumed_and_can_be_stopp
 
 async def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_last_line(tmp_path, watchdog):
     (tmp_path / "log").write_text("of a former run\n")
-    process = run("import sys; print('first'); sys.exit('no disk')", tmp_path, watchdog)
+    process = run("import sys; print('first', flush=True); sys.exit('no disk')", tmp_path, watchdog)
 
     with pytest.raises(StartFailed, match=r"child did not start: ended with status 1 \(no disk\)") as failed:
         await until_ready(process, lambda: asyncio.sleep(0, result=False), 60)

@@ -1,6 +1,7 @@
 """Ctrl-C ends the command silently at any time, and so does a closed output."""
 
 import asyncio
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -35,14 +36,16 @@ async def test_ctrl_c_while_the_command_is_being_loaded() -> None:
     assert (child.returncode, errors) == (130, b"")
 
 
-async def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_buffered", [True, False])
+async def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path, is_buffered: bool) -> None:
     """The output may be an answer or a refusal."""
+    env = {**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"}
     refused = ("--data", str(tmp_path), "sessions")
     for arguments in (("hooks", "--help"), refused, (*refused, "--json")):
         typed = f"{SPAWNMESH} {' '.join(arguments)} > /dev/full"
-        child = await asyncio.create_subprocess_shell(typed, stderr=PIPE)
+        child = await asyncio.create_subprocess_shell(typed, stderr=PIPE, env=env)
         _, errors = await child.communicate()
-        assert child.returncode == 1
+        assert child.returncode == 1, errors
         assert (errors.count(b"\n"), errors.startswith(b"error: ")) == (1, True), errors
 
 

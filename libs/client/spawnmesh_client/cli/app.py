@@ -83,7 +83,11 @@ def main() -> None:
     if sys.stdout is None:  # The caller closed standard error, so no message is wanted.
         sys.stdout = _nowhere()
     try:
-        build_app()()
+        try:
+            build_app()()
+        except SystemExit:
+            sys.stdout.flush()  # What was printed may be in a buffer, and its end on a full disk.
+            raise
     except Exception as error:  # noqa: BLE001 - one line, no traceback
         _print_last(
             not_text(error) or LocalRefusal(Reason.INTERNAL, f"unexpected {type(error).__name__}: {error}")
@@ -93,13 +97,15 @@ def main() -> None:
 
 def _print_last(refusal: LocalRefusal) -> None:
     """Print the refusal, unless standard output cannot be written."""
-    if "--json" in sys.argv:
-        try:
+    as_json = "--json" in sys.argv
+    try:
+        if as_json:
             report(refusal, as_json=True)
-            sys.stdout.flush()
-        except OSError:
-            sys.stdout = _nowhere()  # Otherwise Python would write the buffer again at exit.
-        else:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = _nowhere()  # Otherwise Python would write the buffer again at exit.
+    else:
+        if as_json:
             return
     print_error(refusal.message)
 
