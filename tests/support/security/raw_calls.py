@@ -36,17 +36,17 @@ def path_of(method: MethodDescriptor) -> str:
     return f"/{method.containing_service.full_name}/{method.name}"
 
 
-def allowed_token(keys: Path, method: MethodDescriptor) -> str:
+def allowed_token(keys: Path, method: MethodDescriptor, tenant: str = TENANT) -> str:
     """Return the token of a caller that may call the RPC."""
     policy = policy_of(method)
     kind = min(policy.callers)
     service = min(policy.services, default="")
     if policy.without_tenant:
         return TokenMinter(service, keys / f"{service}.pem").mesh_token()
-    return token_of(keys, kind, service)
+    return token_of(keys, kind, service, tenant)
 
 
-def token_of(keys: Path, kind: CallerKind, service: str = "") -> str:
+def token_of(keys: Path, kind: CallerKind, service: str = "", tenant: str = TENANT) -> str:
     """Return a token of this kind of caller."""
     issuer = {CallerKind.RUN: "session", CallerKind.RUNNER: "runner", CallerKind.SERVICE: service}.get(
         kind, "client"
@@ -54,7 +54,7 @@ def token_of(keys: Path, kind: CallerKind, service: str = "") -> str:
     minter = TokenMinter(issuer, keys / f"{issuer}.pem")
     match kind:
         case CallerKind.CLIENT:
-            return minter.client_token(TENANT, "mallory", SECONDS)
+            return minter.client_token(tenant, "mallory", SECONDS)
         case CallerKind.ADMIN:
             return minter.admin_token("mallory", SECONDS)
         case CallerKind.RUN:
