@@ -74,6 +74,7 @@ async def test_ClaimRuns__wakes_at_once_when_a_run_is_queued(mesh: Mesh) -> None
     assert time.monotonic() - began < 0.5
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__no_run_is_handed_out_twice(mesh: Mesh) -> None:
     spawned = {(await mesh.spawn()).session_id for _ in range(12)}
     rounds = await asyncio.gather(*(mesh.claim_any(wait_seconds=0.5, limit=3) for _ in range(8)))
