@@ -20,7 +20,7 @@ _MESSAGE_MAX_BYTES = 1_000
 _FACT_MAX_BYTES = 1_000
 _DETAILS_MAX_BYTES = 2_500
 _MAX_VIOLATIONS = 20
-# What grpc says if this end receives too large a message. No request is compressed.
+# The text of grpc if this end receives too large a message. No request is compressed.
 _RECEIVED_TOO_MUCH = re.compile("(CLIENT: Received|Decompressed) message larger than max")
 _OF_CODE: dict[str, tuple[Reason, str]] = {
     "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),

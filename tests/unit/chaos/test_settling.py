@@ -1,4 +1,4 @@
-"""What keeps the mesh from being at rest."""
+"""The mesh is not at rest while something waits or runs."""
 
 import pytest
 

@@ -34,8 +34,8 @@ _SHOWN = 20
 
 
 def decode_valid(decode: Decode, kind: Descriptor) -> Decode:
-    """Return a decoder that also checks each message, and first the number of its elements, which
-    cost the caller some of its bytes.
+    """Return a decoder that also checks each message, and first counts its elements, for which the
+    caller has a rate.
     """
     shape = shape_of(kind)
 
