@@ -50,7 +50,7 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=�
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
 test: $(READY) bom ## Run every check and every test that needs no cluster, in the order that SEED= makes
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
-	@pytest -n 4 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
+	@pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
@@ -61,14 +61,19 @@ fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages and bytes 
 simulation: $(READY) ## Measure the cost of a run, and simulate a mesh with 10,000 tenants and 1,000,000 sessions a day; COSTS=… keeps the costs in a file
 	@python -m tests.simulation $(if $(COSTS),--costs "$(COSTS)")
 
-chaos: $(READY) ## Faults at named steps, then random faults of SEED= for MINUTES= over two replicas of everything under load, and check every invariant
+# Otherwise the tests that need the extension would be skipped.
+NEEDS_CITUS := python -c 'import sys; from tests.support.citus.cluster import why_missing; sys.exit(why_missing() or 0)'
+
+chaos: $(READY) ## Faults at named steps, then random faults of SEED= for MINUTES= over two replicas of everything under load, and check every invariant; CITUS=1 runs the random faults on a Citus cluster, and the named steps on one server
+	@$(if $(CITUS),$(NEEDS_CITUS))
 	@pytest -q tests/chaos --ignore=tests/chaos/test_random_faults.py -p randomly --randomly-seed=$(SEED)
-	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
+	@python -m tests.chaos.random_faults --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CITUS),--citus)
 
 outages: $(READY) ## Take each dependency and replica away for SECONDS=, one after the other, under load, and check every invariant; ONLY="pause hook" chooses some
 	@python -m tests.chaos.random_faults --outage-seconds $(or $(SECONDS),90) $(if $(ONLY),--only "$(ONLY)")
 
 citus: $(READY) ## Run the services on a Citus cluster of three nodes; the environment's SPAWNMESH_CITUS names the built extension
+	@$(NEEDS_CITUS)
 	@pytest -q tests/citus -m '' -p randomly --randomly-seed=$(SEED)
 
 soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=, then check every invariant and the memory

@@ -19,7 +19,7 @@ from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from tests.support.citus.cluster import citus_cluster
+from tests.support.citus.servers import citus_cluster
 from tests.support.commands import Commands
 from tests.support.forking import ForkServer, open_fork_server
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
@@ -37,6 +37,8 @@ _APART = (Path("tests") / "mesh" / "test_demo.py", Path("tests") / "mesh" / "tes
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
 _LONG = ("mesh", "citus", "chaos", "deploy")
+# Tests kill processes and not the machine.
+_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 
 class DirectoriesTogether(LoadFileScheduling):
@@ -126,7 +128,9 @@ async def postgres(pytestconfig: pytest.Config, watchdog: Watchdog) -> AsyncIter
             async with citus_cluster(root, watchdog) as cluster:
                 yield cluster.coordinator
             return
-        async with Postgres(root / "data", root / "postgres.log", watchdog, _quiet) as server:
+        async with Postgres(
+            root / "data", root / "postgres.log", watchdog, _quiet, settings=_SETTINGS
+        ) as server:
             yield server
 
 

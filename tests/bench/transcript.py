@@ -223,7 +223,7 @@ async def _append_rate(
         "rpc": [partial(floors.rpc, kib)] * count,
         "append": [_appending(await begin(), kib) for _ in range(count)],
     }
-    turns = [{name: await _rate(work) for name, work in works.items()} for _ in range(RATE_TURNS)]
+    turns = [{name: await rate_of(work) for name, work in works.items()} for _ in range(RATE_TURNS)]
     bare, rpc, rate = (sorted(turn[name] for turn in turns)[RATE_TURNS // 2] for name in works)
     samples = round(sum(turn["append"] for turn in turns) * RATE_SECONDS)
     name = f"transcript.append.{count}_sessions"
@@ -239,12 +239,12 @@ def _appending(transcript: Transcript, body: entry_pb2.EntryBody) -> Callable[[]
     return lambda: transcript.append(body)
 
 
-async def _rate(works: Sequence[Callable[[], Awaitable[None]]], seconds: float = RATE_SECONDS) -> float:
+async def rate_of(works: Sequence[Callable[[], Awaitable[object]]], seconds: float = RATE_SECONDS) -> float:
     """Repeat each work for so many seconds and return how many were done in a second."""
     done = 0
     began = perf_counter()
 
-    async def again(work: Callable[[], Awaitable[None]]) -> None:
+    async def again(work: Callable[[], Awaitable[object]]) -> None:
         nonlocal done
         while perf_counter() - began < seconds:
             await work()
@@ -259,7 +259,7 @@ async def _tracing(bench: Bench, begin: Begin, begin_traced: Begin, kib: entry_p
     untraced = [_appending(await begin(), kib) for _ in range(16)]
     traced = [_appending(await begin_traced(), kib) for _ in range(16)]
     turns = [
-        (await _rate(untraced, TRACING_SECONDS), await _rate(traced, TRACING_SECONDS))
+        (await rate_of(untraced, TRACING_SECONDS), await rate_of(traced, TRACING_SECONDS))
         for _ in range(TRACING_TURNS)
     ]
     floor_rate, rate = (sum(rates) / TRACING_TURNS for rates in zip(*turns, strict=True))
@@ -272,7 +272,7 @@ async def _tracing(bench: Bench, begin: Begin, begin_traced: Begin, kib: entry_p
 
 async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:
     transcript = await begin()
-    rate = await _rate([_appending(transcript, kib)] * 8)
+    rate = await rate_of([_appending(transcript, kib)] * 8)
     samples = round(rate * RATE_SECONDS)
     bench.record(Metric("transcript.append.8_writers.rate", rate, "1/s", None, None, samples))
     price = Metric(

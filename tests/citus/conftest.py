@@ -9,7 +9,8 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
 
-from tests.support.citus.cluster import Cluster, citus_cluster, why_missing
+from tests.support.citus.cluster import Cluster, why_missing
+from tests.support.citus.servers import citus_cluster
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 from tests.support.session.fixtures import (
     _served_mesh,

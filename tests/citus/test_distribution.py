@@ -82,8 +82,9 @@ def notes(cluster: Cluster) -> ServiceDsn:
     return ServiceDsn(app, owner)
 
 
-def test_rows_that_are_there_move_to_the_nodes(cluster: Cluster, package: Package) -> None:
-    """A mesh that runs on one server becomes a cluster: extend, register, migrate."""
+@pytest.fixture
+def filled(cluster: Cluster, package: Package) -> ServiceDsn:
+    """A schema with rows in a new database, filled before the database became a cluster."""
     database, role = f"notes_{uuid4().hex[:8]}", f"notes_{uuid4().hex[:8]}"
     app, owner = (
         make_conninfo(cluster.superuser_dsn, user=user, dbname=database) for user in (role, f"{role}_owner")
@@ -98,8 +99,18 @@ def test_rows_that_are_there_move_to_the_nodes(cluster: Cluster, package: Packag
         connection.execute("insert into entries values ('t-one', 1), ('t-one', 2)")
     register(cluster, database)
     prepare_database(cluster.coordinator.superuser_dsn, urls, citus=True)
-    migrate(owner, package=package.name, schema="notes")
-    with psycopg.connect(app) as connection:
+    return ServiceDsn(app, owner)
+
+
+def kept_bytes(dsn: ServiceDsn) -> list[int]:
+    """Return the sizes of the two tables on the coordinator, without those of their shards."""
+    with psycopg.connect(dsn.owner) as connection:
+        query = "select pg_relation_size(name) from unnest(array['heads', 'entries']::regclass[]) name"
+        return [size for (size,) in connection.execute(query).fetchall()]
+
+
+def assert_rows_are_on_the_nodes(dsn: ServiceDsn) -> None:
+    with psycopg.connect(dsn.app) as connection:
         for query, expected in (
             ("set local spawnmesh.tenant = 't-other'", None),
             ("select count(*) from heads", 0),
@@ -109,9 +120,28 @@ def test_rows_that_are_there_move_to_the_nodes(cluster: Cluster, package: Packag
         ):
             cursor = connection.execute(query.encode())
             assert expected is None or cursor.fetchone() == (expected,)
-    with psycopg.connect(owner) as connection:
-        (bytes_left,) = connection.execute("select pg_relation_size('heads')").fetchone() or (None,)
-    assert bytes_left == 0, "no copy of the rows remains on the coordinator"
+    assert kept_bytes(dsn) == [0, 0], "no copy of the rows remains on the coordinator"
+
+
+def test_rows_that_are_there_move_to_the_nodes(filled: ServiceDsn, package: Package) -> None:
+    """A mesh that runs on one server becomes a cluster: extend, register, migrate."""
+    migrate(filled.owner, package=package.name, schema="notes")
+    assert_rows_are_on_the_nodes(filled)
+
+
+def test_a_migration_that_was_killed_leaves_copies_that_the_next_one_removes(
+    filled: ServiceDsn, package: Package
+) -> None:
+    """It was killed after it had distributed the tables, with their rows."""
+    with psycopg.connect(filled.owner, autocommit=True) as connection:
+        connection.execute("alter table heads no force row level security")
+        for table in ("heads", "entries"):
+            connection.execute("select create_distributed_table(%s::regclass, 'tenant_id')", (table,))
+        connection.execute("alter table heads force row level security")
+    assert 0 not in kept_bytes(filled)
+    for _ in range(2):
+        migrate(filled.owner, package=package.name, schema="notes")
+        assert_rows_are_on_the_nodes(filled)
 
 
 def placed(dsn: ServiceDsn) -> set[str]:

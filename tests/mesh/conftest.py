@@ -16,6 +16,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from tests.support.forking import ForkServer
 from tests.support.mesh.mcp_page import configure
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.patient_callers import patient_callers
 from tests.support.runner.sandboxes import sandbox_problem
 
 SIZE = {"context_window": 128_000, "max_output": 4096}
@@ -58,7 +59,8 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
             execute=fork_server.execute,
         ) as mesh:
             await mesh.start(scripted_model_member(port))
-            yield mesh
+            with patient_callers():
+                yield mesh
 
 
 def _with_loopback(config: dict[str, Any], provider: LoopbackProvider) -> dict[str, Any]:

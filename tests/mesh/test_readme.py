@@ -26,6 +26,7 @@ async def test_make_task_exists(stack: Stack, tmp_path: Path, task: str) -> None
     assert f"make {task} " in await shell("make", stack, tmp_path)
 
 
+@pytest.mark.timeout(420)
 async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> None:
     await shell("spawnmesh tenant create demo", stack, tmp_path)  # As `make up` does.
     printed = await shell(TYPED, stack, tmp_path)

@@ -38,6 +38,7 @@ from tests.support.deploy.policies import call_edges
 from tests.support.forking import ForkServer
 from tests.support.mesh.compaction import continue_from_summary
 from tests.support.mesh.reader import read_code_word
+from tests.support.patient_callers import patient_callers
 from tests.support.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
@@ -68,7 +69,8 @@ async def pairs(fork_server: ForkServer) -> AsyncIterator[Stack]:
             execute=fork_server.execute,
         ) as mesh:
             await mesh.start(scripted_model_member(port))
-            yield mesh
+            with patient_callers():
+                yield mesh
 
 
 @asynccontextmanager

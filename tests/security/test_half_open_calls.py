@@ -17,6 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime import request_memory
 from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.wire_errors import error_from
 
@@ -137,6 +138,27 @@ async def test_call_whose_message_does_not_come_to_an_end_ends_at_every_rpc(keys
         await attacked.settled()
         reasons = [event["reason"] for event in attacked.events if event["method"] != path_of(OTHER)[1:]]
         assert set(reasons) == {"DEADLINE_EXCEEDED"}
+
+
+async def test_requests_that_arrive_slowly_are_few_and_others_are_served(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_memory, "_SLOW_SECONDS", 0.5)
+    async with (
+        open_attacked(keys) as attacked,
+        connected(attacked) as attacker,
+        connected(attacked) as channel,
+    ):
+        for _ in range(2):  # Calls that have ended make room.
+            calls = [asyncio.create_task(held(attacker, attacked, OTHER)) for _ in range(12)]
+            await eventually(lambda calls=calls: sum(call.done() for call in calls) == 4)
+            refusals = {call.result() for call in calls if call.done()}
+            assert refusals == {(grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.POOL_EXHAUSTED)}
+            assert await is_served(channel, attacked)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await attacked.settled()
 
 
 class Held:

@@ -27,7 +27,7 @@ from tests.support.hook.fixtures import (
     open_mesh,
     refused,
 )
-from tests.support.hook.webhook_server import https_site, write_certificate
+from tests.support.hook.webhook_server import https_site, raw_https_site, write_certificate
 
 DEEP = 300_000
 TOO_LARGE = "malformed answer: more than 2097152 bytes"
@@ -44,6 +44,22 @@ ANSWERS = {
     "one name again and again": b"{" + b'"decision":{"allow":{}},' * 1_000 + b'"decision":{"allow":{}}}',
     "bytes that are no text": b"\xff\xfe" * DEEP,
 }
+ALLOWED = b'{"decision":{"allow":{}}}'
+HINT = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+RAW_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(ALLOWED), ALLOWED)
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+_CHUNK = b"%x;%%b\r\n%b\r\n0\r\n" % (len(ALLOWED), ALLOWED)
+RAW_ANSWERS = {
+    "lines before the answer": b"HTTP/1.1 100\r\n\r\n" * 4_000 + RAW_ANSWER,
+    "lines that do not end": b"HTTP/1.1 100\r\n\r\n" * 400_000,
+    "hints with large headers": (b"HTTP/1.1 103\r\n" + b"A: %b\r\n" % (b"a" * 8_000) * 5 + b"\r\n") * 2
+    + RAW_ANSWER,
+    "large headers": RAW_ANSWER.replace(
+        b"\r\n\r\n", b"\r\n" + b"A: %b\r\n" % (b"a" * 8_000) * 9 + b"\r\n", 1
+    ),
+    "a long frame": _CHUNKED + _CHUNK % (b"a" * 3_000_000) + b"\r\n",
+}
+"""Answers of a webhook that are within every bound of their bodies."""
 SLOW = json.dumps({"decision": {f"n{number}": 0 for number in range(150_000)}}).encode()
 """Less than 2 MiB of it take more than a second to read."""
 
@@ -93,6 +109,18 @@ async def test_webhook_that_floods_its_answer_fails_alone(
     assert bodies == []
     errors = [row.error for row in reversed(await tenant.deliveries())]
     assert errors == [NOT_JSON, ""]
+
+
+@pytest.mark.parametrize("what", RAW_ANSWERS)
+async def test_webhook_that_floods_around_its_answer_fails_alone(
+    tenant: Tenant, certificate: Path, what: str
+) -> None:
+    answers = [RAW_ANSWERS[what], HINT * 3 + RAW_ANSWER]
+    async with raw_https_site(certificate, *answers) as url:
+        await tenant.register("gate", url, SPAWN, policy=OPEN)
+        assert (await tenant.spawn(timeout_seconds=90)).decision == ALLOW  # By the failure policy.
+        assert (await tenant.spawn(timeout_seconds=90)).decision == ALLOW  # By the plugin.
+    assert [row.error for row in reversed(await tenant.deliveries())] == [TOO_LARGE, ""]
 
 
 async def test_answer_that_takes_long_to_read_is_read_by_a_worker_which_is_ended(

@@ -22,8 +22,6 @@ from tests.support.security.raw_calls import METHODS, SECONDS, TENANT, bearer, p
 KILL = METHODS["spawnmesh.session.v1.SessionService.KillSession"]
 CREATE = METHODS["spawnmesh.session.v1.TenantService.CreateTenant"]
 LIST = METHODS["spawnmesh.session.v1.SessionService.ListSessions"]
-FINALIZE = METHODS["spawnmesh.session.v1.RunService.FinalizeRun"]
-ENTRIES = METHODS["spawnmesh.transcript.v1.TranscriptService.ListEntries"]
 
 
 def with_roles(keys: Path, roles: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
-from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 
 from tests.support.security.attacked import Attacked, open_attacked
 from tests.support.security.raw_calls import METHODS, allowed_token, bearer, refused, token_of
@@ -96,7 +96,7 @@ async def test_traceparent_that_is_malformed_is_no_link(
 
 def harness_token(keys: Path, own: str) -> tuple[str, str]:
     minter = TokenMinter("session", keys / "session.pem")
-    return bearer(minter.run_token("acme", "ses_1", "run_1", 1, 60.0, harness_traceparent=own))
+    return bearer(minter.run_token("acme", "ses_1", "run_1", 1, 60.0, harness=HarnessClaim("tok_1", own)))
 
 
 @pytest.mark.parametrize("flags", ["00", "01"])

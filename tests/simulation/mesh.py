@@ -4,6 +4,9 @@ A run is queued by its spawn, takes a slot of a runner, does its turns and is fi
 asks a process of each service for the processor time that it costs there, and then the database,
 which is a number of cores. A step waits where all are busy. The time of the model is spent without
 a processor. What is not simulated: the network, disks, and memory.
+
+Runners wait for runs at every process of `session`. In each, the first in line looks when a run is
+queued and once a second, and the next one looks when it has taken the run.
 """
 
 import random
@@ -20,6 +23,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 _SPAWN_SHARE = 0.4
 """The part of the cost of a run that its spawn has; the rest follows when a runner has it."""
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class SimulatedMesh:
     def run(self, seconds: float) -> Result:
         """Simulate so many seconds, and return what was seen."""
         self._world.process(self._arrivals())
+        for _ in range(self._deployment.replicas["session"]):
+            self._world.process(self._polls())
         self._world.run(until=seconds)
         for name, station in self._stations.items():
             self._result.busy[name] = self._used[name] / (station.capacity * seconds)
@@ -114,6 +120,8 @@ class SimulatedMesh:
             yield slot
             self._result.waits["slots"].append(self._world.now - asked)
             held = self._world.now
+            for _ in range(self._deployment.replicas["session"]):
+                self._world.process(self._step({POSTGRES: self._claim_seconds()}))
             yield from self._step({POSTGRES: self._claim_seconds()})
             for _ in range(round(self._random.expovariate(1 / self._load.turns))):
                 yield self._world.timeout(self._random.expovariate(1 / self._load.model_seconds))
@@ -126,6 +134,11 @@ class SimulatedMesh:
             yield from self._step(rest)
             self._slot_seconds += self._world.now - held
         self._result.ended += 1
+
+    def _polls(self) -> Steps:
+        while True:
+            yield self._world.timeout(_POLL_SECONDS)
+            yield from self._step({POSTGRES: self._claim_seconds()})
 
     def _claim_seconds(self) -> float:
         """Return what tenants add to a claim; the claim of a mesh with one tenant is in the run."""

@@ -12,6 +12,7 @@ L = TypeVar("L", bound="Link")
 Dial = Callable[[], Awaitable[tuple[StreamReader, StreamWriter]]]
 
 _CHUNK_BYTES = 64 * 1024
+_DIAL_AGAIN_SECONDS = 1.0
 
 
 class Link:
@@ -51,11 +52,15 @@ class Link:
         ends = {writer, far_writer}
         self._writers |= ends
         try:
-            await asyncio.gather(self._forward(reader, far_writer), self.backward(far_reader, writer))
+            await asyncio.gather(self.forward(reader, far_writer), self.backward(far_reader, writer))
         finally:
             self._writers -= ends
             for end in ends:
                 end.transport.abort()
+
+    async def forward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Forward what the client sends."""
+        await self._forward(reader, writer)
 
     async def backward(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Forward what the server sends."""
@@ -101,6 +106,23 @@ def to_address(target: str) -> Dial:
 
 
 def to_postgres(dsn: str) -> Dial:
-    """Connect to the server of a DSN that names the directory of its socket."""
+    """Connect to the server of a DSN that names the directory of its socket.
+
+    A server whose backlog of new connections is full refuses one more on its socket. asyncio takes
+    that for a connection, which has no peer. Over TCP such a server does not answer, and the
+    client's kernel asks again, later each time. So does this.
+    """
     parts = conninfo_to_dict(dsn)
-    return lambda: asyncio.open_unix_connection(f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}")
+    path = f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}"
+
+    async def dial() -> tuple[StreamReader, StreamWriter]:
+        pause = _DIAL_AGAIN_SECONDS
+        while True:
+            reader, writer = await asyncio.open_unix_connection(path)
+            if writer.get_extra_info("peername"):
+                return reader, writer
+            writer.transport.abort()
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    return dial

@@ -6,26 +6,39 @@ from contextlib import asynccontextmanager
 
 from tests.support.links import Dial, Link, listening
 
-_READY_FOR_QUERY = ord("Z")
-_HEADER_BYTES = 5  # The type of a message, and its length without the type.
+_LENGTH_BYTES = 4
+_ASK_FOR_ENCRYPTION_BYTES = 8  # Of the messages SSLRequest and GSSENCRequest.
+_QUERY, _SYNC, _FLUSH = b"Q", b"S", b"H"
+_ASK_FOR_ANSWERS = frozenset({_QUERY, _SYNC, _FLUSH})
 
 
 class RoundTrips(Link):
-    """Counts the messages ReadyForQuery of all connections. The connections must not be encrypted."""
+    """Counts the messages Query, Sync and Flush of all connections.
+
+    The server may keep its answers until one of them comes, and a client sends one if it waits. One
+    directly after another counts once: the driver ends a pipeline with Sync and Flush. The
+    connections must not be encrypted.
+    """
 
     def __init__(self, dial: Dial) -> None:
         super().__init__(dial)
         self.count = 0
 
-    async def backward(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Forward what the server sends, a message at a time."""
+    async def forward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Forward what the client sends, a message at a time."""
+        has_types = False  # The messages that begin a connection have none.
+        has_sent = False
         try:
             while header := await reader.read(1):
-                header += await reader.readexactly(_HEADER_BYTES - 1)
-                body = await reader.readexactly(int.from_bytes(header[1:]) - (_HEADER_BYTES - 1))
-                # Before the client has it: a call that has ended is counted.
-                self.count += header[0] == _READY_FOR_QUERY
-                writer.write(header + body)
+                kind, length = (header, b"") if has_types else (b"", header)
+                length += await reader.readexactly(_LENGTH_BYTES - len(length))
+                size = int.from_bytes(length)
+                body = await reader.readexactly(size - _LENGTH_BYTES)
+                asks = kind in _ASK_FOR_ANSWERS
+                self.count += asks and (kind == _QUERY or has_sent)
+                has_sent = not asks
+                has_types = has_types or size != _ASK_FOR_ENCRYPTION_BYTES
+                writer.write(kind + length + body)
                 await writer.drain()
             writer.close()
         except (OSError, EOFError):

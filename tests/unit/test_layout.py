@@ -42,8 +42,13 @@ def rpcs() -> list[tuple[str, str]]:
 
 
 @cache
+def source_of(file: Path) -> str:
+    return file.read_text()
+
+
 def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
+    """Parse a module. That takes long for all of them: search the source first."""
+    return ast.parse(source_of(file))
 
 
 def product_files() -> list[Path]:
@@ -55,12 +60,8 @@ def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
     lacking = []
     for service, rpc in rpcs():
         module = package_of(service) / "rpc" / f"{snake(rpc)}.py"
-        functions = {
-            node.name
-            for node in (parsed(module).body if module.exists() else [])
-            if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
-        }
-        if snake(rpc) not in functions:
+        defined = re.compile(rf"^(async )?def {snake(rpc)}\(", re.MULTILINE)
+        if not module.exists() or not defined.search(source_of(module)):
             lacking.append(f"{rpc} is expected in {module.relative_to(ROOT)}")
     assert lacking == []
 
@@ -106,7 +107,7 @@ def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_public_functions_hand_out_no_raw_rows(service: str) -> None:
     for file in package_of(service).rglob("*.py"):
-        for node in ast.walk(parsed(file)):
+        for node in ast.walk(parsed(file)) if "DictRow" in source_of(file) else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
                 named = [node.returns, *(argument.annotation for argument in node.args.args)]
                 shown = [ast.unparse(one) for one in named if one is not None]
@@ -119,9 +120,9 @@ def test_no_two_classes_share_a_name() -> None:
     """
     places: dict[str, list[str]] = {}
     for file in (*product_files(), ROOT / "libs/protos/generate.py", ROOT / "libs/protos/reference.py"):
-        for node in ast.walk(parsed(file)):
-            if isinstance(node, ast.ClassDef) and node.name not in ("Dependencies", "Worker"):
-                places.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+        for name in re.findall(r"^[ \t]*class (\w+)[:(]", source_of(file), re.MULTILINE):
+            if name not in ("Dependencies", "Worker"):
+                places.setdefault(name, []).append(str(file.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -161,6 +162,7 @@ def comments_of(source: str) -> list[str]:
 
 
 _RIDDLE = re.compile(r"^(What|Who|Whoever|Whatever|How|Whether|Where)\b")
+_QUOTED_RIDDLE = re.compile(r"[\"'](\\\n)?\s*(What|Who|Whoever|Whatever|How|Whether|Where)\b")
 _PRIVATE_WORDS = re.compile(
     r"\b(tellers?|untold|bur(y|ied)|whereabouts|afterwards|nobody|somebody|whoever|look_at|enrol)\b",
     re.IGNORECASE,
@@ -172,7 +174,9 @@ def test_prose_is_plain() -> None:
     written = [*ROOT.glob("tests/bench/*.py"), *ROOT.glob("tests/fuzz/*.py")]
     written += [*ROOT.glob("tests/deploy/*.py"), *ROOT.glob("tests/support/deploy/*.py")]
     for file in (*product_files(), *written):
-        source = file.read_text()
+        source = source_of(file)
+        if not _PRIVATE_WORDS.search(source) and not _QUOTED_RIDDLE.search(source):
+            continue
         texts = docstrings(parsed(file))
         comments = comments_of(source) if _PRIVATE_WORDS.search(source) else []
         first_lines = [text.splitlines()[0] for text in texts if _RIDDLE.match(text)]

@@ -19,3 +19,8 @@ def utc_now() -> datetime:
 def monotonic_seconds() -> float:
     """Return the seconds of a clock that never goes back; only differences have a meaning."""
     return time.monotonic()
+
+
+def thread_seconds() -> float:
+    """Return the processor time of this thread; only differences have a meaning."""
+    return time.thread_time()

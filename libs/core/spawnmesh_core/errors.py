@@ -17,6 +17,8 @@ TRANSIENT_FACT = "is_transient"
 
 It is on errors whose reason alone does not say so: ALL_CANDIDATES_FAILED and PLUGIN_FAILED.
 """
+HAS_ALLOW_FACT = "has_allow"
+"""The fact of PLUGIN_FAILED and SPAWN_REFUSED that another plugin has allowed the spawn."""
 
 
 @dataclass(frozen=True, slots=True)

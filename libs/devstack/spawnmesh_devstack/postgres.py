@@ -82,6 +82,11 @@ class Postgres:
         return self._process
 
     @property
+    def is_running(self) -> bool:
+        """True if the server was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
     def superuser_dsn(self) -> str:
         """The URL of database `postgres` for the superuser `postgres`. Raises RuntimeError before
         the first start.
@@ -196,6 +201,10 @@ class Postgres:
             raise StackError(
                 f"another PostgreSQL (process {expired.pid}) already uses the data directory"
             ) from expired
+
+
+NewPostgres = Callable[[Path, Path, Watchdog, Callable[[str], None]], Postgres]
+"""Returns a server for a data directory, a log file, a watchdog and a report."""
 
 
 async def _ended_well(process: ChildProcess) -> bool:

@@ -24,7 +24,7 @@ from spawnmesh_devstack.members import RUNNER, SERVICES, Member, Readiness, Surr
 from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
-from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.prepare import (
     OTLP,
     S3,
@@ -216,6 +216,7 @@ async def open_stack(
     environment: Mapping[str, str] | None = None,
     before_start: Callable[[Stack], None] = _nothing,
     execute: Execute = execute,
+    new_postgres: NewPostgres = Postgres,
 ) -> AsyncIterator[Stack]:
     """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
     model is started and configured.
@@ -225,13 +226,13 @@ async def open_stack(
     variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
     any other to model-router only. `before_start` gets the mesh before its processes start, so that
     what `environment` names can find them. `execute` starts each process of the mesh but PostgreSQL
-    and S3. Raises StackError.
+    and S3, and `new_postgres` makes the server. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
         watchdog = exits.enter_context(Watchdog())
         port_of = choose_ports(ports or {})
-        postgres = Postgres(data_dir / "postgres", data_dir / "logs" / "postgres.log", watchdog, report)
+        postgres = new_postgres(data_dir / "postgres", data_dir / "logs" / "postgres.log", watchdog, report)
         ports_of = _ports_of_services(port_of, replicas)
         s3 = S3Server(data_dir / "s3", data_dir / "logs" / "s3.log", watchdog, report, port_of.get(S3))
         config = scripted_config(port_of[SCRIPTED_MODEL]) if router_config is None else router_config

@@ -84,33 +84,31 @@ def list_placements(connection: psycopg.Connection, schema: str) -> list[TablePl
 def distribute_schema(connection: psycopg.Connection, schema: str) -> list[str]:
     """Distribute each table that is to be and is not yet, and return the names of those.
 
-    Run it as the owner, outside of a transaction. Raises WrongPlacement.
+    A call that was interrupted is completed by the next one. Run it as the owner, outside of a
+    transaction. Raises WrongPlacement.
     """
     present = [name for (name,) in connection.execute(_DISTRIBUTED, {"schema": schema}).fetchall()]
     placed: list[str] = []
-    copied: list[str] = []
     for table in list_placements(connection, schema):
         if table.is_distributed and table.name not in present:
             # Tables that are distributed later join the shards of the first, whatever the default
             # number of shards is by then.
             first = next(iter((*present, *placed)), None)
-            if _distribute(connection, schema, table.name, first):
-                copied.append(table.name)
+            _distribute(connection, schema, table.name, first)
             placed.append(table.name)
         elif not table.is_distributed and table.name in present:
             raise WrongPlacement(table.name)
-    _remove_copied_rows(connection, schema, copied)
+    _remove_copied_rows(connection, schema)
     return placed
 
 
-def _distribute(connection: psycopg.Connection, schema: str, table: str, colocated: str | None) -> bool:
-    """Distribute a table with its rows. Return whether it may have any.
+def _distribute(connection: psycopg.Connection, schema: str, table: str, colocated: str | None) -> None:
+    """Distribute a table with its rows.
 
     Row-level security binds the owner too, and Citus would refuse to copy the rows.
     """
     name = sql.Identifier(schema, table)
-    row = connection.execute("select pg_relation_size(%s::regclass) > 0", (name.as_string(),)).fetchone()
-    has_rows = row == (True,)
+    has_rows = _has_local_rows(connection, name)
     with connection.transaction():
         if has_rows:
             connection.execute(sql.SQL("alter table {} no force row level security").format(name))
@@ -123,14 +121,23 @@ def _distribute(connection: psycopg.Connection, schema: str, table: str, colocat
         )
         if has_rows:
             connection.execute(sql.SQL("alter table {} force row level security").format(name))
-    return has_rows
 
 
-def _remove_copied_rows(connection: psycopg.Connection, schema: str, tables: list[str]) -> None:
+def _remove_copied_rows(connection: psycopg.Connection, schema: str) -> None:
     """Remove the rows that the coordinator keeps, unseen, of tables that it has distributed.
 
-    Those of a table are removed after those of the tables that refer to it.
+    These may also be tables of an earlier call that was interrupted. The rows of a table are
+    removed after those of the tables that refer to it.
     """
-    for table in reversed(tables):
-        name = sql.Identifier(schema, table).as_string()
-        connection.execute("select truncate_local_data_after_distributing_table(%s::regclass)", (name,))
+    for table in reversed(list_placements(connection, schema)):
+        name = sql.Identifier(schema, table.name)
+        if table.is_distributed and _has_local_rows(connection, name):
+            connection.execute(
+                "select truncate_local_data_after_distributing_table(%s::regclass)", (name.as_string(),)
+            )
+
+
+def _has_local_rows(connection: psycopg.Connection, table: sql.Identifier) -> bool:
+    """Return whether the table has pages on the coordinator, other than those of its shards."""
+    row = connection.execute("select pg_relation_size(%s::regclass) > 0", (table.as_string(),)).fetchone()
+    return row == (True,)

@@ -56,17 +56,23 @@ class Listener:
         self._subscriptions: dict[tuple[str, str | None], set[Subscription]] = {}
 
     @contextmanager
-    def subscription(self, channel: str, payload: str | None = None) -> Iterator[Subscription]:
-        """Subscribe to a channel, for one payload or, with None, for all payloads."""
+    def subscription(self, channel: str, *payloads: str) -> Iterator[Subscription]:
+        """Subscribe to a channel, for these payloads or, without any, for all payloads."""
         subscription = Subscription()
-        members = self._subscriptions.setdefault((channel, payload), set())
-        members.add(subscription)
+        keys = [(channel, payload) for payload in payloads or (None,)]
+        for key in keys:
+            self._subscriptions.setdefault(key, set()).add(subscription)
         try:
             yield subscription
         finally:
-            members.discard(subscription)
-            if not members:
-                self._subscriptions.pop((channel, payload), None)
+            for key in keys:
+                self._remove(key, subscription)
+
+    def _remove(self, key: tuple[str, str | None], subscription: Subscription) -> None:
+        members = self._subscriptions.get(key, set())
+        members.discard(subscription)
+        if not members:
+            self._subscriptions.pop(key, None)
 
     def notify(self, channel: str, payload: str) -> None:
         """Wake the subscribers of this channel and payload."""

@@ -28,6 +28,8 @@ from spawnmesh_postgres.statements import load_statements
 _SQL = load_statements(__name__)
 JOIN_WRITERS = f"select pg_advisory_xact_lock_shared({writers_key('%(tenant_id)s')})"
 """The statement of `join_writers`, for transactions that begin with it."""
+GET_PURGE = _SQL["get_purge"]
+"""The statement of `get_purge`, for pipelines. It returns a row if the tenant is purged, or was."""
 _BLOCK_WRITERS = f"select pg_advisory_xact_lock({writers_key('%(tenant_id)s')})"
 _RETRY_SECONDS = 5.0
 
@@ -79,7 +81,7 @@ async def join_writers(connection: Connection, tenant_id: str) -> None:
 
 async def get_purge(connection: Connection, tenant_id: str) -> Purge | None:
     """Return the purge of the tenant; None if there was none since it was last prepared."""
-    row = await (await connection.execute(_SQL["get_purge"], {"tenant_id": tenant_id})).fetchone()
+    row = await (await connection.execute(GET_PURGE, {"tenant_id": tenant_id})).fetchone()
     return None if row is None else Purge(**row)
 
 

@@ -26,7 +26,7 @@ PrimaryKeys = Mapping[str, Sequence[str]]
 # Takes no lock. Returns the first and the last key of a page of rows, in the order of the primary
 # key. Index: the primary key.
 _FIND_PAGE = """
-with page as materialized (
+with page as (
     select {key} from {table} where tenant_id = %(tenant_id)s order by {key} limit %(limit)s
 )
 (select 1 as place, {key} from page order by {key} limit 1)
@@ -78,8 +78,8 @@ class TenantTables:
 
     async def get_settings_version(self, connection: Connection, tenant_id: str) -> int | None:
         """Return the version of the tenant's settings, or None if the tenant is not prepared."""
-        query = sql.SQL(_GET_VERSION).format(table=sql.Identifier(self.settings))
-        row = await (await connection.execute(query, {"tenant_id": tenant_id})).fetchone()
+        statement = version_statement(self.settings)
+        row = await (await connection.execute(statement, {"tenant_id": tenant_id})).fetchone()
         return None if row is None else int(row["settings_version"])
 
     async def put_work(self, connection: Connection, tenant_id: str) -> None:
@@ -91,8 +91,8 @@ class TenantTables:
     async def delete_work(self, connection: Connection, tenant_id: str) -> None:
         """Let no worker begin with the tenant any more."""
         if self.work is not None:
-            query = sql.SQL(_DELETE_ROW).format(table=sql.Identifier(self.work))
-            await connection.execute(query, {"tenant_id": tenant_id, "limit": 1})
+            statement = row_deletion_statement(self.work)
+            await connection.execute(statement, {"tenant_id": tenant_id, "limit": 1})
 
     async def purge_page(
         self, connection: Connection, tenant_id: str, keys: PrimaryKeys, limit: int
@@ -121,9 +121,8 @@ class TenantTables:
         """Return the number of rows of each table that has some, MAX_COUNT + 1 at most."""
         counts: dict[str, int] = {}
         for table in (*self.rows, self.settings):
-            query = sql.SQL(_COUNT).format(table=sql.Identifier(table))
-            cursor = await connection.execute(query, {"tenant_id": tenant_id, "limit": MAX_COUNT + 1})
-            row = await cursor.fetchone()
+            page = {"tenant_id": tenant_id, "limit": MAX_COUNT + 1}
+            row = await (await connection.execute(count_statement(table), page)).fetchone()
             if row is not None and row["count"]:
                 counts[table] = row["count"]
         return counts
@@ -136,8 +135,7 @@ async def delete_rows(
     columns = [column for column in keys[table] if column != "tenant_id"]
     page = {"tenant_id": tenant_id, "limit": limit}
     if not columns:
-        query = sql.SQL(_DELETE_ROW).format(table=sql.Identifier(table))
-        return (await connection.execute(query, page)).rowcount
+        return (await connection.execute(row_deletion_statement(table), page)).rowcount
     found = await (await connection.execute(page_statement(table, columns), page)).fetchall()
     if not found:
         return 0
@@ -145,6 +143,21 @@ async def delete_rows(
     # Not prepared: a generic plan would not know how few rows lie between the bounds.
     cursor = await connection.execute(deletion, page_bounds(tenant_id, columns, found), prepare=False)
     return cursor.rowcount
+
+
+def version_statement(table: str) -> sql.Composed:
+    """Return the statement that reads the version of a tenant's settings."""
+    return sql.SQL(_GET_VERSION).format(table=sql.Identifier(table))
+
+
+def count_statement(table: str) -> sql.Composed:
+    """Return the statement that counts a tenant's rows up to a limit."""
+    return sql.SQL(_COUNT).format(table=sql.Identifier(table))
+
+
+def row_deletion_statement(table: str) -> sql.Composed:
+    """Return the statement that deletes a tenant's one row."""
+    return sql.SQL(_DELETE_ROW).format(table=sql.Identifier(table))
 
 
 def page_statement(table: str, columns: Sequence[str]) -> sql.Composed:

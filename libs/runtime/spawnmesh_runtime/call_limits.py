@@ -141,7 +141,11 @@ class CallLimits:
         self._fields: OrderedDict[str, TokenBucket] = OrderedDict()
         self._monotonic = monotonic
         self._refusals = _Refusals(meter or NoOpMeter("spawnmesh"), monotonic)
-        self._limiters = {one: self._limiter(one) for one in RpcClass}
+        self._limiters = {one: self._limiter(one, one) for one in RpcClass}
+        self.step_limiter = self._limiter(RpcClass.WRITE, "RUN")
+        """The limiter of the steps of runs that harnesses make, by tenant. A tenant has as many
+        places as for WRITE, and not the same ones: a plugin can hold a step for minutes.
+        """
 
     def replace_all(self, limits: Mapping[str, OwnLimits]) -> None:
         """Let these tenants have limits of their own, and no others."""
@@ -247,11 +251,11 @@ class CallLimits:
             facts={"rpc_class": rpc_class.value, "limit": limit, "max_per_second": max_per_second},
         )
 
-    def _limiter(self, rpc_class: RpcClass) -> FairLimiter:
+    def _limiter(self, rpc_class: RpcClass, name: str) -> FairLimiter:
         places = _SHARES * self._defaults[rpc_class].concurrent_call_count
         policy = LimiterPolicy(
-            f"{rpc_class} calls",
-            f"too many {rpc_class} calls of the tenant wait for a place; call again later",
+            f"{name} calls",
+            f"too many {name} calls of the tenant wait for a place; call again later",
             places,
             # A call that waits for events keeps its place for minutes: do not wait for it.
             max_waiting=0 if rpc_class is RpcClass.WATCH else _MAX_WAITING,

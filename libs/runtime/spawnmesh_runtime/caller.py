@@ -45,12 +45,17 @@ ROLES = {role.name.lower(): role for role in ClientRole if role}
 class Caller:
     """A verified caller.
 
-    `tenant_id` is empty only for ADMIN and RUNNER. Session, run and epoch are set for RUN,
-    `service` is set for SERVICE. `permissions` extend what a CLIENT may do; the contracts name the
-    permissions that RPCs require. A RUNNER gets only runs of these `tenants` and `agents`; if none
-    are named, runs of all tenants, and of all agents. A RUN `is_harness` if a program of its tenant
-    claimed it, and not a runner of the mesh; it may continue the trace of `traceparent`, the one of
-    its session. The token expires at `expire_timestamp`, in seconds since 1970; `issuer` signed it.
+    `tenant_id` is empty only for ADMIN and RUNNER; `client_tenant_id` is the tenant of a client
+    that acts as ADMIN. Session, run and epoch are set for RUN, `service` is set for SERVICE.
+    `permissions` extend what a CLIENT may do; the contracts name the permissions that RPCs require.
+    A RUNNER gets only runs of these `tenants` and `agents`; if none are named, runs of all tenants,
+    and of all agents.
+
+    A RUN `is_harness` if a program of its tenant claimed it, and not a runner of the mesh;
+    `harness_token_id` is the id of the token that it was claimed with, and it may continue the
+    trace of `traceparent`, the one of its session. The token expires at `expire_timestamp`, in
+    seconds since 1970; `issuer` signed it. `further_keys` end the token as well as its own
+    `revocation_key`.
     """
 
     kind: CallerKind
@@ -64,11 +69,18 @@ class Caller:
     tenants: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     role: ClientRole = ClientRole.NONE
-    is_harness: bool = False
+    harness_token_id: str = ""
     traceparent: str = ""
+    client_tenant_id: str = ""
     expire_timestamp: float = field(default=inf, compare=False)
     issuer: str = field(default="", compare=False)
     revocation_key: str = field(default="", compare=False)
+    further_keys: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def is_harness(self) -> bool:
+        """True for a run that a program of its tenant claimed."""
+        return bool(self.harness_token_id)
 
     @property
     def is_of_the_mesh(self) -> bool:

@@ -27,6 +27,9 @@ def open_server_options(settings: ProcessSettings) -> Options:
         # Only uncompressed requests: gRPC inflates a message before a handler can refuse it.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_concurrent_streams", settings.max_connection_streams),
+        # Unread data stays with the sender, except for 64 KiB: dynamic windows would buffer
+        # megabytes for each call.
+        ("grpc.http2.bdp_probe", 0),
         # A client looks for new replicas when a connection takes no further calls. Running calls
         # finish on the old connection, or are cut with it at the end of the grace.
         ("grpc.max_connection_age_ms", _milliseconds(settings.max_connection_age_seconds)),
@@ -39,9 +42,6 @@ def server_options(settings: ProcessSettings) -> Options:
     return [
         *_both_ends(settings),
         *open_server_options(settings),
-        # Unread data stays with the sender, except for 64 KiB: dynamic windows would buffer
-        # megabytes for each call.
-        ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
     ]

@@ -116,25 +116,32 @@ def caller_of(claims: Mapping[str, Any], token: str) -> Caller:
         case CallerKind.RUN:
             return _run_of(claims, subject)
         case CallerKind.RUNNER:
-            return Caller(
-                kind,
-                subject,
-                tenants=_limits(claims, "tenants", TENANT_ID),
-                agents=_limits(claims, "agents", AGENT_ID),
-                revocation_key=revocation_key("", token_id_of(claims, token)),
-            )
+            return _runner_of(claims, subject, token_id_of(claims, token))
         case CallerKind.ADMIN:
             key = revocation_key("", token_id_of(claims, token))
             return Caller(kind, subject, role=ClientRole.ADMIN, revocation_key=key)
+
+
+def _runner_of(claims: Mapping[str, Any], subject: str, token_id: str) -> Caller:
+    tenants = _limits(claims, "tenants", TENANT_ID)
+    return Caller(
+        CallerKind.RUNNER,
+        subject,
+        tenants=tenants,
+        agents=_limits(claims, "agents", AGENT_ID),
+        revocation_key=revocation_key("", token_id),
+        # The token is the tenant's own if it is of no other.
+        further_keys=tuple(revocation_key(one, token_id) for one in tenants) if len(tenants) == 1 else (),
+    )
 
 
 def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
     epoch = claims.get("epoch")
     if isinstance(epoch, bool) or not isinstance(epoch, int):
         raise invalid_token("the claim epoch is missing or is not an integer")
-    is_harness, traceparent = claims.get("harness", False), claims.get("traceparent", "")
-    if not isinstance(is_harness, bool) or not isinstance(traceparent, str):
-        raise invalid_token("the claims harness and traceparent are not a boolean and text")
+    harness, traceparent = claims.get("harness", ""), claims.get("traceparent", "")
+    if not isinstance(harness, str) or not isinstance(traceparent, str):
+        raise invalid_token("the claims harness and traceparent are not text")
     tenant_id, run_id = checked_tenant(claims.get("tenant")), text_claim(claims, "run")
     return Caller(
         CallerKind.RUN,
@@ -143,9 +150,11 @@ def _run_of(claims: Mapping[str, Any], subject: str) -> Caller:
         text_claim(claims, "session"),
         run_id,
         epoch=epoch,
-        is_harness=is_harness,
+        harness_token_id=harness,
         traceparent=traceparent,
         revocation_key=revocation_key(tenant_id, run_id),
+        # Operators of the mesh and of the tenant revoke the token of a harness.
+        further_keys=(revocation_key("", harness), revocation_key(tenant_id, harness)) if harness else (),
     )
 
 

@@ -3,19 +3,21 @@
 The kubelet cannot present the certificate that the service itself may require.
 """
 
+import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.metrics import Meter
 from spawnmesh_core.errors import not_found
 
 from spawnmesh_runtime.channel_options import open_server_options
 from spawnmesh_runtime.interceptors.log import call_durations
-from spawnmesh_runtime.open_services import OpenServices
+from spawnmesh_runtime.interceptors.observe import DeniedCalls
+from spawnmesh_runtime.open_services import MAX_REQUEST_BYTES, OpenServices
 from spawnmesh_runtime.settings import ProcessSettings
 
 LIVE = "live"
@@ -28,27 +30,64 @@ check and each dependency is a health service of its name.
 _STATUS = health_pb2.HealthCheckResponse
 
 
-class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc, name-defined]
-    """The library's servicer, whose refusals have a reason."""
+class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # Not in the stubs.
+    """The health services of one port.
+
+    Unlike the library's servicer, it keeps no name that a caller sends, and no caller that reads
+    nothing delays a new status.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._names = {""}
+        self._statuses = {"": _STATUS.SERVING}
+        self._changed = asyncio.Event()
+        self._is_shutting_down = False
 
     async def set(self, service: str, status: Any) -> None:
-        """Set the status of a health service."""
-        self._names.add(service)
-        await super().set(service, status)
+        """Set the status of a health service, unless the process shuts down."""
+        if not self._is_shutting_down:
+            self._set(service, status)
+
+    async def enter_graceful_shutdown(self) -> None:
+        """Set every health service to NOT_SERVING for good."""
+        self._is_shutting_down = True
+        for service in self._statuses:
+            self._set(service, _STATUS.NOT_SERVING)
 
     async def Check(self, request: Any, context: Any) -> Any:
         """Return the status. Raises NOT_FOUND for a health service that does not exist."""
-        if request.service not in self._names:
-            raise not_found("health service", request.service)
-        return await super().Check(request, context)
+        return _STATUS(status=self._status_of(request.service))
+
+    async def Watch(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:
+        """Yield the status and each change of it; the last one of several that come together.
+
+        Raises NOT_FOUND for a health service that does not exist. The protocol also lets a server
+        answer SERVICE_UNKNOWN and wait. But a client whose watch ends after an answer starts it
+        again at once, and one that is refused waits longer each time.
+        """
+        sent = None
+        while True:
+            changed, status = self._changed, self._status_of(request.service)
+            if status == sent:
+                await changed.wait()
+            else:
+                sent = status
+                yield _STATUS(status=status)
 
     async def List(self, request: Any, context: Any) -> Any:
         """Raise NOT_FOUND: the names are not for callers without a token, and no probe asks."""
         raise not_found("RPC", "List")
+
+    def _status_of(self, service: str) -> Any:
+        status = self._statuses.get(service)
+        if status is None:
+            raise not_found("health service", service)
+        return status
+
+    def _set(self, service: str, status: Any) -> None:
+        if self._statuses.get(service) != status:
+            self._statuses[service] = status
+            self._changed.set()
+            self._changed = asyncio.Event()
 
 
 class Health:
@@ -102,11 +141,13 @@ class Health:
 
 
 @asynccontextmanager
-async def open_health(service: str, settings: ProcessSettings, meter: Meter) -> AsyncIterator[Health]:
+async def open_health(
+    service: str, settings: ProcessSettings, meter: Meter, denied: DeniedCalls
+) -> AsyncIterator[Health]:
     """Answer health checks on `health_listen` during the block. Without it nothing is served.
 
-    Refused checks are logged and measured. Raises SystemExit with one line if the address cannot be
-    bound.
+    Refused checks are measured, and logged as the budget of `denied` allows. Raises SystemExit with
+    one line if the address cannot be bound.
     """
     state = Health()
     await state.servicer.set(LIVE, _STATUS.SERVING)
@@ -115,9 +156,10 @@ async def open_health(service: str, settings: ProcessSettings, meter: Meter) -> 
     if not address:
         yield state
         return
-    server = grpc.aio.server(options=open_server_options(settings))
+    options = [*open_server_options(settings), ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
+    server = grpc.aio.server(options=options)
     health_pb2_grpc.add_HealthServicer_to_server(
-        state.servicer, OpenServices(server, service, settings, call_durations(meter))
+        state.servicer, OpenServices(server, service, settings, call_durations(meter), denied)
     )
     try:
         server.add_insecure_port(address)

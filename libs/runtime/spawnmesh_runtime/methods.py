@@ -47,7 +47,7 @@ class CallPolicy:
     `services` are the kebab ids of the allowed services; it is set if `callers` includes SERVICE.
     `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
     `checks_run` and `without_tenant` are documented in the contract. An RPC without `rpc_class` has
-    no limits for the mesh itself.
+    no limits for the mesh itself; at one that is a `limited_step` of a run, harnesses have places.
     """
 
     callers: frozenset[CallerKind]
@@ -58,6 +58,7 @@ class CallPolicy:
     without_tenant: bool = False
     rpc_class: RpcClass | None = None
     audit: AuditRule = AuditRule()
+    limited_step: bool = False
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -73,6 +74,9 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         raise PolicyMissing(f"{method.full_name} checks runs without letting runs in")
     if declared.without_tenant and CallerKind.SERVICE not in callers:
         raise PolicyMissing(f"{method.full_name} is for tokens without a tenant, and lets no service in")
+    is_step = declared.rpc_class == policy_pb2.RPC_CLASS_RUN
+    if declared.without_place and not is_step:
+        raise PolicyMissing(f"{method.full_name} needs no place, and is no step of a run")
     return CallPolicy(
         callers,
         frozenset(declared.services),
@@ -82,6 +86,7 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         declared.without_tenant,
         _class_of(method, declared, callers),
         _audit_rule_of(method, declared.audit),
+        is_step and not declared.without_place,
     )
 
 

@@ -23,11 +23,13 @@ from spawnmesh_core.dependency_watch import DependencyWatch
 from spawnmesh_runtime.call_limits import CallLimits
 from spawnmesh_runtime.dependency_reports import report_dependencies
 from spawnmesh_runtime.health import Health, open_health
+from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.log_export import NO_LOGGER, open_log_export
 from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.oidc import OidcVerifier
+from spawnmesh_runtime.request_memory import RequestMemory
 from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.shutdown import close_loop
@@ -55,7 +57,8 @@ class Process:
     `minter` is None without `signing_key_file`, and `verifier` is None without `jwks_file` or
     `jwks_url`. `tls` has the files of the settings for all connections of the process; None means
     plaintext. `dependencies` are probed while the process serves or works. Its servers refuse the
-    `revoked` tokens, and calls above the `call_limits` of their tenants.
+    `revoked` tokens, and calls above the `call_limits` of their tenants, and bound their large
+    requests by `request_memory`. `denied` are the calls without a valid token at all of its ports.
     """
 
     service: str
@@ -67,8 +70,10 @@ class Process:
     logger: Logger = NO_LOGGER
     health: Health = field(default_factory=Health)
     dependencies: DependencyWatch = field(default_factory=DependencyWatch)
+    denied: DeniedCalls = field(default_factory=DeniedCalls)
     revoked: RevokedTokens = field(init=False)
     call_limits: CallLimits = field(init=False)
+    request_memory: RequestMemory = field(init=False)
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +83,7 @@ class Process:
         count = self.settings.max_revoked_tokens
         object.__setattr__(self, "revoked", RevokedTokens(max_count=count, max_run_count=count))
         object.__setattr__(self, "call_limits", CallLimits(self.settings.call_limits, self.metrics.meter))
+        object.__setattr__(self, "request_memory", RequestMemory(self.settings.request_memory_bytes))
 
 
 @asynccontextmanager
@@ -96,8 +102,11 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
         logger = logging.enter_context(open_log_export(settings, resource))
-        async with open_health(service, settings, metrics.meter) as health:
-            process = Process(service, settings, minter, verifier, tracer, metrics, logger, health)
+        denied = DeniedCalls()
+        async with open_health(service, settings, metrics.meter, denied) as health:
+            process = Process(
+                service, settings, minter, verifier, tracer, metrics, logger, health, denied=denied
+            )
             report_dependencies(process.dependencies, health, metrics.meter)
             if process.tls is not None:
                 measure_expiry(metrics.meter, process.tls)

@@ -29,7 +29,7 @@ from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.limits import limited_calls, rated_calls
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
-from spawnmesh_runtime.interceptors.observe import DeniedCalls, observed_calls
+from spawnmesh_runtime.interceptors.observe import observed_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import decode_valid
@@ -69,13 +69,14 @@ class MeshServer(grpc.aio.Server):
         self._record = record
         self._admissions: dict[str, Admit] = {}
         self._on_drain: list[Callable[[], None]] = []
-        self._denied = DeniedCalls()
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
         self._health = HealthServicer()
         self.drain = Drain()
-        self._open = OpenServices(self._inner, process.service, process.settings, self._durations)
+        self._open = OpenServices(
+            self._inner, process.service, process.settings, self._durations, process.denied
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._open)
         process.health.report_dependencies_to(self._health)
 
@@ -121,13 +122,12 @@ class MeshServer(grpc.aio.Server):
             decode,
             client_streaming=handler.request_streaming,
             timeout_seconds=process.settings.message_timeout_seconds,
+            memory=process.request_memory,
         )
         admit = self._admissions.get(path)
         if admit is not None:
             step = admitted_calls(step, admit)
-        rpc_class = method.policy.rpc_class or RpcClass.WRITE
-        has_places = method.policy.rpc_class is not None
-        step = limited_calls(step, rpc_class, process.call_limits, has_places=has_places)
+        step = limited_calls(step, method.policy, process.call_limits)
         # A stream of new events ends with its token, or with its connection.
         is_endless = method.policy.ends_with_token and handler.response_streaming
         max_seconds = inf if is_endless else process.settings.max_call_seconds
@@ -136,8 +136,9 @@ class MeshServer(grpc.aio.Server):
         step = audited_calls(step, method, self._record)
         step = logged_calls(step, path, process.service, self._durations)
         step = traced_calls(step, method, process.tracer, process.settings.trace_parent_issuers)
+        rpc_class = method.policy.rpc_class or RpcClass.WRITE
         step = rated_calls(step, rpc_class, process.call_limits, method.policy, process.revoked)
-        step = observed_calls(step, self._denied, method.policy, process.revoked)
+        step = observed_calls(step, process.denied, method.policy, process.revoked)
         return self.drain.counted_calls(authenticated_calls(step, self._verifier))
 
     def add_insecure_port(self, address: str) -> int:

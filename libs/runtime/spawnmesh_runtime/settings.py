@@ -73,6 +73,12 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
     max_message_bytes: int = Field(default=16 * MIB, ge=1024, le=1024 * MIB)
+    request_memory_bytes: int = Field(default=128 * MIB, ge=MIB, le=1024 * 1024 * MIB)
+    """Bytes of requests above 64 KiB that the process works on at a time. A tenant has half of it.
+
+    Further ones wait, and are refused if they are too many. Work on a request takes several times
+    its bytes.
+    """
     message_timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
     """Time in which a caller must send its request, and each further message of a stream of them.
 

@@ -94,6 +94,10 @@ class SilenceProbe:
 
     call_patience_seconds = 5.0
     """The time after which a suspect call that must not be repeated is left."""
+    slowness = 1.0
+    """A replica may take so many times longer to answer than on a dedicated processor. A program on
+    an overcommitted machine raises it.
+    """
     shortest_round_seconds = _SHORTEST_PAUSE_SECONDS
     """The least time between two rounds of checks while no replica answers."""
 
@@ -104,6 +108,7 @@ class SilenceProbe:
         self._check = health_pb2_grpc.HealthStub(channel).Check
         self._answer_count = 0
         self._times = AnswerTimes(_LATE_SECONDS + _OLD_SECONDS)
+        self._silent_at = 0.0
         self._waiting: dict[WaitingCall, None] = {}
         self._slow_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -113,6 +118,11 @@ class SilenceProbe:
     def is_away(self) -> bool:
         """No replica answers at the moment, so a new call would not be answered either."""
         return self._away_since is not None
+
+    @property
+    def patience(self) -> float:
+        """The factor of the times that the probe waits: more than 1 if recent answers were slow."""
+        return self._times.patience() * self.slowness
 
     def waits(self, call: WaitingCall) -> None:
         """Note that the call waits for its next message from now on."""
@@ -170,13 +180,13 @@ class SilenceProbe:
                 continue
             is_given_up = call.is_suspect and now - call.since >= call.patience_seconds
             if self._away_since is not None:
-                patience = _AWAY_PATIENCE_SECONDS if call.patience_seconds else 0.0
+                patience = _AWAY_PATIENCE_SECONDS * self.slowness if call.patience_seconds else 0.0
                 is_given_up |= now - self._away_since >= patience
             if is_given_up:
                 call.leave()
 
     async def _probe(self) -> None:
-        seen, patience = self._answer_count, self._times.patience()
+        seen, patience = self._answer_count, self.patience
         checks = old = self._ask()
         try:
             if await _are_answered(all, old, _LATE_SECONDS * patience):
@@ -193,6 +203,7 @@ class SilenceProbe:
                 self._slow_until = monotonic_seconds() + _SLOW_PAUSE_SECONDS
                 return
             structlog.get_logger().warning("peer_silent", peer=self._service)
+            self._silent_at = monotonic_seconds()
             if is_left or self._answer_count != seen or _answers(any, old, _TOO_LATE):
                 for call in on_old:
                     call.is_suspect = True
@@ -220,6 +231,7 @@ class SilenceProbe:
                 checks[:] = self._ask()
         finally:
             self._away_since = None
+            self._silent_at = monotonic_seconds()
 
     def _is_wanted(self, away_since: float) -> bool:
         """Return whether to go on with the checks of replicas that are away since that time."""
@@ -234,7 +246,9 @@ class SilenceProbe:
             await self._check(health_pb2.HealthCheckRequest(), timeout=_CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
             return error.code()
-        self._times.record(monotonic_seconds() - begun)
+        # A check that outlasted a silence says how long that was, and not how slow the replica is.
+        if self._away_since is None and begun > self._silent_at:
+            self._times.record(monotonic_seconds() - begun)
         return grpc.StatusCode.OK
 
 

@@ -3,13 +3,14 @@
 Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the kind, `tenant`,
 `session`, `run` and `epoch`. The token of a client may have `roles` and `permissions`, lists of
 names. That of a runner may have `tenants` and `agents`, lists that limit the runs it gets; that of
-a run has `harness` and `traceparent` if such a runner claimed it. `jti` is the id under which a
+a run has `harness`, the id of the token that it was claimed with, and `traceparent` if such a
+runner claimed it. `jti` is the id under which a
 token of a client, an operator or a runner can be revoked.
 """
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ def plugin_audience(audience: str, endpoint: str) -> str:
     tokens must not open the mesh or another plugin.
     """
     return f"{audience}/{endpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessClaim:
+    """A program of a tenant that claimed a run.
+
+    It claimed with the token of that id. It may continue the session's trace, which is empty if the
+    session has none.
+    """
+
+    token_id: str
+    traceparent: str
 
 
 class TokenMinter:
@@ -101,16 +114,12 @@ class TokenMinter:
         epoch: int,
         ttl_seconds: float,
         *,
-        harness_traceparent: str | None = None,
+        harness: HarnessClaim | None = None,
     ) -> str:
-        """Return a token for a run that is claimed with this epoch.
-
-        The trace of the session is given if a harness claimed the run: `harness_traceparent`, which
-        is empty if the session has none.
-        """
+        """Return a token for a run that was claimed with this epoch, perhaps by a harness."""
         claims: dict[str, str | int] = {"session": session_id, "run": run_id, "epoch": epoch}
-        if harness_traceparent is not None:
-            claims |= {"harness": True, "traceparent": harness_traceparent}
+        if harness is not None:
+            claims |= {"harness": harness.token_id, "traceparent": harness.traceparent}
         return self._sign(CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, **claims)
 
     def runner_token(

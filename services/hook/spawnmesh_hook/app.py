@@ -51,6 +51,7 @@ from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
 
 _WORKER_MODULES = (
     "spawnmesh_hook.clients.handler_answer",
+    "spawnmesh_hook.domain.native_stop",
     "spawnmesh_hook.jobs.event_delivery",
     "spawnmesh_hook.rpc.publish_events",
     "spawnmesh_hook.operations.request_builders",

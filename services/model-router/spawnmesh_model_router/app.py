@@ -31,6 +31,7 @@ from spawnmesh_model_router.operations.credential_watch import watching_credenti
 from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
+from spawnmesh_model_router.operations.request_threads import open_request_threads
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
 from spawnmesh_model_router.rpc.tenant_data import RouterTenants
@@ -86,6 +87,7 @@ async def open_service(
             config=config,
             availability=Availability(config, source, cooldowns),
             upstreams=upstreams,
+            threads=await stack.enter_async_context(open_request_threads()),
             retries=RetrySettings(
                 StreamTimeouts(settings.attempt_timeout_seconds, settings.idle_timeout_seconds),
                 settings.tries_before_failover,

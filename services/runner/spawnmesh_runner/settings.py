@@ -63,7 +63,11 @@ class RunnerSettings(ProcessSettings):
     and the number of all its processes.
     """
     max_workspace_bytes: int = Field(default=192 * 1024 * 1024, ge=1024 * 1024)
-    """MCP servers that are commands are ended when the workspace of their run has more bytes."""
+    """The bytes that the workspace of one run may have.
+
+    MCP servers that are commands are ended above it, `write_file` is refused what would not fit,
+    and a run whose attachments take more than half of it fails: they are written twice.
+    """
 
     @model_validator(mode="after")
     def _leaves_places(self) -> Self:

@@ -1,6 +1,5 @@
 """The composition root: settings, pool, clients, operations, servicers, server; and the worker."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_runtime.caller import caller_scope
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
+from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -42,6 +42,8 @@ from spawnmesh_session.jobs.sweep import Sweeper
 from spawnmesh_session.jobs.worker import run_worker
 from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed, open_call_limits_feed
+from spawnmesh_session.operations.claim_limits import ClaimLimits
+from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
@@ -51,6 +53,7 @@ from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens, longest_token_life
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
+from spawnmesh_session.operations.spawn_breaker import SpawnBreaker
 from spawnmesh_session.operations.spawn_saga import SpawnSaga
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
@@ -58,7 +61,7 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer, TokenServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import events, revoked_tokens, tenants
+from spawnmesh_session.store import events, revoked_tokens, run_queue, tenants
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -107,7 +110,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
                 direct_url,
                 name="session listener",
                 channels=(
-                    "run_queued",
+                    run_queue.CHANNEL,
                     events.CHANNEL,
                     JOBS_CHANNEL,
                     revoked_tokens.CHANNEL,
@@ -151,6 +154,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             queuer,
             undo,
             in_progress,
+            SpawnBreaker(),
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
@@ -243,7 +247,15 @@ def make_dependencies(
             database, components.transcripts, components.hooks, terminator, components.workers, metrics
         ),
         queuer=components.queuer,
-        claimer=RunClaimer(database, components.listener, terminator, metrics, lease_ttl),
+        claimer=RunClaimer(
+            database,
+            components.listener,
+            terminator,
+            metrics,
+            lease_ttl,
+            ClaimLimits(settings.database_max_connections),
+            ClaimLines(),
+        ),
         terminator=terminator,
         killer=components.killer,
         deleter=components.deleter,
@@ -255,7 +267,9 @@ def make_dependencies(
         revocations=revocations,
         call_limits=call_limits,
         max_token_lifetime=timedelta(seconds=settings.max_token_lifetime_seconds),
-        watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
+        watch_limit=FairLimiter(
+            LimiterPolicy("reads of watches", "", max(1, settings.database_max_connections // 2))
+        ),
     )
 
 

@@ -97,7 +97,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
     async with AsyncExitStack() as stack:
         # Otherwise the first append would load it.
         await asyncio.to_thread(encoding, Vocabulary.O200K)
-        deps = await _open_dependencies(stack, process, settings)
+        deps = await open_dependencies(stack, process, settings)
         await stack.enter_async_context(following_revocations(process, settings.session_target))
         await stack.enter_async_context(following_call_limits(process, settings.session_target))
         audit = await stack.enter_async_context(
@@ -125,9 +125,10 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         yield server
 
 
-async def _open_dependencies(
+async def open_dependencies(
     stack: AsyncExitStack, process: Process, settings: TranscriptSettings
 ) -> Dependencies:
+    """Open what the RPCs share. It closes with the stack."""
     meter, connections = process.metrics.meter, settings.database_max_connections
     database = await stack.enter_async_context(
         open_database(
@@ -159,7 +160,7 @@ async def _open_dependencies(
         database=database,
         listener=listener,
         notifier=notifier,
-        poll_slots=asyncio.Semaphore(max(1, connections // 2)),
+        poll_limit=FairLimiter(LimiterPolicy("reads of watches", "", max(1, connections // 2))),
         policies=TranscriptPolicyCache(database),
         activities=activities,
         append_queue=queue,

@@ -11,12 +11,17 @@ import sys
 import time
 from pathlib import Path
 
+from spawnmesh_devstack.postgres import Postgres
+
 from tests.chaos.random_faults.field import ROOT
 from tests.chaos.random_faults.plan import make_outages, make_plan
 from tests.chaos.random_faults.report import print_verdict
 from tests.chaos.random_faults.spawn_times import bad_spawns, spawn_times, unanswered_spawns
 from tests.chaos.random_faults.trial import run_trial
+from tests.support.citus.servers import citus_postgres
 
+_OUTAGE_SLOWNESS = 3.0
+"""The times of spawns are judged, so the load leaves half of two processors idle."""
 _IN_TIME = "    spawns are answered or refused in time"
 _ANSWERED = "    a spawn that is refused gets a session when it is repeated"
 
@@ -28,6 +33,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--outage-seconds", type=float)
     parser.add_argument("--only", default="", help="the beginning of the outages' kind and target")
+    parser.add_argument("--citus", action="store_true", help="store everything on a cluster of three nodes")
     parser.add_argument("--settle-seconds", type=float, default=600.0)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "chaos")
     given = parser.parse_args()
@@ -43,7 +49,15 @@ def main() -> int:
         print(f"[{time.monotonic() - began:6.1f}] {line}", flush=True)
 
     verdict = asyncio.run(
-        run_trial(folder, plan, seed=given.seed, settle_seconds=given.settle_seconds, report=report)
+        run_trial(
+            folder,
+            plan,
+            seed=given.seed,
+            settle_seconds=given.settle_seconds,
+            report=report,
+            new_postgres=citus_postgres(3) if given.citus else Postgres,
+            slowness=_OUTAGE_SLOWNESS if outages else 1.0,
+        )
     )
     if outages:
         verdict.found[_IN_TIME] = bad_spawns(verdict.facts.faults, verdict.facts.calls)
@@ -58,7 +72,7 @@ def main() -> int:
             if outages
             else f"chaos SEED={given.seed} MINUTES={given.minutes:g}"
         )
-        print(f"the same faults again: make {again}")
+        print(f"the same faults again: make {again}{' CITUS=1' if given.citus else ''}")
     else:
         shutil.rmtree(folder / "mesh")
     print(f"{len(verdict.found) - verdict.failed_count} passed, {verdict.failed_count} failed")

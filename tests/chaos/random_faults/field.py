@@ -17,6 +17,7 @@ from spawnmesh_devstack.members import (
 )
 from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
+from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.prepare import SCRIPTED_MODEL
 from spawnmesh_devstack.processes import Execute, execute
 from spawnmesh_devstack.stack import Stack, open_stack
@@ -27,7 +28,7 @@ from tests.support.links import Link, open_link, to_address, to_postgres
 
 ROOT = Path(__file__).resolve().parents[3]
 DISK_BYTES = 256 * 1024 * 1024
-_CALLERS = ("SESSION", "TRANSCRIPT", "RUNNER")
+_CALLERS = ("SESSION", "ATTACHMENT_BLOB", "TRANSCRIPT", "MODEL_ROUTER", "HOOK", "RUNNER")
 _PATIENT_DRAIN = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 
 
@@ -59,6 +60,7 @@ async def open_field(
     *,
     is_linked: bool = True,
     execute: Execute = execute,
+    new_postgres: NewPostgres = Postgres,
 ) -> AsyncIterator[Field]:
     """Start everything. Faults on connections act on the links.
 
@@ -108,6 +110,7 @@ async def open_field(
                 environment=environment,
                 before_start=found.append,
                 execute=execute,
+                new_postgres=new_postgres,
             )
         )
         endpoint = f"grpc://{links[PLUGIN].target}"

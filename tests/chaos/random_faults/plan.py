@@ -138,12 +138,12 @@ def make_outages(seconds: float, only: str = "") -> list[Fault]:
 
     Every service and its workers, the runner, PostgreSQL and S3 go away, and so do the plugin and
     the model provider; every service, PostgreSQL, S3, the plugin and the provider hang; and one of
-    two replicas of every process hangs. With `only`, the outages whose kind and target begin with
-    it.
+    two replicas of every process goes away, or hangs. With `only`, the outages whose kind and
+    target begin with it.
     """
     outages = [
         *((FaultKind.AWAY, target) for target in (*REPLICATED, POSTGRES, S3)),
-        *((FaultKind.KILL, target) for target in (PLUGIN, MODEL)),
+        *((FaultKind.KILL, target) for target in (PLUGIN, MODEL, *REPLICATED)),
         (FaultKind.HOLD, S3),
         *((FaultKind.HANG, target) for target in SERVICES),
         *((FaultKind.PAUSE, target) for target in (POSTGRES, PLUGIN, MODEL, *REPLICATED)),
@@ -155,13 +155,17 @@ def make_outages(seconds: float, only: str = "") -> list[Fault]:
     ]
 
 
-def serves_all_along(fault: Fault) -> bool:
-    """Return whether spawns need nothing that the fault takes away: another replica answers, or
-    only runs and background jobs wait.
+def can_spawn(fault: Fault, *, has_files: bool, is_gated: bool) -> bool:
+    """Return whether a spawn needs nothing that the fault takes away: another replica answers, or
+    only runs and background jobs wait, or the spawn hands over no files, or no plugin judges it.
     """
-    if fault.kind is FaultKind.PAUSE and fault.target in REPLICATED:
+    if fault.kind in (FaultKind.PAUSE, FaultKind.KILL) and fault.target in REPLICATED:
         return True
-    waited_for = {*SERVICES, POSTGRES, S3, PLUGIN} - {"model-router"}
+    waited_for = {"session", "transcript", "hook", POSTGRES}
+    if has_files:
+        waited_for |= {"attachment-blob", S3}
+    if is_gated:
+        waited_for.add(PLUGIN)
     return fault.target not in waited_for
 
 

@@ -8,7 +8,8 @@ from spawnmesh_core.status import Status
 
 from tests.chaos.random_faults.faults import AppliedFault
 from tests.chaos.random_faults.history import Call, Outcome
-from tests.chaos.random_faults.plan import serves_all_along
+from tests.chaos.random_faults.load.everything import GATED
+from tests.chaos.random_faults.plan import PLUGIN, can_spawn
 
 SETTLED_SECONDS = 10.0
 """After this time a replica that hangs is known, and no spawn waits for it."""
@@ -16,6 +17,9 @@ ANSWERED_SECONDS = 3.0
 """The bound of the slowest answer but one in a hundred, after that time."""
 REFUSED_SECONDS = 2.0
 """The bound of the slowest refusal, from the beginning of the fault."""
+_CUT_OFF = "the spawn was cut off and undone"
+_MOST_JOINED_SHARE = 0.5
+"""If more of the spawns than this share joined another call, the others show too little."""
 _SECONDS_FOR_A_SPAWN = 5.0
 """A fault met too few spawns to show anything if there were fewer than one in this time."""
 
@@ -33,11 +37,23 @@ class _Spawns:
 
     @property
     def refused(self) -> list[Call]:
-        """The refused ones, without the repeats that are ABORTED because the first call goes on."""
+        """The refused ones, without the repeats that waited for the first call of their request_id:
+        it goes on (ABORTED), or was cut off at its deadline.
+        """
         return [call for call in self.calls if not call.is_ok and not self._joins_another(call)]
 
+    @property
+    def joined(self) -> list[Call]:
+        """The repeats that waited for the first call of their request_id."""
+        return [call for call in self.calls if self._joins_another(call)]
+
     def _joins_another(self, call: Call) -> bool:
-        return call.status == Status.ABORTED and any(call is repeat for repeat in self.repeats)
+        is_joined = call.status == Status.ABORTED or _CUT_OFF in call.message
+        return is_joined and any(call is repeat for repeat in self.repeats)
+
+    def _could_succeed(self, call: Call) -> bool:
+        is_gated = call.tenant == GATED
+        return can_spawn(self.fault.fault, has_files=bool(call.given["files"]), is_gated=is_gated)
 
     @property
     def slowest_refusal(self) -> float:
@@ -58,19 +74,24 @@ class _Spawns:
             yield f"a refusal took {self.slowest_refusal:.1f} s"
         if others := sorted({call.status for call in self.refused} - {Status.UNAVAILABLE}):
             yield f"refusals were {', '.join(others)}"
-        if serves_all_along(self.fault.fault):
-            late = [call for call in self.refused if self._is_settled(call)]
-            if late:
-                yield f"{len(late)} spawns were refused that another replica could have answered"
+        if self.fault.fault.target == PLUGIN and not any(call.tenant == GATED for call in self.calls):
+            yield "the plugin was asked about no spawn"
+        if late := [call for call in self.refused if self._is_settled(call) and self._could_succeed(call)]:
+            yield f"{len(late)} spawns were refused that needed nothing of what was away"
+        if len(self.joined) > _MOST_JOINED_SHARE * len(self.calls):
+            yield f"{len(self.joined)} of {len(self.calls)} spawns joined another call"
 
     def _is_settled(self, call: Call) -> bool:
         return call.start >= self.fault.start + SETTLED_SECONDS
 
     def __str__(self) -> str:
         answered = sum(call.is_ok for call in self.calls)
+        joined = [_seconds(call) for call in self.joined]
+        waited = f"; {len(joined)} joined another call, for up to {max(joined):.1f} s" if joined else ""
         return (
             f"{self.fault.fault}: {answered} spawns answered, after {SETTLED_SECONDS:.0f} s with a p99 of"
             f" {self.settled_p99:.1f} s; {len(self.refused)} refused, within {self.slowest_refusal:.1f} s"
+            f"{waited}"
         )
 
 

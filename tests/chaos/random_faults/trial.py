@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.processes import Execute, execute
 from spawnmesh_devstack.span_file import load_all_spans
 from spawnmesh_devstack.traces import orphans
@@ -25,7 +26,7 @@ from tests.chaos.random_faults.load.everything import (
     prepare_tenants,
     watch_sessions_again,
 )
-from tests.chaos.random_faults.plan import Fault
+from tests.chaos.random_faults.plan import Fault, FaultKind
 from tests.chaos.random_faults.settling import settle
 
 Report = Callable[[str], None]
@@ -57,10 +58,12 @@ async def run_trial(
     settle_seconds: float,
     report: Report,
     execute: Execute = execute,
+    new_postgres: NewPostgres = Postgres,
+    slowness: float = 1.0,
 ) -> Verdict:
     """Follow the plan under the load of the seed, and check everything afterwards.
 
-    `folder` is new; it keeps the history, the logs and the data.
+    `folder` is new; it keeps the history, the logs and the data. `slowness` is that of the load.
     """
     folder.mkdir(parents=True)
     window_seconds = max((fault.end_seconds for fault in plan), default=0.0)
@@ -69,12 +72,16 @@ async def run_trial(
     report(f"seed {seed}: {len(plan)} faults in {window_seconds:.0f} s; everything is kept in {folder}")
     with (folder / "history.jsonl").open("w") as file:
         history = History(file)
-        async with open_field(folder / "mesh", TENANTS, grace, report, execute=execute) as field:
+        async with open_field(
+            folder / "mesh", TENANTS, grace, report, execute=execute, new_postgres=new_postgres
+        ) as field:
             await prepare_tenants(field)
-            load = Load(field, history, seed, asyncio.Event(), folder / "files")
+            load = Load(field, history, seed, asyncio.Event(), folder / "files", slowness)
             faults = Faults(field, report, history.now)
             if field.disk is None:
-                report("no right to mount a disk here: the disk of the workspaces does not get full")
+                left = [fault for fault in plan if fault.kind is not FaultKind.FULL]
+                report(f"no right to mount a disk here: {len(plan) - len(left)} faults are left out")
+                plan = left
             async with asyncio.TaskGroup() as background:
                 watching = [
                     background.create_task(sample_cooldowns(field.stack.superuser_dsn, facts.cooldowns)),
@@ -102,7 +109,8 @@ def examine_files(data: Path, facts: Facts, report: Report) -> None:
     for those without their parent.
     """
     began = time.monotonic()
-    files = files_at([data / name for name in ("logs", "postgres", "spans", "traces.otlp")])
+    paths = [data / name for name in ("logs", "postgres", "spans", "traces.otlp")]
+    files = files_at([*paths, *data.glob("citus/worker-*")])
     facts.scanned_count, facts.leaks = len(files), find_leaks(files, _needles())
     spans = load_all_spans(data / "traces.otlp")
     facts.span_count = len(spans)

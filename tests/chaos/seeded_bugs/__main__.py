@@ -43,9 +43,13 @@ def _is_caught(sandbox: Sandbox, folder: Path, number: int, bug: SeededBug) -> b
     failed = [line for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
     # A bug must fail a test, and not keep tests from being collected.
     caught = code != 0 and bool(failed) and all(line.startswith("FAILED") for line in failed)
+    tests = [line.removeprefix("FAILED ").split(" - ")[0] for line in failed]
+    if caught and sandbox.run_tests(tests, log.with_suffix(".again.log")) != 0:
+        caught = False
+        print("        the test fails without the bug too:", flush=True)
     print(f"{'caught' if caught else 'MISSED'}  {bug.name}", flush=True)
-    for line in failed[:1]:
-        print(f"        {line.split(' - ')[0]}", flush=True)
+    for test in tests[:1]:
+        print(f"        {test}", flush=True)
     return caught
 
 

@@ -55,15 +55,26 @@ DATA_BUGS = (
         (
             Change(
                 f"{_SESSION}/store/run_queue.sql",
-                "update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true\n"
-                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s\n"
-                "returning due_time",
+                "update run_queue set due_time = now() + %(lease_ttl)s::interval\n"
+                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s\n"
+                "returning due_time as end_time",
                 "update run_queue set leased = true\n"
-                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s\n"
-                "returning now() + %(lease_ttl)s::interval as due_time",
+                "where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s\n"
+                "returning now() + %(lease_ttl)s::interval as end_time",
             ),
         ),
         ("tests/contract/session/runs/test_runs.py",),
+    ),
+    SeededBug(
+        "a late claim takes the run away from the runner that has claimed it meanwhile",
+        (
+            Change(
+                f"{_SESSION}/store/runs.sql",
+                " and due_time is not distinct from %(taken_until)s\n    for update\n",
+                "\n    for update\n",
+            ),
+        ),
+        ("tests/contract/session/work_queue/test_claim_fences.py",),
     ),
     SeededBug(
         "what a later attempt did replaces what earlier attempts did",
@@ -78,7 +89,13 @@ DATA_BUGS = (
     ),
     SeededBug(
         "a late heartbeat of a lost runner is accepted",
-        (Change(f"{_SESSION}/rpc/heartbeat_run.py", "        require_lease(run, request.epoch)\n", ""),),
+        (
+            Change(
+                f"{_SESSION}/store/run_queue.sql",
+                " and epoch = %(epoch)s\nreturning due_time as end_time",
+                "\nreturning due_time as end_time",
+            ),
+        ),
         ("tests/contract/session/runs/test_runs.py",),
     ),
     SeededBug(

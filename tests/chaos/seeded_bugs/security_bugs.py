@@ -7,6 +7,7 @@ _SESSION = "services/session/spawnmesh_session"
 _ROUTER = "services/model-router/spawnmesh_model_router"
 _BLOBS = "services/attachment-blob/spawnmesh_attachment_blob"
 _SANDBOX = "services/runner/spawnmesh_runner/clients/sandbox"
+_MCP = "services/runner/spawnmesh_runner/clients/mcp"
 
 SECURITY_BUGS = (
     SeededBug(
@@ -189,15 +190,47 @@ SECURITY_BUGS = (
         ("tests/contract/session/tenants/test_call_limits.py",),
     ),
     SeededBug(
+        "the steps of a harness need no place",
+        (Change(f"{_RUNTIME}/interceptors/limits.py", "limits.step_limiter if", "None if"),),
+        ("tests/contract/hook/test_harness_places.py",),
+    ),
+    SeededBug(
+        "the lines before a webhook's answer are not counted",
+        (
+            Change(
+                "services/hook/spawnmesh_hook/clients/bounded_responses.py",
+                "if self._left_bytes < 0 or self._left_responses < 0:",
+                "if self._left_bytes < 0:",
+            ),
+        ),
+        ("tests/unit/hook/test_bounded_responses.py",),
+    ),
+    SeededBug(
+        "lines of an MCP server that are no messages give nobody a turn",
+        (Change(f"{_MCP}/stdio_messages.py", "if lines_read >= _LINES_A_TURN or", "if False and"),),
+        ("tests/unit/runner/test_mcp_stdio_messages.py",),
+    ),
+    SeededBug(
         "a renewed token of a harness is one of the mesh",
         (
             Change(
                 f"{_SESSION}/rpc/heartbeat_run.py",
-                "caller.traceparent if caller.is_harness else None",
+                "HarnessClaim(caller.harness_token_id, caller.traceparent) if caller.is_harness else None",
                 "None",
             ),
         ),
         ("tests/contract/session/tenants/test_call_limits.py",),
+    ),
+    SeededBug(
+        "runs that a revoked harness claimed go on",
+        (
+            Change(
+                f"{_RUNTIME}/interceptors/auth.py",
+                "if any(key in revoked for key in caller.further_keys):",
+                "if False:",
+            ),
+        ),
+        ("tests/contract/session/work_queue/test_limited_runners.py",),
     ),
     SeededBug(
         "fields of a request cost nothing",

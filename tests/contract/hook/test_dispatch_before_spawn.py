@@ -1,7 +1,6 @@
 """DispatchBeforeSpawn: ask whether a session may be spawned."""
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -11,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import HAS_ALLOW_FACT
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -240,22 +239,38 @@ async def test_GetSpawnDecision__says_what_the_plugins_allowed(
     assert await allowed(tenant, "ses_2")
 
 
-@pytest.mark.parametrize(
-    ("answer", "hears"), [(deny("no"), False), (decisions.SpawnDecision(), True)], ids=["denied", "failed"]
-)
-async def test_GetSpawnDecision__a_plugin_below_an_allow_objects(
-    mesh: HookMesh, tenant: Tenant, answer: Any, hears: bool
+async def test_GetSpawnDecision__a_plugin_beside_the_one_that_allowed_denies(
+    mesh: HookMesh, tenant: Tenant
 ) -> None:
-    """The log does not say whether the plugin that failed is CLOSED. The other one has allowed."""
+    """The first one has reserved something, perhaps, and has to hear that the spawn failed."""
     await tenant.register("above", (await mesh.plugin(ALLOW)).endpoint, SPAWN, priority=1)
-    await tenant.register("below", (await mesh.plugin(answer)).endpoint, SPAWN, policy=CLOSED)
-    with suppress(MeshError):
-        await tenant.spawn()
-    assert await tenant.log() != []
-    assert await allowed(tenant, "ses_1") is hears
-    if hears:
-        with refused(Reason.PLUGIN_FAILED):  # It is no permission.
+    await tenant.register("below", (await mesh.plugin(deny("no"))).endpoint, SPAWN)
+    for _ in range(2):  # What is known of one that allowed is no permission.
+        answer = await tenant.spawn()
+        assert (answer.decided_by, answer.has_allow) == ("below", True)
+    assert await allowed(tenant, "ses_1")
+
+
+async def test_GetSpawnDecision__a_plugin_beside_the_one_that_allowed_fails(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    await tenant.register("above", (await mesh.plugin(ALLOW)).endpoint, SPAWN, priority=1)
+    below = await mesh.plugin(decisions.SpawnDecision())
+    await tenant.register("below", below.endpoint, SPAWN, policy=CLOSED)
+    for _ in range(2):
+        with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
+        assert caught.value.facts[HAS_ALLOW_FACT] == "true"
+    assert await allowed(tenant, "ses_1")
+
+
+async def test_DispatchBeforeSpawn__no_plugin_has_allowed(mesh: HookMesh, tenant: Tenant) -> None:
+    gate = await mesh.plugin(deny("no"), decisions.SpawnDecision())
+    await tenant.register("gate", gate.endpoint, SPAWN, policy=CLOSED)
+    assert not (await tenant.spawn()).has_allow
+    with refused(Reason.PLUGIN_FAILED) as caught:
+        await tenant.spawn()
+    assert HAS_ALLOW_FACT not in caught.value.facts
 
 
 @pytest.mark.parametrize(("answer", "heard"), [(ALLOW, True), (deny("no"), False)], ids=["allow", "deny"])

@@ -130,7 +130,7 @@ async def test_calls_too_large_for_a_plugin_do_not_open_its_circuit(mesh: HookMe
         await tenant.register("gate", endpoint, TOOL_CALL, policy=CLOSED, grants=(CONTENT,))
         for _ in range(FAILURES_TO_OPEN):
             with refused(Reason.PLUGIN_FAILED):
-                await tenant.as_run("DispatchBeforeToolCall", call_of_tool("x" * 5_000_000))
+                await tenant.as_run("DispatchBeforeToolCall", call_of_tool("x" * 500_000))
         answer = await tenant.as_run("DispatchBeforeToolCall", call_of_tool())
     assert answer.decision.HasField("proceed")
 
@@ -155,8 +155,8 @@ class Agreeing(HookHandlerServiceServicer):
 
 @asynccontextmanager
 async def plugin_of_small_messages() -> AsyncIterator[str]:
-    """Serve a plugin with gRPC's default limit of four megabytes for a message."""
-    server = aio.server()
+    """Serve a plugin that accepts messages of 64 KiB at most."""
+    server = aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
     add_HookHandlerServiceServicer_to_server(Agreeing(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -1,7 +1,9 @@
 """RelayNativeStop, and the bounds of revisions by key and over restarts."""
 
 import json
+import os
 import secrets
+import signal
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
+from tests.support.cpu_workers import until_ended, worker_pids
 from tests.support.hook.fixtures import (
     CONTENT,
     CONTINUE,
@@ -84,12 +87,26 @@ async def test_RelayNativeStop__ids_of_the_maximum_length(mesh: HookMesh, tenant
         "no",
         '{"hook_event_name":"Stop"}',
         json.dumps({"hook_event_name": "Stop", "session_id": "é" * 129}),
+        '{"hook_event_name":"Stop","session_id":"s","a":[' + '{"":0},' * 5_000 + "0]}",
     ],
-    ids=["list", "no JSON", "no session", "long session"],
+    ids=["list", "no JSON", "no session", "long session", "many values"],
 )
 async def test_RelayNativeStop__malformed_event(tenant: Tenant, text: str) -> None:
     with refused(Reason.INVALID_REQUEST):
         await stop(tenant, text=text)
+
+
+async def test_RelayNativeStop__a_worker_reads_a_large_event(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE, grants=[CONTENT])
+    for pid in (earlier := worker_pids()):
+        os.kill(pid, signal.SIGKILL)
+    await until_ended(earlier)
+    assert (await stop(tenant, last_assistant_message="done")).revision_number == 1
+    assert not worker_pids(), "a small event needs no worker"
+    assert (await stop(tenant, last_assistant_message="done", padding="x, " * 300_000)).revision_number == 2
+    assert worker_pids()
+    assert plugin.heard[1].draft_text == "done"
 
 
 def keyed(key: str, attempts: int = 0) -> decisions.FinalizeDecision:

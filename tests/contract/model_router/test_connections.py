@@ -160,17 +160,3 @@ async def test_Generate__the_proxy_of_the_environment_is_used(
         await verdict_of(world, kind, "http://provider.invalid/v1")
     assert lines
     assert lines[0].startswith(b"POST http://provider.invalid/v1/")
-
-
-async def test_Generate__an_address_that_has_moved_is_followed(world: World) -> None:
-    world.provider.on("m", sse(*chat("moved")))
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        place = f"location: {world.provider.base_url}/v1/chat/completions\r\n"
-        writer.write(f"HTTP/1.1 307 Moved\r\n{place}content-length: 0\r\n\r\n".encode())
-        writer.close()
-
-    async with listening(answer) as port:
-        router, model = await asked(world, "openai_compatible", f"http://{LOOPBACK}:{port}/v1")
-        assert (await router.generate(model)).text == "moved"

@@ -1,4 +1,6 @@
-"""No variable of the process's environment reaches a provider, whatever its SDK reads there."""
+"""No variable of the process's environment reaches a provider, whatever its SDK reads there. No
+provider is offered an encoding.
+"""
 
 import pytest
 from aiohttp import web
@@ -53,5 +55,6 @@ async def test_Generate__no_provider_gets_values_of_the_environment(
     for model in (world.ref("one"), f"{world.anthropic}/claude", f"{gemini}/flash"):
         assert (await router.generate(model, strict=True)).text
     assert seen.keys() == {"one", "claude", "flash"}
+    assert {headers["Accept-Encoding"] for headers in seen.values()} == {"identity"}
     told = {(model, name, value) for model, headers in seen.items() for name, value in headers.items()}
     assert not {one for one in told if "canary-" in one[2] and "sk-canary-" not in one[2]}

@@ -13,16 +13,19 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from psycopg.conninfo import make_conninfo
+from spawnmesh.audit.v1 import audit_service_pb2 as audit_pb
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.audit import chain, retention, store
 from spawnmesh_postgres.audit.buffer import EVENTS_LOST, PendingEvent
-from spawnmesh_postgres.audit.chain import Defect, Link
+from spawnmesh_postgres.audit.chain import MAX_BATCH, Defect, Link
 from spawnmesh_postgres.audit.log import open_audit_log
+from spawnmesh_postgres.audit.servicer import AuditServicer
 from spawnmesh_postgres.database import ALL_TENANTS, Database, open_database
 
 from tests.support.captured_logs import captured_warnings
 from tests.support.links import open_link, to_postgres
+from tests.support.loop_steps import longest_step
 from tests.support.postgres.audit import as_superuser, call_of, create_audit_tables, stored
 from tests.support.waiting import eventually
 
@@ -299,3 +302,39 @@ def _calls_of(reader: InMemoryMetricReader) -> dict[str, int]:
         for point in metric.data.data_points
         if isinstance(point, NumberDataPoint)
     }
+
+
+async def verified_page(database: Database, tenant: str) -> audit_pb.VerifyAuditEventsResponse:
+    """Return the first page of a verification, as the client of a tenant gets it."""
+    servicer = AuditServicer("test", database, lambda: (tenant, False))
+    context: Any = None
+    return await servicer.VerifyAuditEvents(audit_pb.VerifyAuditEventsRequest(), context)
+
+
+async def add_many(database: Database, tenant: str, count: int) -> None:
+    events = [PendingEvent(call_of(tenant, f"ses_{number}")).as_stored() for number in range(count)]
+    await store.add_events(database, events, is_repeat=False)
+
+
+@pytest.mark.parametrize("count", [MAX_BATCH - 1, MAX_BATCH, 2 * MAX_BATCH, 2 * MAX_BATCH + 1])
+async def test_verification_goes_on_from_batch_to_batch(
+    database: Database, postgres: Postgres, tenant: str, count: int
+) -> None:
+    await add_many(database, tenant, count)
+    page = await verified_page(database, tenant)
+    assert (page.event_count, list(page.breaks), page.next_page_token) == (count, [], "")
+    assert [(head.first_sequence, head.last_sequence) for head in page.heads] == [(1, count)]
+    async with as_superuser(postgres.superuser_dsn) as superuser:
+        places = [1, MAX_BATCH, MAX_BATCH + 1, count]
+        statement = b"update audit_events set subject = 'nobody' where tenant_id = %s and sequence = any (%s)"
+        await superuser.execute(statement, (tenant, places))
+    found = [one.sequence for one in (await verified_page(database, tenant)).breaks]
+    assert found == sorted({place for place in places if place <= count})
+
+
+async def test_verification_leaves_others_their_turns(database: Database, tenant: str) -> None:
+    await add_many(database, tenant, 5_000)
+    async with longest_step() as steps:
+        page = await verified_page(database, tenant)
+    assert page.event_count == 5_000
+    assert steps.longest_seconds < 0.03

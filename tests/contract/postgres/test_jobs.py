@@ -136,10 +136,30 @@ async def test_job_of_a_worker_that_died_is_claimed_again_when_its_claim_ends(da
     assert not await store.retry(database, lost, store.AttemptFailure("x", NOW, True, None))
     await store.run_again(database, lost, Again())
     await store.return_claimed(database, lost)
+    for claim_id in (lost.claim_id, None):
+        async with database.transaction("t-one") as connection:
+            await store.delay(connection, ("t-one", KIND, "a"), timedelta(hours=1), claim_id=claim_id)
     [job] = await stored(database)
+    assert job.due_time is not None
+    assert job.due_time - job.create_time < timedelta(minutes=5), "the end of the new claim"
     assert (job.is_working, job.attempt_count, job.last_error) == (True, 2, ""), "the lost claim is fenced"
     await store.complete(database, again)
     assert await stored(database) == []
+
+
+async def test_delay_extends_the_claim_of_its_worker_and_moves_a_job_that_no_worker_has(
+    database: Database,
+) -> None:
+    await enqueue(database, "t-one", "a", "b", due_in=-timedelta(seconds=1))
+    [claimed] = await claim(database, limit=1, share=1)
+    for key in ("a", "b"):
+        claim_id = claimed.claim_id if key == claimed.key else None
+        async with database.transaction("t-one") as connection:
+            await store.delay(connection, ("t-one", KIND, key), timedelta(hours=1), claim_id=claim_id)
+    jobs = await stored(database)
+    assert {job.key: job.is_working for job in jobs} == {key: key == claimed.key for key in ("a", "b")}
+    assert all(job.due_time and job.due_time - job.create_time > timedelta(minutes=59) for job in jobs)
+    assert await claim(database, limit=2, share=2) == []
 
 
 async def test_tenant_with_a_thousand_jobs_delays_no_other(database: Database) -> None:

@@ -32,6 +32,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support.serving import served, shared_settings
 
 PIECE = 1000
+ROOM_BYTES = 1024 * 1024
 SET_ID, SESSION_ID = new_id(IdKind.ATTACHMENT_SET), new_id(IdKind.SESSION)
 
 
@@ -76,7 +77,9 @@ class CutStreams(AttachmentBlobServiceServicer):
 
 
 @asynccontextmanager
-async def assigned(blobs: CutStreams, keys: Path, workspace: Path) -> AsyncIterator[Assignment]:
+async def assigned(
+    blobs: CutStreams, keys: Path, workspace: Path, room_bytes: int = ROOM_BYTES
+) -> AsyncIterator[Assignment]:
     """Open a run whose session has those files, as a runner holds it."""
 
     @asynccontextmanager
@@ -100,7 +103,7 @@ async def assigned(blobs: CutStreams, keys: Path, workspace: Path) -> AsyncItera
         settings = RunnerSettings(**shared_settings("runner", keys), **targets, workspace_root=workspace)
         async with start_process("runner", settings) as process, open_peers(process, settings) as mesh:
             with use_token(minter.run_token("acme", SESSION_ID, run_id, 1, 300)):
-                yield Assignment(claimed, mesh, workspace, tools={}, generate_timeout_seconds=1)
+                yield Assignment(claimed, mesh, workspace, room_bytes, tools={}, generate_timeout_seconds=1)
 
 
 def written(workspace: Path) -> dict[str, bytes]:
@@ -147,3 +150,20 @@ async def test_a_resumed_file_must_have_the_announced_hash(keys: Path, tmp_path:
     assert refusal.value.reason is Reason.ATTACHMENTS_MATERIALIZATION_FAILED
     assert [offset for _, offset in blobs.reads] == [0, PIECE]
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+async def test_files_of_half_the_workspace_are_fetched_and_one_byte_more_is_refused(
+    keys: Path, tmp_path: Path
+) -> None:
+    blobs = CutStreams({"a.bin": content("a", PIECE), "b.bin": content("b", PIECE)})
+    async with assigned(blobs, keys, tmp_path, room_bytes=4 * PIECE - 1) as assignment:
+        with pytest.raises(MeshError) as refusal:
+            await fetch_attachments(assignment)
+    assert refusal.value.reason is Reason.ATTACHMENTS_MATERIALIZATION_FAILED
+    assert refusal.value.facts == {"total_bytes": "2000", "limit_bytes": "1999"}
+    assert "raise RUNNER_MAX_WORKSPACE_BYTES" in str(refusal.value)
+    assert (blobs.reads, list(tmp_path.iterdir())) == ([], [])
+
+    async with assigned(blobs, keys, tmp_path, room_bytes=4 * PIECE) as assignment:
+        await fetch_attachments(assignment)
+    assert written(tmp_path) == blobs.files

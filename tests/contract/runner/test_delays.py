@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -34,9 +35,9 @@ def failing(reason: Reason, *, is_transient: str, retry_after_seconds: float = 0
     )
 
 
-async def ended(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+async def ended(mesh: ScriptedMesh, keys: Path, tmp_path: Path, **settings: Any) -> None:
     """Run until the run is delayed or has failed, and its workspace is gone."""
-    async with running_runner(mesh, keys, tmp_path):
+    async with running_runner(mesh, keys, tmp_path, **settings):
         await eventually(lambda: mesh.delays or mesh.failed)
         await eventually(lambda: mesh.released_claims)
     assert list(tmp_path.iterdir()) == []
@@ -134,15 +135,16 @@ async def test_FailRun__what_would_fail_again_fails_the_run(
     assert (mesh.failed.reason, mesh.delays) == (reason.value, [])
 
 
-async def test_FailRun__a_pause_beyond_the_deadline_fails_the_run(
+async def test_ReleaseRun__a_pause_beyond_the_deadline_is_half_of_the_time_that_is_left(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     beyond = failing(Reason.ALL_CANDIDATES_FAILED, is_transient="true", retry_after_seconds=601)
     mesh.answers.append(beyond)
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
-    assert mesh.failed is not None
-    assert (mesh.failed.reason, mesh.delays) == ("ALL_CANDIDATES_FAILED", [])
+    [delay] = mesh.delays
+    assert (delay.reason, mesh.failed) == ("ALL_CANDIDATES_FAILED", None)
+    assert 200 < delay.min_pause.seconds <= 300
 
 
 async def test_FailRun__a_model_call_that_takes_all_its_time_fails_the_run(
@@ -153,6 +155,25 @@ async def test_FailRun__a_model_call_that_takes_all_its_time_fails_the_run(
     await ended(mesh, keys, tmp_path)
     assert mesh.failed is not None
     assert (mesh.failed.reason, mesh.delays) == ("DEADLINE_EXCEEDED", [])
+
+
+async def test_ReleaseRun__a_model_that_was_called_late_is_called_again_later(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.router_wait_seconds = 1.0  # More than a tenth of the time of the call.
+    mesh.answers.append(MeshError(Reason.DEADLINE_EXCEEDED, "no answer in time"))
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path, generate_timeout_seconds=8.0)
+    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (["DEADLINE_EXCEEDED"], None)
+
+
+async def test_ReleaseRun__a_call_in_which_no_model_was_called_is_made_again_later(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.refusals["Generate"] = deque([MeshError(Reason.DEADLINE_EXCEEDED, "no whole message in time")])
+    mesh.queue_run()
+    await ended(mesh, keys, tmp_path)
+    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (["DEADLINE_EXCEEDED"], None)
 
 
 async def test_ReleaseRun__a_delay_is_reported_again_while_the_session_service_is_away(

@@ -75,9 +75,8 @@ async def test_ListEntries__the_first_runner_of_a_run_reads_back_nothing(
     assert mesh.listing.requests == []
 
 
-async def test_ListEntries__after_a_takeover_the_runs_own_entries_are_read(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
-) -> None:
+def take_over(mesh: ScriptedMesh) -> None:
+    """Store the entries of two runners that the run had, with others between them."""
     mesh.first_epoch = 3
     mesh.write(calling(LIST), epoch=3)
     mesh.write(answered("c1"), epoch=3)
@@ -85,6 +84,23 @@ async def test_ListEntries__after_a_takeover_the_runs_own_entries_are_read(
     mesh.store(summary(), mesh.run_id, 4)
     mesh.write(calling(("c2", "list_files", "{}")), epoch=4)
     mesh.answers.append(saying("Done."))
+
+
+async def test_ListEntries__a_page_without_entries_does_not_end_what_is_read_back(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    take_over(mesh)
+    mesh.listing.scan_limit = 1
+    await execute_run(mesh, keys, tmp_path, epoch=5)
+    assert mesh.finalized is not None
+    assert mesh.finalized.usage.input_token_count == 3 * 10 + 200
+    assert mesh.finalized.usage.output_token_count == 3 * 2 + 100
+
+
+async def test_ListEntries__after_a_takeover_the_runs_own_entries_are_read(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    take_over(mesh)
     await execute_run(mesh, keys, tmp_path, epoch=5)
     assert mesh.finalized is not None
     assert mesh.finalized.usage.input_token_count == 3 * 10 + 200

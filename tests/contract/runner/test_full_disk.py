@@ -1,5 +1,6 @@
 """A runner whose disk is full hands its runs back, and claims none until there is room."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_devstack.ports import free_ports
+from spawnmesh_runner.clients.mcp import stdio as mcp_stdio
 
 from tests.support.disks import tiny_disk
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.mcp_fixtures import config, stdio
 from tests.support.waiting import eventually
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -137,3 +140,18 @@ async def test_ReleaseRun__a_tool_that_meets_a_full_disk_delays_the_run_and_is_c
     assert delay.reason == "RUNNER_DISK_FULL"
     [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
     assert (result.tool_call_id, result.is_error) == ("c1", False)
+
+
+async def test_ReleaseRun__no_room_to_start_an_mcp_server_hands_the_run_back(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_paths: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(mcp_stdio, "_make_home", full)
+    mesh.queue_run(mcp_servers=("weather",))
+    async with running_runner(
+        mesh, keys, tmp_path / "work", mcp_config_file=config(tmp_path, weather=stdio())
+    ):
+        await eventually(lambda: mesh.delays or mesh.failed or mesh.finalized)
+    assert ([delay.reason for delay in mesh.delays], mesh.prompts) == (["RUNNER_DISK_FULL"], [])

@@ -170,6 +170,7 @@ async def assigned(
                     claimed=claimed,
                     peers=opened,
                     workspace=workspace,
+                    max_workspace_bytes=settings.max_workspace_bytes,
                     tools={"pay": PAY, "list_files": LIST_FILES},
                     generate_timeout_seconds=20,
                 )

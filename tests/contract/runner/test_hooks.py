@@ -70,6 +70,23 @@ async def test_before_prompt_build_changes_the_prompt(mesh: ScriptedMesh, keys: 
     assert list(mesh.hooks.asked[0].tool_names) == ["list_files", "read_file"]
 
 
+async def test_arguments_that_no_gate_is_shown_fail_only_their_call(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.tool_call = decisions.ToolCallDecision(proceed=decisions.Proceed())
+    empty = json.dumps({"path": "a", "content": ""})
+    contents = ["x" * (1024 * 1024 - len(empty) + more) for more in (0, 1)]
+    calls = [(f"c{len(one)}", "write_file", json.dumps({"path": "a", "content": one})) for one in contents]
+    mesh.answers.extend([calling(*calls), saying("done")])
+    mesh.queue_run(tools=("write_file",))
+    await execute_run(mesh, keys, tmp_path)
+    assert mesh.finalized is not None
+    assert [len(asked.arguments_json) for asked in mesh.hooks.asked] == [1024 * 1024]
+    assert json.loads(results(mesh)[0])["bytes"] == len(contents[0])
+    assert results(mesh)[1].startswith("INVALID_ARGUMENTS: the arguments have more than 1048576 bytes")
+
+
 async def test_before_tool_call_blocks(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
     mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL, events.HOOK_KIND_AFTER_TOOL_CALL]
     mesh.hooks.tool_call = decisions.ToolCallDecision(block=decisions.Block(reason="not on Mondays"))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
@@ -13,11 +14,11 @@ GOOD = ("mcp__h__good", "{}")
 
 
 async def called(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str, *calls: tuple[str, str]
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str, *calls: tuple[str, str], **options: Any
 ) -> list[str]:
     file = config(tmp_path, h=stdio(trick, program=HOSTILE, call_timeout_seconds=20))
     results = await tool_results(
-        mesh, keys, tmp_path, *(calls or (GOOD,)), mcp_servers=("h",), mcp_config_file=file
+        mesh, keys, tmp_path, *(calls or (GOOD,)), mcp_servers=("h",), mcp_config_file=file, **options
     )
     return list(map(text, results))
 
@@ -85,9 +86,31 @@ async def test_a_servers_requests_for_sampling_and_roots_are_refused(
     assert await called(mesh, keys, tmp_path, "asking") == ["error error"]
 
 
-async def test_an_endless_message_ends_the_server(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    [result] = await called(mesh, keys, tmp_path, "flood")
-    assert result.startswith("MCP_SERVER_LOST: ")
+@pytest.mark.parametrize(
+    ("trick", "what"),
+    [
+        ("flood", "a message of more than 16777216 bytes"),
+        ("newlines", "more than 1000 lines, or 1048576 bytes, in a row that are no messages"),
+        ("lines", "more than 1000 lines, or 1048576 bytes, in a row that are no messages"),
+    ],
+)
+async def test_endless_output_ends_the_server(
+    mesh: ScriptedMesh,
+    keys: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    trick: str,
+    what: str,
+) -> None:
+    [result] = await called(mesh, keys, tmp_path, trick, log_level="warning")
+    ended = f"MCP_LIMIT_EXCEEDED: the server was ended, because it wrote {what}"
+    assert result == f"{ended}; it may or may not have been done"
+    lines = [line for line in capsys.readouterr().out.splitlines() if "mcp server above a limit" in line]
+    assert [json.loads(line)["why"] for line in lines] == [f"it wrote {what}"]
+
+
+async def test_output_that_is_no_message_is_skipped(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    assert await called(mesh, keys, tmp_path, "chatty", GOOD, GOOD) == ["done", "done"]
 
 
 async def test_plugins_block_mcp_calls_too(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:

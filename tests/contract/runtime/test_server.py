@@ -87,6 +87,9 @@ BAD_POLICIES = {
     "ClassWithoutClients": policy_pb2.CallPolicy(
         callers=[policy_pb2.CALLER_SERVICE], services=["hook"], rpc_class=READ
     ),
+    "NoPlaceBesidesSteps": policy_pb2.CallPolicy(
+        callers=[policy_pb2.CALLER_RUN], rpc_class=READ, without_place=True
+    ),
     "ClientsInTheClassOfRuns": policy_pb2.CallPolicy(callers=[CLIENT], role=READER, rpc_class=RUN),
 }
 

@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent
+from spawnmesh_core.answer_times import AnswerTimes
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import impersonate, use_token
@@ -131,6 +133,25 @@ async def test_every_call_is_refused_when_no_replica_answers(serve: Open, peer_o
         link.heal()
         assert await eventually(lambda: answered(peer))
         assert served.plugin.observed >= 2
+
+
+async def test_a_silence_is_no_slow_answer(
+    serve: Open, peer_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would be found later. The replica answers what it was asked in the silence."""
+    silence_seconds, recorded = 3.0, list[float]()
+    monkeypatch.setattr(AnswerTimes, "record", lambda _times, seconds: recorded.append(seconds))
+    async with AsyncExitStack() as stack:
+        [(_, link)] = await behind_links(stack, serve, 1)
+        peer = await stack.enter_async_context(peer_of(link.target))
+        await observe(peer)
+        link.hold()
+        refused = await asyncio.gather(observe(peer), return_exceptions=True)
+        assert isinstance(refused[0], MeshError)
+        await asyncio.sleep(silence_seconds)
+        link.heal()
+        assert await eventually(lambda: answered(peer))
+        assert [seconds for seconds in recorded if seconds > silence_seconds] == []
 
 
 async def answered(peer: Peer) -> bool:

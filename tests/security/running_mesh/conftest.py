@@ -8,6 +8,7 @@ import pytest
 from spawnmesh_devstack.stack import open_stack
 
 from tests.support.forking import ForkServer
+from tests.support.patient_callers import patient_callers
 from tests.support.security.every_rpc import SERVED_BY_PLUGINS, RunningMesh, channels_to, served_rpcs
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
@@ -35,7 +36,8 @@ async def running(fork_server: ForkServer) -> AsyncIterator[RunningMesh]:
             rpcs = await served_rpcs(channels)
             served = {one.method.full_name for one in rpcs}
             assert served == {name for name in METHODS if not name.startswith(SERVED_BY_PLUGINS)}
-            yield RunningMesh(stack, channels, rpcs)
+            with patient_callers():
+                yield RunningMesh(stack, channels, rpcs)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,11 @@ FLOODS = {
     "a byte order mark": '\ufeff{"a":1}',
     "two documents": "{}{}",
 }
-LARGE = {"more numbers than the limit": f"[{'0,' * 1_000_000}0]"}
+LARGE = {
+    "more numbers than the limit": f"[{'0,' * 1_000_000}0]",
+    # Decoded, it takes 400 MB.
+    "two million objects": '{"a":[' + '{"":0},' * 2_000_000 + "0]}",
+}
 
 
 def is_json(field: FieldDescriptor) -> bool:
@@ -91,7 +95,8 @@ def _messages(rpc: Served, form: Message, path: Path, text: str) -> list[bytes]:
 def _floods(paths: list[Path]) -> Iterator[tuple[Path, str, str]]:
     for path in paths:
         yield from ((path, what, text) for what, text in FLOODS.items())
-    yield from ((paths[-1], what, text) for what, text in LARGE.items())
+    for path in {paths[0]: None, paths[-1]: None}:
+        yield from ((path, what, text) for what, text in LARGE.items())
 
 
 @pytest.mark.parametrize("name", TAKE_JSON)

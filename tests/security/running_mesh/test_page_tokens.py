@@ -3,7 +3,9 @@
 The RPCs are all that have a `page_token`. A new one is attacked because it is in the contracts.
 """
 
+import json
 import random
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from google.protobuf.message import Message
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
@@ -26,10 +29,10 @@ from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
 from tests.support.waiting import eventually
 
-# A verification of the audit log has pages of thousands of events, and no `page_size`.
-LISTS = sorted(
-    name for name, one in METHODS.items() if {"page_size", "page_token"} <= set(one.input_type.fields_by_name)
-)
+TOKENED = sorted(name for name, one in METHODS.items() if "page_token" in one.input_type.fields_by_name)
+VERIFY = "spawnmesh.audit.v1.AuditService.VerifyAuditEvents"
+"""It has pages of thousands of events, and no `page_size`: these tests have no second page of it."""
+LISTS = [name for name in TOKENED if name != VERIFY]
 WORDS = "marker"
 FILTERS_OF = {
     "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
@@ -80,7 +83,8 @@ def _first_request(name: str, tenant: Filled) -> Message:
         request.words = f"{WORDS}*"  # type: ignore[attr-defined]
     if name.endswith("ListJobs"):
         request.tenant_id = tenant.tenant_id  # type: ignore[attr-defined]
-    request.page_size = 1  # type: ignore[attr-defined]
+    if name != VERIFY:
+        request.page_size = 1  # type: ignore[attr-defined]
     return request
 
 
@@ -103,8 +107,9 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
                 "insert into session.jobs (tenant_id, kind, key, dead_time) values (%s, %s, %s, now())",
                 (tenant.tenant_id, tenant.ids["job_kind"], f"dead-{number}"),
             )
-    for name in LISTS:
+    for name in TOKENED:
         lists.requests[name] = _first_request(name, tenant)
+    for name in LISTS:
         lists.tokens[name] = await eventually(lambda name=name: _second_page(lists, name))
     return lists
 
@@ -214,3 +219,82 @@ async def test_token_of_other_filters_is_refused(own: Lists, name: str) -> None:
     for flag in flags:
         answer = await own.ask(name, own.tokens[name], **{flag: not getattr(request, flag)})
         assert _is_refused(answer), flag
+
+
+WRONG_PARTS: tuple[Any, ...] = (None, True, 1.5, [], {}, "a\0b", 2**63, -(2**63) - 1, 10**40)
+"""Parts that no list has, whatever its types."""
+
+ODD_PARTS: tuple[Any, ...] = (
+    *("", "x", "~", "1", "-1", "zz", "ab", "\u202e", "\U0010ffff", "\n", "%s", "x" * 300, "x" * 5000),
+    *("now", "infinity", "2026-01-01", "2026-01-01T00:00:00", "24:00", "2026-02-30T00:00:00+00:00"),
+    *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-01-01T00:00:00+01:00"),
+    *("0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59.999999+00:00"),
+    *(0, 1, -1, 2**31, 2**63 - 1, -(2**63)),
+)
+"""Parts that may have the type that a list states."""
+
+
+def _known_position(lists: Lists, name: str) -> list[Any]:
+    """Return the position of the second page."""
+    if name == VERIFY:
+        return [lists.tenant.tenant_id, "00" * 32, 1]
+    token = lists.tokens[name]
+    found: list[Any] = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[12:])
+    return found
+
+
+def _forged_with_digest(lists: Lists, name: str, position: list[Any]) -> str:
+    """Return the token that the list would give for the position."""
+    request: Any = lists.requests[name]
+    tenant_id = lists.tenant.tenant_id
+    if name == VERIFY:
+        return page_token(position, request, tenant_id)
+    known, token = _known_position(lists, name), lists.tokens[name]
+    bound = [
+        caller
+        for caller in ((), (tenant_id,), (tenant_id, ""), ("", ""))
+        if page_token(known, request, *caller) == token
+    ]
+    assert len(bound) == 1, f"the digest of {name} is bound to something else"
+    return page_token(position, request, *bound[0])
+
+
+def _raw_token(text: str) -> str:
+    """Return a token with this JSON and without a valid digest."""
+    return urlsafe_b64encode(bytes(12) + text.encode()).decode().rstrip("=")
+
+
+def _of_other_types(known: list[Any]) -> Iterator[list[Any]]:
+    yield from ([], known[:-1], [*known, "x"], [*known, 1], [known], [None] * len(known))
+    for place, part in enumerate(known):
+        for other in (*WRONG_PARTS, 7 if isinstance(part, str) else "7"):
+            yield [*known[:place], other, *known[place + 1 :]]
+
+
+@pytest.mark.parametrize("name", TOKENED)
+async def test_position_of_other_types_is_refused(own: Lists, name: str) -> None:
+    """Anyone can compute the digest. These tokens have the right one, but for the last two."""
+    known = _known_position(own, name)
+    assert (await own.ask(name, _forged_with_digest(own, name, known))).code == "OK"
+    tokens = {
+        json.dumps(position)[:100]: _forged_with_digest(own, name, position)
+        for position in _of_other_types(known)
+    }
+    for text in (json.dumps(["\ud800", *known[1:]]), '["\\ud800"]'):
+        tokens[text] = _raw_token(text)
+    answers = {position: await own.ask(name, token) for position, token in tokens.items()}
+    assert {one: answer for one, answer in answers.items() if not _is_refused(answer)} == {}
+
+
+@pytest.mark.parametrize("name", TOKENED)
+async def test_any_position_of_the_right_types_is_answered(own: Lists, name: str) -> None:
+    """The position may be any: the answer is a page or a refusal."""
+    known = _known_position(own, name)
+    unexpected = {}
+    for place in range(len(known)):
+        for part in ODD_PARTS:
+            position = [*known[:place], part, *known[place + 1 :]]
+            answer = await own.ask(name, _forged_with_digest(own, name, position))
+            if answer.code != "OK" and not _is_refused(answer):
+                unexpected[json.dumps(position)[:100]] = answer
+    assert unexpected == {}

@@ -32,6 +32,8 @@ class Gateway:
     """Puts wait until this is set. It is set at the start."""
     put_came: threading.Event = field(default_factory=threading.Event)
     """Set when a put arrives. A test clears it."""
+    put_paths: list[str] = field(default_factory=list)
+    """The paths of the puts that have arrived, whether or not they wait."""
     completion: bytes = b""
     """The body, with status 200, for a completion of a multipart upload. Empty passes it on."""
     sts_is_away: bool = False
@@ -74,6 +76,7 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             if self.command == "PUT":
+                gateway.put_paths.append(self.path)
                 gateway.put_came.set()
                 gateway.puts_go_on.wait(60)
             is_sts = self.command == "POST" and b"Action=AssumeRole" in body

@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
 from spawnmesh_session.app import Components, make_job_worker, make_sweeper
-from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, UNDO_SPAWN
+from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, FOLLOW_UPS, UNDO_SPAWN
 from spawnmesh_session.settings import SessionSettings
 
 from tests.support.session.remains import Remains
@@ -40,10 +40,12 @@ class RecoveryChecks:
 
     async def sweep(self, tenant: str) -> None:
         """Make the tenant's spawns due, and sweep spawns and runs."""
-        await self.rows(
-            "update session.jobs set due_time = now() where kind = %s and tenant_id = %s", UNDO_SPAWN, tenant
-        )
-        await make_job_worker(self.components, self.settings).run_due(UNDO_SPAWN)
+        worker = make_job_worker(self.components, self.settings)
+        for kind in (UNDO_SPAWN, CLEAN_UP_SPAWN):
+            await self.rows(
+                "update session.jobs set due_time = now() where kind = %s and tenant_id = %s", kind, tenant
+            )
+            await worker.run_due(kind)
         sweep = make_sweeper(self.components, self.settings)
         while await sweep.end_lost_runs():
             pass

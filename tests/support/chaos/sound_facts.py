@@ -150,7 +150,9 @@ def sound() -> Facts:
             delivery("SUBAGENT_ENDED", "failed", CHILD, f"run of {CHILD}"),
             delivery("SUBAGENT_ENDED", "told", CHILD, f"run of {CHILD}"),
             delivery("SUBAGENT_ENDED", "told", "ses_undone"),
-            delivery("BEFORE_SPAWN", "allow", "ses_with_a_lost_answer"),
+            delivery("BEFORE_SPAWN", "allow", "ses_that_another_plugin_denied"),
+            delivery("BEFORE_SPAWN", "deny", "ses_that_another_plugin_denied"),
+            delivery("SUBAGENT_ENDED", "told", "ses_that_another_plugin_denied"),
         ],
         "sets": [
             {"tenant_id": T, "session_id": CHILD, "set_id": "att_1", "state": "RELEASED"},

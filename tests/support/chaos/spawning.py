@@ -129,7 +129,9 @@ class Spawning:
         return await self.recovery.rows(query, self.mesh.tenant, self.earlier)
 
     async def _spawns_in_queue(self) -> int:
-        return await self.recovery.remains.count(self.mesh.tenant, "session.jobs where kind = 'undo_spawn'")
+        return await self.recovery.remains.count(
+            self.mesh.tenant, "session.jobs where kind in ('undo_spawn', 'clean_up_spawn')"
+        )
 
 
 def _content(answer: Answer) -> object:

@@ -67,7 +67,7 @@ UNDONE: Path = (  # The files are refused.
     Transaction("SpawnUndo._fail"),  # SPAWN_FAILED, with its event.
     Call("AttachmentSets.release"),
     Call("Transcripts.delete"),
-    Transaction("SpawnUndo.clear"),  # The entry leaves the queue.
+    Transaction("SpawnUndo._forget"),  # The entry leaves the queue.
 )
 
 SPAWNED_BEFORE: Path = (

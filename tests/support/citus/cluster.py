@@ -1,14 +1,11 @@
-"""A Citus cluster of real PostgreSQL servers: a coordinator and two workers.
+"""A Citus cluster of real PostgreSQL servers.
 
 The servers run from a copy of the wheel's installation with the built extension in it, so that the
 virtual environment stays as it was.
 """
 
-import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +13,6 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres, installation
 from spawnmesh_devstack.service_roles import DATABASE
-from spawnmesh_devstack.watchdog import Watchdog
 
 PORT = 5432
 _PLACE = "SPAWNMESH_CITUS"
@@ -54,26 +50,27 @@ def why_missing() -> str:
     return ""
 
 
-@asynccontextmanager
-async def citus_cluster(root: Path, watchdog: Watchdog) -> AsyncIterator[Cluster]:
-    """Start the servers below `root`, register the workers, and stop all at the end."""
-    programs = await asyncio.to_thread(_install, root)
-    async with AsyncExitStack() as stack:
-        servers = [_server(root / name, watchdog, programs) for name in ("coordinator", "one", "two")]
-        await asyncio.gather(*(stack.enter_async_context(server) for server in servers))
-        cluster = Cluster(servers[0], tuple(servers[1:]))
-        await asyncio.to_thread(create_database, cluster, DATABASE)
-        yield cluster
-
-
 def host_of(server: Postgres) -> str:
     """Return the name of a node of the cluster: the directory of its socket."""
     return str(psycopg.conninfo.conninfo_to_dict(server.superuser_dsn)["host"])
 
 
-def _install(root: Path) -> Path:
+def programs_below(root: Path) -> Path:
+    """Return the installation that `install` makes below `root`."""
     wheel = installation()
-    programs = root / wheel.parent.name / wheel.name
+    return root / wheel.parent.name / wheel.name
+
+
+def settings_of(data_dir: Path) -> dict[str, str]:
+    """Return the settings of a server on that data directory."""
+    # Moves of shards connect to their own server too.
+    return {**_SETTINGS, "citus.local_hostname": str(data_dir)}
+
+
+def install(root: Path) -> Path:
+    """Copy the wheel's installation below `root`, with the extension. May block for seconds."""
+    wheel = installation()
+    programs = programs_below(root)
     shutil.copytree(wheel, programs, symlinks=True)
     libraries = wheel.parent.with_name(f"{wheel.parent.name}.libs")  # The programs look for them there.
     if libraries.exists():
@@ -84,19 +81,6 @@ def _install(root: Path) -> Path:
     for file in (built / "extension").iterdir():
         shutil.copyfile(file, programs / "share" / "extension" / file.name)
     return programs
-
-
-def _server(folder: Path, watchdog: Watchdog, programs: Path) -> Postgres:
-    folder.mkdir()
-    return Postgres(
-        folder / "data",
-        folder / "postgres.log",
-        watchdog,
-        lambda _line: None,
-        programs=programs,
-        # Moves of shards connect to their own server too.
-        settings={**_SETTINGS, "citus.local_hostname": str(folder / "data")},
-    )
 
 
 def create_database(cluster: Cluster, name: str, *, is_registered: bool = True) -> None:
@@ -129,9 +113,10 @@ def tenants_on_each_node(cluster: Cluster, table: str, tenants: list[str]) -> di
     with psycopg.connect(cluster.superuser_dsn) as connection:
         for tenant in tenants:
             row = connection.execute(
-                "select nodename from citus_shards"
-                " where table_name = %s::regclass and shardid = get_shard_id_for_distribution_column(%s, %s::text)",
-                (table, table, tenant),
+                # The view citus_shards also measures every shard, which takes long.
+                "select nodename from pg_dist_placement join pg_dist_node using (groupid)"
+                " where shardid = get_shard_id_for_distribution_column(%s, %s::text)",
+                (table, tenant),
             ).fetchone()
             placed.setdefault(row[0] if row else "", []).append(tenant)
     return placed

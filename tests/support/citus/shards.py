@@ -1,7 +1,7 @@
 """Says of a statement whether a Citus cluster runs it on one shard, by its parse tree."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,37 +17,42 @@ Node = Any
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a service by where a cluster stores them."""
+    """The tables of a service by where a cluster stores them. `keys` has their primary keys; views
+    have none.
+    """
 
     distributed: frozenset[str]
     local: frozenset[str]
+    keys: Mapping[str, tuple[str, ...]]
 
 
 def schema_of(migrations: Iterable[str]) -> Schema:
     """Read the tables and views that migrations create. A view is as distributed as its tables."""
     tables: dict[str, bool] = {}
+    keys: dict[str, tuple[str, ...]] = {}
     for text in migrations:
         for parsed in parse_sql(text):
             statement = parsed.stmt
             if isinstance(statement, ast.CreateStmt):
-                tables[statement.relation.relname] = _first_key_column(statement) == TENANT
+                key = keys[statement.relation.relname] = _primary_key(statement)
+                tables[statement.relation.relname] = key[:1] == (TENANT,)
             elif isinstance(statement, ast.ViewStmt):
                 tables[statement.view.relname] = True
             elif isinstance(statement, ast.CommentStmt) and statement.comment == STAYS_LOCAL:
                 tables[statement.object[-1].sval] = False
     distributed = frozenset(name for name, is_distributed in tables.items() if is_distributed)
-    return Schema(distributed, frozenset(tables) - distributed)
+    return Schema(distributed, frozenset(tables) - distributed, keys)
 
 
-def _first_key_column(table: ast.CreateStmt) -> str:
+def _primary_key(table: ast.CreateStmt) -> tuple[str, ...]:
     for element in table.tableElts:
         if isinstance(element, ast.ColumnDef):
             inline = element.constraints or ()
             if any(one.contype == ConstrType.CONSTR_PRIMARY for one in inline):
-                return str(element.colname)
+                return (str(element.colname),)
         elif element.contype == ConstrType.CONSTR_PRIMARY:
-            return str(element.keys[0].sval)
-    return ""
+            return tuple(str(column.sval) for column in element.keys)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,10 @@ class Routing:
 
 
 def routing_of(statement: str, schema: Schema) -> Routing:
-    """Return which tables a named statement reads and writes, and of which it fixes no tenant."""
+    """Return which tables a statement reads and writes, and of which it fixes no tenant.
+
+    Raises ValueError for a form of statement or of FROM item that it does not know.
+    """
     names = list(dict.fromkeys(_PARAMETER.findall(statement)))
     numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement).replace("%%", "%")
     (parsed,) = parse_sql(numbered)
@@ -95,6 +103,8 @@ class _Check:
 
     def query(self, node: Node, ctes: dict[str, bool]) -> bool:
         """Check a query. Return whether every distributed table in it has its tenant fixed."""
+        if not isinstance(node, ast.SelectStmt | ast.InsertStmt | ast.UpdateStmt | ast.DeleteStmt):
+            raise ValueError(f"{type(node).__name__} is not checked")
         before = len(self.unbound)
         ctes = self._with(node, ctes)
         if isinstance(node, ast.SelectStmt):
@@ -103,7 +113,7 @@ class _Check:
             self._insert(node, ctes)
         elif isinstance(node, ast.UpdateStmt):
             self._level(node, [node.relation, *(node.fromClause or ())], ctes)
-        elif isinstance(node, ast.DeleteStmt):
+        else:
             self._level(node, [node.relation, *(node.usingClause or ())], ctes)
         return len(self.unbound) == before
 
@@ -155,6 +165,8 @@ class _Check:
                 subqueries[item.alias.aliasname if item.alias else ""] = item.subquery
             elif isinstance(item, ast.JoinExpr):
                 conditions.append(item.quals)
+            elif not isinstance(item, ast.RangeFunction):
+                raise ValueError(f"{type(item).__name__} is not checked")
         own = frozenset(tables) | frozenset(subqueries)
         self._bind(conditions, own, known)
         for name, subquery in subqueries.items():

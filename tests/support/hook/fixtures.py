@@ -40,7 +40,7 @@ from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 
 from tests.support import tenancy
 
@@ -165,13 +165,14 @@ class Tenant:
         *,
         session_id: str = "ses_1",
         run_id: str = "run_1",
+        harness: HarnessClaim | None = None,
     ) -> Any:
         minter = self._session.process.minter
         assert minter is not None
         stub = (
             self._stub() if hasattr(HookServiceServicer, rpc) else RunHookServiceStub(self._session.channel)
         )
-        with use_token(minter.run_token(self.tenant_id, session_id, run_id, 1, 60)):
+        with use_token(minter.run_token(self.tenant_id, session_id, run_id, 1, 60, harness=harness)):
             return await self._session.unary(getattr(stub, rpc), request, timeout_seconds=timeout_seconds)
 
     def on(self, session: Peer) -> "Tenant":

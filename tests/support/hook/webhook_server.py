@@ -1,8 +1,9 @@
 """An HTTPS server on loopback for webhooks."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -68,3 +69,22 @@ async def https_site(
         yield f"https://{host}:{sockets[0].getsockname()[1]}/hooks"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def raw_https_site(certificate: Path, *answers: bytes) -> AsyncIterator[str]:
+    """Serve a webhook that answers with these bytes in turn, whatever HTTP says. Give its URL."""
+    left = list(answers)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(left.pop(0))
+            await writer.drain()
+            await reader.read()  # Until the caller closes the connection.
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=server_tls(certificate))
+    async with server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks"
+    assert left == []

@@ -7,7 +7,7 @@ from spawnmesh_model_router.clients.providers.provider_request import ProviderRe
 
 PNG = b"\x89PNG"
 DATA = b64encode(PNG).decode()
-READ = ToolDefinition("read", "Reads.", {"type": "object"})
+READ = ToolDefinition("read", "Reads.", {"type": "object"}, schema_bytes=18)
 
 
 def text(words: str) -> content.ContentBlock:

@@ -51,7 +51,7 @@ def call_of(tenant_id: str, name: str = "ses_1", *, time: datetime | None = None
 async def stored(database: Database, tenant_id: str = ALL_TENANTS) -> list[store.ChainedEvent]:
     """Return all events, as operators of the mesh list them."""
     wanted = EventFilter(datetime(9999, 1, 1, tzinfo=UTC))
-    events = await store.list_events(
-        database, tenant_id, wanted, ListPosition(EVER), with_hidden=True, limit=10_000
+    page = await store.list_events(
+        database, tenant_id, wanted, ListPosition(EVER), with_hidden=True, page_size=10_000, scan_limit=10_001
     )
-    return [event for event, _ in events]
+    return [event for event, _ in page.events]

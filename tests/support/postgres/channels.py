@@ -11,10 +11,3 @@ async def add_channels(dsn: ServiceDsn, schema: str) -> ServiceDsn:
         for statement in create_channels(schema):
             await owner.execute(statement)
     return dsn
-
-
-def channel_suffix(connection: psycopg.Connection) -> str:
-    """Return the suffix of the schema that the role of the connection uses."""
-    row = connection.execute("select suffix from _spawnmesh_channels").fetchone()
-    assert row is not None
-    return str(row[0])

@@ -75,6 +75,8 @@ class ScriptedMesh:
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
     hold_model: asyncio.Event | None = None
+    router_wait_seconds: float = 0.0
+    """The router calls a model so long after the call, as if the model were in its cooldown."""
     on_generate: Callable[[], object] = lambda: None
     on_read_file: Callable[[], object] = lambda: None
     on_revise: Callable[[run_pb.FinalizeRunRequest], Awaitable[None]] | None = None
@@ -290,6 +292,9 @@ class _Models(router_grpc.ModelRouterServiceServicer):
     ) -> AsyncIterator[router_pb.GenerateResponse]:
         mesh = self.mesh
         mesh.prompts.append(request)
+        if mesh.refusals.get("Generate"):
+            raise mesh.refusals["Generate"].popleft()
+        await asyncio.sleep(mesh.router_wait_seconds)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         mesh.model_called.set()
         mesh.on_generate()

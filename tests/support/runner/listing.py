@@ -11,8 +11,12 @@ PAGE_SIZE = 2
 
 @dataclass(slots=True)
 class Listing:
-    """Answer ListEntries in pages of two, and record requests and returned entries."""
+    """Answer ListEntries in pages of two, and record requests and returned entries.
 
+    A page looks at `scan_limit` entries at most.
+    """
+
+    scan_limit: int = 1_000
     requests: list[pb.ListEntriesRequest] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
 
@@ -20,19 +24,32 @@ class Listing:
         self, entries: Sequence[entry_pb2.Entry], request: pb.ListEntriesRequest
     ) -> pb.ListEntriesResponse:
         self.requests.append(request)
-        kinds = {entry_pb2.EntryKind.Name(kind) for kind in request.filter.kinds}
-        found = [entry for entry in entries if not kinds or f"ENTRY_KIND_{_kind(entry).upper()}" in kinds]
-        if request.filter.roles:
-            found = [entry for entry in found if entry.body.message.role in request.filter.roles]
-        if request.HasField("before_seq"):
-            found = [entry for entry in found if entry.seq < (request.before_seq or len(entries) + 1)]
-            page = found[-PAGE_SIZE:]
+        is_backwards = request.HasField("before_seq")
+        if is_backwards:
+            last = (request.before_seq or len(entries) + 1) - 1
+            first = max(1, last + 1 - self.scan_limit)
         else:
-            found = [entry for entry in found if entry.seq > request.after_seq]
-            page = found[:PAGE_SIZE]
+            first = request.after_seq + 1
+            last = min(len(entries), request.after_seq + self.scan_limit)
+        found = [entry for entry in entries if first <= entry.seq <= last and _is_wanted(entry, request)]
+        page = found[-PAGE_SIZE:] if is_backwards else found[:PAGE_SIZE]
+        read_seq = first if is_backwards else last
+        if len(found) > len(page):
+            read_seq = page[0].seq if is_backwards else page[-1].seq
         self.given += [entry.seq for entry in page]
-        head = pb.Head(seq=len(entries))
-        return pb.ListEntriesResponse(entries=page, head=head, has_more=len(found) > len(page))
+        return pb.ListEntriesResponse(
+            entries=page,
+            head=pb.Head(seq=len(entries)),
+            has_more=read_seq > 1 if is_backwards else read_seq < len(entries),
+            read_seq=read_seq,
+        )
+
+
+def _is_wanted(entry: entry_pb2.Entry, request: pb.ListEntriesRequest) -> bool:
+    kinds = {entry_pb2.EntryKind.Name(kind) for kind in request.filter.kinds}
+    if kinds and f"ENTRY_KIND_{_kind(entry).upper()}" not in kinds:
+        return False
+    return not request.filter.roles or entry.body.message.role in request.filter.roles
 
 
 def _kind(entry: entry_pb2.Entry) -> str:

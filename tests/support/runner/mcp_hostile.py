@@ -115,6 +115,15 @@ def answer(trick: str, request: dict[str, Any]) -> None:
     elif method == "tools/call" and trick == "flood":
         while True:
             sys.stdout.write("x" * 1_000_000)
+    elif method == "tools/call" and trick == "newlines":
+        while True:
+            sys.stdout.write("\n" * 1_000_000)
+    elif method == "tools/call" and trick == "lines":
+        while True:
+            sys.stdout.write("no message\r\n" * 1_000)
+    elif method == "tools/call" and trick == "chatty":
+        sys.stdout.write("no message\n" * 990)
+        send({"id": number, "result": {"content": [{"type": "text", "text": "done"}]}})
     elif method == "tools/call":
         print("a banner that is no message")
         error = {"code": -32000, "message": "boom \x1b[31m" + "m" * 100_000}

@@ -21,6 +21,7 @@ from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interceptors.admission import Admit
+from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.metrics import SCOPE, Metrics
@@ -82,6 +83,7 @@ async def open_attacked(
     verifier: TokenVerifier | None = None,
     admit: Admit | None = None,
     record: Callable[[AuditEvent], None] | None = None,
+    denied: DeniedCalls | None = None,
     **settings: Any,
 ) -> AsyncIterator[Attacked]:
     """Serve every RPC in this process. With `admit`, it admits the calls before they are read."""
@@ -96,6 +98,7 @@ async def open_attacked(
         verifier or TokenVerifier(JwksFile(keys / "jwks.json")),
         tracing.get_tracer("attacked"),
         Metrics(metering.get_meter(SCOPE)),
+        denied=denied or DeniedCalls(),
     )
     with captured_events() as events:
         server = build_server(process, record=record)

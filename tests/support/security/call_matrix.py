@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import ROLES
-from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "architecture" / "security.md"
 PLUGIN_SERVICE, PLUGIN = "spawnmesh.hook.v1.HookHandlerService", "grpc://plugin:7000"
@@ -57,7 +57,9 @@ def identity_token(keys: Path, identity: str) -> str:
         case "harness that claims":
             return minter("client").runner_token("mallory", SECONDS, tenants=[TENANT])
         case "harness with a run":
-            return minter("session").run_token(TENANT, "ses_1", "run_1", 1, SECONDS, harness_traceparent="")
+            return minter("session").run_token(
+                TENANT, "ses_1", "run_1", 1, SECONDS, harness=HarnessClaim("tok_1", "")
+            )
         case "hook, for a plugin":
             return minter("hook").service_token(TENANT, plugin=PLUGIN)
         case service:

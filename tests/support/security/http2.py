@@ -6,6 +6,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 _HEADERS, _DATA, _SETTINGS = 1, 0, 4
 _END_HEADERS = 4
+_SETTING_IDS = {"initial_window_size": 4}
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -13,9 +14,10 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
-def settings() -> bytes:
-    """Return the frame with which a client begins, without settings."""
-    return frame(_SETTINGS, 0, 0, b"")
+def settings(**values: int) -> bytes:
+    """Return the frame with which a client begins, with settings by their names in lower case."""
+    sent = [struct.pack(">HI", _SETTING_IDS[name], value) for name, value in values.items()]
+    return frame(_SETTINGS, 0, 0, b"".join(sent))
 
 
 def headers(stream: int, path: str, *more: tuple[str, str]) -> bytes:

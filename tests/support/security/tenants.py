@@ -178,7 +178,8 @@ async def _work_on_the_run(tenant: Filled) -> None:
             idempotency_key=ids["request"],
             entries=[entry_pb2.EntryBody(message=one) for one in (answer, result, last)],
         )
-        appended = await transcript.unary(stub.AppendEntries, append)
+        # The first long text starts a worker, which takes seconds on a busy machine.
+        appended = await transcript.unary(stub.AppendEntries, append, timeout_seconds=60)
         ids["entry"] = appended.entries[-1].entry_id
         ids |= {"incarnation": appended.head.incarnation, "chain_hash": appended.head.chain_hash}
         ids["line_chain"] = appended.head.chain_hash

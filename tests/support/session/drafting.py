@@ -15,7 +15,10 @@ from spawnmesh_runtime.peers import Peer
 async def draft(
     transcript: Peer, held: run_pb.ClaimedRun, text: str, *, key: str = ""
 ) -> run_pb.FinalizeRunRequest:
-    """Append the text as the run's draft once for each key; build the request that offers it."""
+    """Append the text as the run's draft once for each key; build the request that offers it.
+
+    The first long text starts a worker process of the service, which takes long on a busy machine.
+    """
     stub: Any = TranscriptServiceStub(transcript.channel)
     claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=text))])
@@ -28,7 +31,8 @@ async def draft(
             idempotency_key=key or uuid4().hex,
             entries=[EntryBody(message=message)],
         )
-        entry_id = (await transcript.unary(stub.AppendEntries, append)).entries[0].entry_id
+        appended = await transcript.unary(stub.AppendEntries, append, timeout_seconds=60)
+    entry_id = appended.entries[0].entry_id
     usage = TokenUsage(input_token_count=7, output_token_count=3)
     return run_pb.FinalizeRunRequest(
         epoch=held.run.epoch, draft_entry_id=entry_id, draft_text=text, usage=usage

@@ -32,7 +32,6 @@ from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
 from tests.support.waiting import eventually
 
-PEERS = ("attachment-blob", "transcript", "hook", "model-router")
 NOWHERE = "127.0.0.1:1"
 ROUTER_CONFIG = {
     "primary": "nowhere/one",

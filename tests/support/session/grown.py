@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -176,6 +177,15 @@ def come_alive(link: psycopg.Connection[Any], tenant: str, count: int, *, extern
     for statement in _LIVE:
         link.execute(statement, {"tenant": tenant, "ids": ids, "external": external})
     return ids
+
+
+def due_time_of(grown: Grown, run_id: str) -> datetime:
+    """Return the due time of the entry that the run of the grown tenant has in the queue."""
+    with psycopg.connect(grown.superuser_dsn) as link:
+        query = "select due_time from session.run_queue where tenant_id = %s and run_id = %s"
+        [due_time] = link.execute(query, (TENANT, run_id)).fetchone() or ()
+    assert isinstance(due_time, datetime)
+    return due_time
 
 
 @contextmanager

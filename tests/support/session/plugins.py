@@ -59,7 +59,13 @@ class Plugin(HookHandlerServiceServicer):
 
 @asynccontextmanager
 async def plugged(
-    mesh: Mesh, peers: dict[str, str], plugin: Plugin, *, sees_content: bool = False, count: int = 1
+    mesh: Mesh,
+    peers: dict[str, str],
+    plugin: Plugin,
+    *,
+    name: str = "gate",
+    sees_content: bool = False,
+    count: int = 1,
 ) -> AsyncIterator[None]:
     """Register the plugin for the tenant's gates, so many times; it fails after the block."""
     server = grpc.aio.server()
@@ -79,7 +85,7 @@ async def plugged(
             stub: Any = HookServiceStub(peer.channel)
             with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
                 for number in range(count):
-                    described.name = f"gate-{number}" if number else "gate"
+                    described.name = f"{name}-{number}" if number else name
                     await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=described))
         yield
     finally:

@@ -24,7 +24,7 @@ _COUNTS = {
     "runs": "session.runs where true",
     "queue": """(
         select tenant_id from session.run_queue union all select tenant_id from session.jobs
-        where kind in ('undo_spawn', 'delete_session', 'purge_tenant', 'push_settings')
+        where kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'purge_tenant', 'push_settings')
     ) queue where true""",
     "transcripts": "transcript.transcripts where state = 'LIVE'",
     "entries": "transcript.entries where true",

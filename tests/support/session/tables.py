@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_sweeper
-from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, UNDO_SPAWN
+from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, FOLLOW_UPS, UNDO_SPAWN
 from spawnmesh_session.jobs.sweep import Sweeper
 
 from tests.support.session.harness import Mesh
@@ -49,16 +49,19 @@ async def jobs_of(postgres: Any, tenant: str) -> list[str]:
 
 
 async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
-    """Let the spawns of the tenant be due to be undone, and undo them."""
-    async with await psycopg.AsyncConnection.connect(
-        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
-    ) as link:
-        await link.execute(
-            "update session.jobs set due_time = now() where tenant_id = %s and kind = %s",
-            (tenant, UNDO_SPAWN),
-        )
-    async with job_worker_of(mesh.settings) as worker:
-        await worker.run_due(UNDO_SPAWN)
+    """Let the spawns of the tenant be due to be undone, undo them, and clean up after them."""
+    async with (
+        await psycopg.AsyncConnection.connect(
+            postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
+        ) as link,
+        job_worker_of(mesh.settings) as worker,
+    ):
+        for kind in (UNDO_SPAWN, CLEAN_UP_SPAWN):
+            await link.execute(
+                "update session.jobs set due_time = now() where tenant_id = %s and kind = %s",
+                (tenant, kind),
+            )
+            await worker.run_due(kind)
 
 
 async def rows(postgres: Any, query: str, *values: Any) -> list[dict[str, Any]]:

@@ -77,6 +77,7 @@ async def run_clean_ups(worker: JobWorker) -> None:
     """Run the jobs that finish what no request finishes, kind by kind, until none is due."""
     for kind in (
         job_kinds.UNDO_SPAWN,
+        job_kinds.CLEAN_UP_SPAWN,
         job_kinds.DELETE_SESSION,
         job_kinds.PURGE_TENANT,
         job_kinds.PUSH_SETTINGS,

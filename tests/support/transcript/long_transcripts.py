@@ -75,3 +75,19 @@ FILL_OTHER_TENANTS = (
     """,
 )
 """Fills 300 other tenants with ten rows each."""
+
+FILL_SMALL_TABLES = (
+    """
+    insert into imports (tenant_id, session_id, update_time)
+    select 'other-' || t, 'ses_' || t, now() from generate_series(1, 3000) t
+    """,
+    """
+    insert into summaries (tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq,
+        source_entry_count, source_token_count,
+        covered_turn_count, covered_token_count, token_count, method, model, run_id)
+    select 'other-' || t, 'ses_' || t, 10, 'ent_' || t, 1, 1, 1, 1, 1, 1, 5, 'NORMAL', '', ''
+    from generate_series(1, 3000) t
+    """,
+)
+"""Fills the tables that have few rows of a long transcript, with a row for each of 3,000 other tenants.
+Reading a table of a few pages completely would be the right plan."""

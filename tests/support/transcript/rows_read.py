@@ -32,8 +32,6 @@ async def rows_read(database: Database, key: Key, work: Work) -> int:
     """Run the work, return the rows read by table, and roll it back."""
     try:
         async with database.transaction(key.tenant_id) as connection:
-            # The tables are so small that reading one completely would be right.
-            await connection.execute("set local enable_seqscan = off")
             before = await _looked_at(connection)
             await work(connection, key)
             raise _RolledBack(await _looked_at(connection) - before)

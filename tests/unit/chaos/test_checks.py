@@ -123,6 +123,7 @@ ANOMALIES = [
     ),
     Anomaly("end that a plugin did not hear", observers.check, lambda f: f.tables["deliveries"].pop(1)),
     Anomaly("failed spawn unheard", observers.check, lambda f: f.tables["deliveries"].pop(2)),
+    Anomaly("denied spawn unheard", observers.check, lambda f: f.tables["deliveries"].pop(5)),
     Anomaly("object without row", objects.check, lambda f: f.objects[T].add("more")),
     Anomaly("row without object", objects.check, lambda f: f.objects[T].clear()),
     Anomaly("lost blob", objects.check, lambda f: row(f, "blobs").update(state="LOST")),
@@ -292,7 +293,27 @@ def test_agent_that_learned_that_an_outcome_is_unknown_may_give_up() -> None:
     row(facts, "runs", 1).update(result_text="I cannot go on: the child could not be spawned.")
     assert availability.check_runs(facts) != []
     row(facts, "entries", 1).update(body=b"... OUTCOME_UNKNOWN: the runner was replaced ...")
+    assert availability.check_runs(facts) != []  # No runner was lost: the run was claimed once.
+    row(facts, "runs", 1).update(attempt_count=2)
     assert availability.check_runs(facts) == []
+
+
+def test_agents_that_give_up_for_unknown_outcomes_are_few() -> None:
+    facts = sound()
+    row(facts, "runs", 1).update(result_text="I cannot go on: nobody knows.", attempt_count=2)
+    row(facts, "entries", 1).update(body=b"... OUTCOME_UNKNOWN: the runner was replaced ...")
+    facts.tables["runs"] += [row(facts, "runs", 1)] * 2
+    assert availability.check_runs(facts) == ["3 runs gave up for a call of unknown outcome"]
+
+
+def test_append_without_an_answer_takes_effect_after_its_call_only() -> None:
+    facts = sound()
+    unanswered = Call("append", T, 8.0, {"session_id": CHILD, "key": "d"}, 8.5, Outcome.UNKNOWN)
+    facts.calls += [append("e", 5, 5.0, 6.0), unanswered]
+    facts.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 6})
+    assert appends.check_order(facts) == []
+    facts.tables["appends"][-1]["first_seq"] = 4
+    assert appends.check_order(facts) == ["e ended before d began, and has the seq 5 > 4"]
 
 
 def test_append_that_was_repeated_may_have_its_effect_at_the_first_call() -> None:

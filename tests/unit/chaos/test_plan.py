@@ -68,7 +68,7 @@ def test_outages_take_every_service_away_and_never_two_at_once() -> None:
         POSTGRES,
         S3,
     }
-    assert {fault.target for fault in plan if fault.kind is FaultKind.KILL} == {PLUGIN, MODEL}
+    assert {fault.target for fault in plan if fault.kind is FaultKind.KILL} == {*REPLICATED, PLUGIN, MODEL}
     assert {fault.target for fault in plan if fault.kind is FaultKind.HANG} == {*SERVICES}
     hung = {fault.target for fault in plan if fault.kind in (FaultKind.PAUSE, FaultKind.HOLD)}
     assert hung == {*REPLICATED, POSTGRES, S3, PLUGIN, MODEL}

@@ -6,11 +6,14 @@ import pytest
 
 from tests.chaos.random_faults.faults import AppliedFault
 from tests.chaos.random_faults.history import Call, Outcome
-from tests.chaos.random_faults.plan import MODEL, PLUGIN, POSTGRES, S3, Fault, FaultKind, serves_all_along
+from tests.chaos.random_faults.load.everything import GATED
+from tests.chaos.random_faults.plan import MODEL, PLUGIN, POSTGRES, S3, Fault, FaultKind, can_spawn
 from tests.chaos.random_faults.spawn_times import bad_spawns, spawn_times, unanswered_spawns
 
 PAUSED = AppliedFault(Fault(20.0, 90.0, FaultKind.PAUSE, "session"), 25.0, 115.0)
 AWAY = AppliedFault(Fault(20.0, 90.0, FaultKind.AWAY, "session"), 25.0, 115.0)
+
+NO_S3 = AppliedFault(Fault(20.0, 90.0, FaultKind.AWAY, S3), 25.0, 115.0)
 
 
 def _spawn(
@@ -33,6 +36,7 @@ def test_each_fault_has_its_own_spawns() -> None:
     after = _spawn(115.0, 120.0)
     assert spawn_times([PAUSED], [before, early, late, refused, impatient, repeated, after]) == [
         "pause session for 90.0 s: 2 spawns answered, after 10 s with a p99 of 1.5 s; 1 refused, within 1.2 s"
+        "; 1 joined another call, for up to 9.0 s"
     ]
 
 
@@ -51,7 +55,8 @@ def test_spawns_in_time_are_good() -> None:
         (AWAY, _spawn(26.0, 28.1, Outcome.REFUSED), "a refusal took 2.1 s"),
         (AWAY, _spawn(40.0, 41.0, Outcome.UNKNOWN, "RESOURCE_EXHAUSTED"), "refusals were RESOURCE_EXHAUSTED"),
         (AWAY, _spawn(26.0, 34.0, Outcome.UNKNOWN, "ABORTED"), "a refusal took 8.0 s; refusals were ABORTED"),
-        (PAUSED, _spawn(40.0, 41.0, Outcome.UNKNOWN), "1 spawns were refused that another replica could"),
+        (PAUSED, _spawn(40.0, 41.0, Outcome.UNKNOWN), "1 spawns were refused that needed nothing"),
+        (NO_S3, _spawn(40.0, 41.0, Outcome.UNKNOWN), "1 spawns were refused that needed nothing"),
     ],
     ids=[
         "late answer",
@@ -59,6 +64,7 @@ def test_spawns_in_time_are_good() -> None:
         "another status",
         "first call aborted",
         "refused by the other replica",
+        "refused without files",
     ],
 )
 def test_each_bad_spawn_is_found(fault: AppliedFault, bad: Call, found: str) -> None:
@@ -92,21 +98,50 @@ def test_request_without_any_answer_is_found() -> None:
     assert unanswered_spawns(calls) == ["request never of 34.0 s was never answered: "]
 
 
+def test_a_spawn_with_files_is_refused_without_S3() -> None:
+    assert bad_spawns([NO_S3], [*_quick(30), _spawn(40.0, 41.0, Outcome.UNKNOWN, files=["a"])]) == []
+
+
+def test_a_plugin_that_is_asked_about_no_spawn_shows_nothing() -> None:
+    away = AppliedFault(Fault(20.0, 90.0, FaultKind.KILL, PLUGIN), 25.0, 115.0)
+    gated = _spawn(40.0, 41.0, Outcome.UNKNOWN)
+    gated.tenant = GATED
+    assert bad_spawns([away], [*_quick(30), gated]) == []
+    [line] = bad_spawns([away], _quick(30))
+    assert "the plugin was asked about no spawn" in line
+
+
+def test_if_most_spawns_join_others_there_is_too_little_to_tell() -> None:
+    first = _spawn(26.0, 90.0, request_id="r")
+    joined = [_spawn(30.0, 40.0, Outcome.UNKNOWN, "ABORTED", request_id="r")] * 40
+    assert bad_spawns([AWAY], [*_quick(30), first, *joined[:30]]) == []
+    [line] = bad_spawns([AWAY], [*_quick(30), first, *joined])
+    assert "40 of 71 spawns joined another call" in line
+
+
 @pytest.mark.parametrize(
-    ("kind", "target", "serves"),
+    ("kind", "target", "with_files", "gated"),
     [
-        (FaultKind.PAUSE, "session", True),
-        (FaultKind.PAUSE, POSTGRES, False),
-        (FaultKind.PAUSE, PLUGIN, False),
-        (FaultKind.PAUSE, MODEL, True),
-        (FaultKind.HANG, "session", False),
-        (FaultKind.HANG, "model-router", True),
-        (FaultKind.HOLD, S3, False),
-        (FaultKind.AWAY, "transcript", False),
-        (FaultKind.AWAY, "transcript-worker", True),
-        (FaultKind.AWAY, "runner", True),
-        (FaultKind.KILL, MODEL, True),
+        (FaultKind.PAUSE, "session", True, True),
+        (FaultKind.KILL, "session", True, True),
+        (FaultKind.PAUSE, POSTGRES, False, False),
+        (FaultKind.PAUSE, PLUGIN, True, False),
+        (FaultKind.KILL, PLUGIN, True, False),
+        (FaultKind.PAUSE, MODEL, True, True),
+        (FaultKind.HANG, "session", False, False),
+        (FaultKind.HANG, "model-router", True, True),
+        (FaultKind.HOLD, S3, False, True),
+        (FaultKind.AWAY, "attachment-blob", False, True),
+        (FaultKind.AWAY, "transcript", False, False),
+        (FaultKind.AWAY, "transcript-worker", True, True),
+        (FaultKind.AWAY, "runner", True, True),
+        (FaultKind.KILL, MODEL, True, True),
     ],
 )
-def test_spawns_need_no_runner_worker_or_model(kind: FaultKind, target: str, *, serves: bool) -> None:
-    assert serves_all_along(Fault(0.0, 90.0, kind, target)) is serves
+def test_spawns_need_no_runner_worker_or_model(
+    kind: FaultKind, target: str, *, with_files: bool, gated: bool
+) -> None:
+    """Others than those with files, and of a tenant without a plugin, need the other services."""
+    fault = Fault(0.0, 90.0, kind, target)
+    assert can_spawn(fault, has_files=True, is_gated=False) is with_files
+    assert can_spawn(fault, has_files=False, is_gated=True) is gated

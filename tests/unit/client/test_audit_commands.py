@@ -48,10 +48,10 @@ def event(service: str, number: int, **fields: Any) -> event_pb.AuditEvent:
 
 @dataclass
 class FakeAudit(AuditServiceServicer):
-    """Two pages of one event each; records the requests."""
+    """A page for each event, which is empty for None; records the requests."""
 
     service: str
-    events: list[event_pb.AuditEvent]
+    events: list[event_pb.AuditEvent | None]
     breaks: list[event_pb.AuditChainBreak] = field(default_factory=list)
     requests: list[Any] = field(default_factory=list)
 
@@ -61,7 +61,8 @@ class FakeAudit(AuditServiceServicer):
         self.requests.append(copy)
         place = int(request.page_token or 0)
         more = str(place + 1) if place + 1 < len(self.events) else ""
-        return pb.ListAuditEventsResponse(events=self.events[place : place + 1], next_page_token=more)
+        page = [found for found in self.events[place : place + 1] if found is not None]
+        return pb.ListAuditEventsResponse(events=page, next_page_token=more)
 
     async def VerifyAuditEvents(self, request: Any, context: Any) -> Any:
         if not request.page_token:
@@ -74,7 +75,7 @@ class FakeAudit(AuditServiceServicer):
 def logs() -> dict[str, FakeAudit]:
     denied = event("hook", 2, code="PERMISSION_DENIED", reason="ROLE_MISSING", call_count=11)
     return {
-        "session": FakeAudit("session", [event("session", 1), event("session", 3)]),
+        "session": FakeAudit("session", [event("session", 1), None, event("session", 3)]),
         "hook": FakeAudit("hook", [denied]),
     }
 

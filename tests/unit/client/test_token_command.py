@@ -85,3 +85,25 @@ async def test_tenant_of_an_id_is_named_by_operators_of_the_mesh_only(mesh: Fake
     revoked = await mesh.run("token", "revoke", "--tenant", "globex", "tok_1")
     assert revoked.exit_code == 2
     assert mesh.tokens.revoked == []
+
+
+async def test_client_revokes_the_harness_of_its_own_tenant_alone(
+    mesh: FakeMesh, minter: TokenMinter
+) -> None:
+    own = minter.runner_token("harness", 3600, tenants=["acme"])
+    assert (await mesh.run("--tenant", "acme", "token", "revoke", own)).exit_code == 0
+    assert len(mesh.tokens.revoked) == 1
+    for token, named in (
+        (
+            minter.runner_token("harness", 3600, tenants=["acme", "globex"]),
+            "is not for the tenant acme alone",
+        ),
+        (minter.runner_token("harness", 3600, tenants=["globex"]), "is not for the tenant acme alone"),
+        (minter.runner_token("harness", 3600), "is not for the tenant acme alone"),
+        (minter.admin_token("operator", 3600), "the token of an operator of the mesh"),
+    ):
+        refused = await mesh.run("--tenant", "acme", "token", "revoke", token)
+        assert refused.exit_code == 2
+        assert named in " ".join(refused.stderr.replace("│", " ").split())
+        assert "--admin" in refused.stderr
+    assert len(mesh.tokens.revoked) == 1

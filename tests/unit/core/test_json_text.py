@@ -1,6 +1,9 @@
 """The parser agrees with the standard one, and edits change only their place."""
 
 import json
+import time
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from spawnmesh_core.json_text import (
     String,
     TooManyNodes,
     apply_edits,
+    count_nodes,
     may_have_too_many_nodes,
     member_spans,
     parse_json,
@@ -102,10 +106,36 @@ def test_each_value_is_taken_from_the_budget(value: Any) -> None:
 def test_values_are_counted_without_parsing_them(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
     count = _node_count(parse_json(text))
+    assert count_nodes(text, count) == count
     require_few_nodes(text, count)
     if count > 1:
         with pytest.raises(TooManyNodes):
             require_few_nodes(text, count - 1)
+
+
+@given(_VALUES, st.sampled_from(["", "]", "'", "\\", '"', "[]", "{}" * 9]))
+def test_a_parser_meets_no_more_values_than_are_counted_before_a_text_goes_wrong(
+    value: Any, wrong: str
+) -> None:
+    text = json.dumps(value)
+    with pytest.raises(TooManyNodes):
+        count_nodes(f"[{text}{wrong}", _node_count(parse_json(text)))
+
+
+@pytest.mark.parametrize("beginning", ["", '{"a":"'])
+@pytest.mark.parametrize("unit", ['\\"', '""', "[", "[ ", "{}", '"a":0,'])
+def test_values_are_counted_in_time_in_proportion_and_without_memory(beginning: str, unit: str) -> None:
+    text = beginning + unit * 1_000_000
+    begin = time.process_time()
+    with suppress(TooManyNodes):
+        count_nodes(text, 1_000)
+    assert time.process_time() - begin < 0.5
+    tracemalloc.start()
+    with suppress(TooManyNodes):
+        count_nodes(text, MAX_NODES // 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
 
 
 @given(st.dictionaries(st.text(), _VALUES, max_size=4), st.sampled_from([None, 2]))

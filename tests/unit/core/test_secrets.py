@@ -4,7 +4,6 @@ import json
 import random
 import string
 from base64 import b64encode, urlsafe_b64encode
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -13,7 +12,6 @@ from spawnmesh_core.json_text import TooManyNodes
 from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_core.secrets import mask_document, mask_text
 
-ROOT = Path(__file__).resolve().parents[3]
 WORDS = string.ascii_letters + string.digits
 
 

@@ -1,11 +1,20 @@
 """Each named statement runs on the node of its tenant, in a schema that Citus distributes."""
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 import pytest
+from spawnmesh_hook.store import deliveries, retention
 from spawnmesh_postgres.statements import named_statements
+from spawnmesh_postgres.tenant_tables import (
+    count_statement,
+    deletion_statement,
+    page_statement,
+    row_deletion_statement,
+    version_statement,
+)
 from spawnmesh_transcript.store import appends
 
 from tests.support.citus.shards import Routing, Schema, routing_of, schema_of
@@ -22,8 +31,6 @@ WITH_THE_COORDINATOR = {
     ("session", "claim_run"): _QUEUE,
     ("session", "end_run"): _QUEUE,
     ("session", "forget_deleted_sessions"): "a row stays while the queue says that work is left for it",
-    ("session", "begin_finalizing"): _SETTINGS,
-    ("session", "get_finalizing"): _SETTINGS,
     (
         "model_router",
         "extend_cooldown",
@@ -46,7 +53,7 @@ SCHEMA = schema_of(
 
 
 def statements() -> Iterator[tuple[str, str, str]]:
-    """Every named statement: the service, the name, the text."""
+    """Every statement, also those over the tables of tenants: the service, the name, the text."""
     for service in SERVICES:
         for name, text in _of(files(f"spawnmesh_{service}") / "store"):
             yield service, name, text
@@ -61,6 +68,20 @@ def statements() -> Iterator[tuple[str, str, str]]:
             jobs = (files("spawnmesh_postgres") / "jobs" / "store.sql").read_text()
             for name, text in named_statements(jobs).items():
                 yield service, name, text
+        for name, text in _over_tables(schema(service)):
+            yield service, name, text
+
+
+def _over_tables(schema: Schema) -> Iterator[tuple[str, str]]:
+    for table in schema.distributed & schema.keys.keys():
+        columns = schema.keys[table][1:]
+        made = {"count": count_statement(table), "version": version_statement(table)}
+        if columns:
+            made |= {"page": page_statement(table, columns), "delete": deletion_statement(table, columns)}
+        else:
+            made["delete"] = row_deletion_statement(table)
+        for name, statement in made.items():
+            yield f"{name} {table}", statement.as_string()
 
 
 def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
@@ -71,42 +92,50 @@ def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
             if "-- A fragment of" in text or "\nset transaction" in text:
                 continue
             if "{state}" in text:
-                yield from ((f"{name} {needs}", appends._statement(needs)) for needs in appends._Need)
+                yield from ((f"{name} {needs}", appends._statement(needs)) for needs in _all_needs())
+            elif "{narrowest}" in text:
+                narrowest = ("", *deliveries.NARROWEST_FIRST)
+                yield from ((f"{name} {one}", deliveries.list_statement(one)) for one in narrowest)
+            elif "{table}" in text:
+                yield from ((f"{name} {one}", retention.deletion_of(one)) for one in retention.TIMES)
             else:
                 yield name, text
 
 
+def _all_needs() -> list[appends._Need]:
+    """Every combination, also none. Iterating over the class yields single flags."""
+    return [appends._Need(bits) for bits in range(1 << len(appends._Need))]
+
+
+@cache
+def routings() -> list[tuple[tuple[str, str], Routing]]:
+    """Return the service and the name of every statement, with its routing."""
+    return [((service, name), routing_of(text, schema(service))) for service, name, text in statements()]
+
+
+@cache
 def schema(service: str) -> Schema:
     migrations = (files(f"spawnmesh_{service}") / "migrations").iterdir()
     return schema_of(file.read_text() for file in sorted(migrations, key=lambda file: file.name))
 
 
+def test_every_combination_of_fragments_is_checked() -> None:
+    texts = {text for service, name, text in statements() if name.startswith("append ")}
+    assert len(texts) == 64
+
+
 def test_no_statement_reads_distributed_tables_of_every_tenant() -> None:
-    schemas = {service: schema(service) for service in SERVICES}
-    unbound = {
-        (service, name): routing.unbound
-        for service, name, text in statements()
-        if (routing := routing_of(text, schemas[service])).unbound
-    }
-    assert unbound == {}
+    assert {name: routing.unbound for name, routing in routings() if routing.unbound} == {}
 
 
 def test_statements_that_use_the_coordinator_too_are_those_that_are_listed() -> None:
-    schemas = {service: schema(service) for service in SERVICES}
-    mixed = {
-        (service, name)
-        for service, name, text in statements()
-        if (routing := routing_of(text, schemas[service])).local and routing.distributed
-    }
+    mixed = {name for name, routing in routings() if routing.local and routing.distributed}
     assert mixed == WITH_THE_COORDINATOR.keys()
 
 
 def test_statements_have_no_form_that_citus_refuses() -> None:
-    schemas = {service: schema(service) for service in SERVICES}
     refused = {
-        (service, name): routing.refused
-        for service, name, text in statements()
-        if (routing := routing_of(text, schemas[service])).distributed and routing.refused
+        name: routing.refused for name, routing in routings() if routing.distributed and routing.refused
     }
     assert refused == {}
 
@@ -170,6 +199,21 @@ def test_statement_of_one_tenant_is_bound_to_its_shard(statement: str) -> None:
 )
 def test_table_without_a_fixed_tenant_is_found(statement: str, unbound: set[str]) -> None:
     assert routing(statement).unbound == unbound
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "merge into heads h using entries e on h.tenant_id = e.tenant_id when matched then delete",
+        "with merged as (merge into heads h using entries e on h.seq = e.seq when matched then delete"
+        " returning h.seq) select * from merged",
+        "select * from heads tablesample system (1) where tenant_id = %(tenant_id)s",
+        "truncate heads",
+    ],
+)
+def test_form_that_is_not_checked_fails(statement: str) -> None:
+    with pytest.raises(ValueError, match="not checked"):
+        routing(statement)
 
 
 @pytest.mark.parametrize(

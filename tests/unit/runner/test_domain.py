@@ -132,7 +132,9 @@ def test_only_repeats_in_a_row_are_no_progress() -> None:
 def test_a_transient_error_delays_the_run(reason: Reason) -> None:
     error = MeshError(reason, "not\nnow", retry_after_seconds=3)
     assert find_delay(error, 10) == Delay(reason.value, "not now", 3)
-    assert find_delay(error, 3) is None, "the pause would end after the deadline"
+    assert find_delay(error, 3) is None, "the pause would end after the deadline, which is near"
+    distant = MeshError(reason, "not now", retry_after_seconds=3600)
+    assert find_delay(distant, 60) == Delay(reason.value, "not now", 30)
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - set(TRANSIENT)))

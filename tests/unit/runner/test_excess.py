@@ -1,9 +1,10 @@
 """The use of a program, as the watch over it finds out, and its cgroup."""
 
 import asyncio
+import mmap
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +19,10 @@ from spawnmesh_runner.clients.sandbox.command_line import (
     unsandboxed,
 )
 from spawnmesh_runner.clients.sandbox.disk import ENTRY_BYTES, MAX_DEPTH, Unreadable, directory_bytes
+from spawnmesh_runner.clients.sandbox.look import Look, LookTooLong
+from spawnmesh_runner.clients.sandbox.memory import held_by
 from spawnmesh_runner.clients.sandbox.processes import ProcessTable
+from spawnmesh_runner.clients.sandbox.watch import Bounds, pause_after, wait_for_excess
 
 from tests.support.runner.sandboxes import LIMITS, require_sandbox
 from tests.support.waiting import eventually
@@ -67,6 +71,52 @@ def test_directories_that_hide_their_content_are_refused(tmp_path: Path) -> None
         directory_bytes(tmp_path, ENOUGH)
 
 
+@pytest.mark.parametrize(
+    ("look_seconds", "pause_seconds"), [(0.0, 0.5), (0.01, 0.5), (0.1, 0.9), (1.0, 2.0), (15.0, 2.0)]
+)
+def test_a_long_look_is_taken_less_often_but_never_rarely(look_seconds: float, pause_seconds: float) -> None:
+    assert pause_after(look_seconds) == pytest.approx(pause_seconds)
+
+
+async def test_a_look_that_takes_too_long_is_an_excess(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    bounds = Bounds(None, tmp_path, ENOUGH, look_seconds=0.0005)
+    async with asyncio.timeout(20):
+        excess = await wait_for_excess(os.getpid(), bounds, ProcessTable())
+    assert excess == "to look at its files and memory took more than 0.0005 seconds"
+
+
+def test_each_mapping_descriptor_and_file_takes_of_the_time_of_a_look(tmp_path: Path) -> None:
+    steps = 0
+
+    def go_on() -> None:
+        nonlocal steps
+        steps += 1
+
+    for number in range(10):
+        (tmp_path / str(number)).touch()
+    directory_bytes(tmp_path, ENOUGH, go_on)
+    assert steps == 10
+    steps = 0
+    held_by([os.getpid()], tmp_path.stat().st_dev, ENOUGH, go_on)
+    before = steps
+    with ExitStack() as exits:
+        for number in range(10):
+            file = exits.enter_context((tmp_path / str(number)).open("wb+"))
+            file.truncate(mmap.PAGESIZE)
+            exits.enter_context(mmap.mmap(file.fileno(), mmap.PAGESIZE))
+        steps = 0
+        held_by([os.getpid()], tmp_path.stat().st_dev, ENOUGH, go_on)
+    assert steps >= before + 2 * 10
+
+
+def test_time_of_a_look_ends() -> None:
+    with pytest.raises(LookTooLong):
+        Look(0).go_on()
+    Look(60).go_on()
+
+
 async def test_a_process_whose_parent_has_ended_is_found_as_long_as_its_namespace_lives() -> None:
     require_sandbox()
     script = "(setsid sh -c 'sleep 60 & sleep 60' &); exec sleep 60"
@@ -110,6 +160,7 @@ async def test_a_program_joins_a_cgroup_with_its_bounds_which_is_removed(
         "memory.swap.max": "0",
         "memory.oom.group": "1",
         "pids.max": "7",
+        "cpu.weight": "1",
     }
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_materialize import MaterializeError, MaterializeReason
 from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.clients.sandbox.disk import MAX_DEPTH
 from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call
 from spawnmesh_runner.tools.calling.digest import MAX_HASHED_BYTES
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
@@ -21,6 +22,7 @@ from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
 from spawnmesh_runner.tools.search_files import MAX_FILE_BYTES, MAX_MATCHES, search_files
 from spawnmesh_runner.tools.write_file import MAX_WRITE_BYTES, write_file
 
+ROOM_BYTES = 8 * MAX_WRITE_BYTES
 ESCAPES = ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "link.txt", "linked/outside.txt", "a\0b"]
 
 
@@ -57,6 +59,7 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutc
     )
     scope = CallScope(
         workspace=workspace,
+        max_workspace_bytes=ROOM_BYTES,
         peers=cast("Peers", None),  # file tools call no peer
         session_id="s",
         answer_entry_id="e",
@@ -93,7 +96,7 @@ async def test_a_hard_link_is_not_read(workspace: Path) -> None:
 def test_a_hard_link_is_not_written_through(workspace: Path) -> None:
     os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
     with pytest.raises(MaterializeError) as refused:
-        write_file(workspace, "hard.txt", "overwritten")
+        write_file(workspace, ROOM_BYTES, "hard.txt", "overwritten")
     assert refused.value.reason is MaterializeReason.UNSAFE_PATH
     assert (workspace.parent / "outside.txt").read_text() == "SECRET"
 
@@ -229,6 +232,29 @@ async def test_write_is_bounded(workspace: Path) -> None:
     outcome = await call(workspace, "write_file", path="f", content="x" * (MAX_WRITE_BYTES + 1))
     assert outcome.error_reason == "TOO_LARGE"
     assert not (workspace / "f").exists()
+
+
+async def test_files_are_written_until_the_workspace_is_full(workspace: Path) -> None:
+    content = "x" * MAX_WRITE_BYTES
+    results = [await call(workspace, "write_file", path=f"{n}", content=content) for n in range(9)]
+    reasons = [result.error_reason for result in results]
+    assert reasons.index("WORKSPACE_FULL") == 7, "the workspace has room for 8, and not for its small files"
+    assert set(reasons[7:]) == {"WORKSPACE_FULL"}
+    assert f"all files together may have {ROOM_BYTES} bytes" in results[7].text
+    assert sum(file.stat().st_size for file in workspace.rglob("*") if file.is_file()) < ROOM_BYTES
+    assert not (workspace / "7").exists()
+
+    for path in ("0", "1"):
+        assert (await call(workspace, "write_file", path=path, content="")).error_reason == ""
+    assert (await call(workspace, "write_file", path="7", content=content)).error_reason == ""
+
+
+async def test_nothing_is_written_into_a_workspace_that_cannot_be_measured(workspace: Path) -> None:
+    deep = "d/" * (MAX_DEPTH + 1)
+    (workspace / deep).mkdir(parents=True)
+    outcome = await call(workspace, "write_file", path="f", content="x")
+    assert outcome.error_reason == "WORKSPACE_FULL"
+    assert f"directories in more than {MAX_DEPTH} levels" in outcome.text
 
 
 @pytest.mark.parametrize(

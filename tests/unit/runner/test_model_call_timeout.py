@@ -16,7 +16,15 @@ NO_MESH: Any = None
 def assignment(claimed: pb.ClaimedRun, *, seconds_ago: float = 0.0) -> Assignment:
     """Return a run that was claimed so many seconds ago."""
     began = monotonic_seconds() - seconds_ago
-    return Assignment(claimed, NO_MESH, Path(), tools={}, generate_timeout_seconds=600.0, start_seconds=began)
+    return Assignment(
+        claimed,
+        NO_MESH,
+        Path(),
+        max_workspace_bytes=0,
+        tools={},
+        generate_timeout_seconds=600.0,
+        start_seconds=began,
+    )
 
 
 @pytest.mark.parametrize("clock_behind", [timedelta(days=-2), timedelta(0), timedelta(days=2)])

@@ -20,6 +20,7 @@ from tests.support.runner.sandboxes import (
     BACKENDS,
     LIMITS,
     Starter,
+    bare,
     leave_out,
     processes_in,
     require_sandbox,
@@ -28,6 +29,7 @@ from tests.support.runner.sandboxes import (
 from tests.support.waiting import eventually
 
 SHELL = "/bin/sh"
+LOWEST = 19
 SHOW = """
 id -u
 grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\\t' | tr '\\n' ' '; echo
@@ -127,6 +129,31 @@ async def test_no_process_survives_the_one_that_the_runner_started(backend: Back
     process.kill()
     process.communicate()
     await eventually(lambda: not processes_in(namespace))
+
+
+async def test_all_processes_of_a_program_have_the_lowest_priority(backend: Backend) -> None:
+    # Within `$(...)` readlink has ended when the line is printed, so that what is listed stays.
+    process = backend.started('sleep 600 & echo "$(readlink /proc/self/ns/pid)"; exec sleep 600')
+    assert process.stdout is not None
+    namespace = process.stdout.readline().strip()
+    try:
+        processes = processes_in(namespace)
+        assert len(processes) >= 3
+        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in (*processes, process.pid)} == {LOWEST}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_program_without_a_sandbox_has_the_lowest_priority() -> None:
+    line = bare([SHELL, "-c", "echo started; exec sleep 600"])
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "started\n"
+            assert os.getpriority(os.PRIO_PROCESS, process.pid) == LOWEST
+        finally:
+            process.kill()
 
 
 @pytest.fixture

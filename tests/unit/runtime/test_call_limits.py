@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
@@ -162,7 +163,7 @@ async def test_a_watch_without_a_place_is_refused_at_once_and_other_kinds_of_cal
         await ends.wait()
         return "ended"
 
-    step = limited_calls(watch, RpcClass.WATCH, limits, has_places=True)
+    step = limited_calls(watch, replace(POLICY, rpc_class=RpcClass.WATCH), limits)
 
     def call_of(caller: Caller) -> asyncio.Future[object]:
         context: Any = None
@@ -207,7 +208,7 @@ async def test_revoked_tokens_do_not_use_up_what_the_tenant_may_call(limits: Cal
     assert [await refused("acme/own") for _ in range(3)] == [False, False, True]
 
 
-HARNESS = Caller(CallerKind.RUN, "run_1", "acme", run_id="run_1", is_harness=True)
+HARNESS = Caller(CallerKind.RUN, "run_1", "acme", run_id="run_1", harness_token_id="tok_1")
 LIMITED_RUNNER = Caller(CallerKind.RUNNER, "harness", tenants=frozenset({"acme"}), revocation_key="/tok_1")
 
 
@@ -228,7 +229,7 @@ async def test_harnesses_have_rates_and_the_mesh_itself_has_none(
     async def answered(call: Call) -> str:
         return "answered"
 
-    places = limited_calls(answered, READ, limits, has_places=True)
+    places = limited_calls(answered, replace(POLICY, rpc_class=READ), limits)
     step = rated_calls(places, READ, limits, POLICY, RevokedTokens(max_count=1, max_run_count=1))
     context: Any = None
     calls = [step(Call(context, caller=caller)) for _ in range(5)]
@@ -267,7 +268,8 @@ async def test_harnesses_clients_and_runs_of_a_tenant_have_rates_and_places_of_t
     context: Any = None
 
     def call_of(caller: Caller, *, has_places: bool) -> asyncio.Future[object]:
-        places = limited_calls(watch, RpcClass.WATCH, limits, has_places=has_places)
+        policy = replace(POLICY, rpc_class=RpcClass.WATCH if has_places else None)
+        places = limited_calls(watch, policy, limits)
         revoked = RevokedTokens(max_count=1, max_run_count=1)
         step = rated_calls(places, RpcClass.WATCH, limits, POLICY, revoked)
         return asyncio.ensure_future(step(Call(context, caller=caller)))
@@ -283,3 +285,49 @@ async def test_harnesses_clients_and_runs_of_a_tenant_have_rates_and_places_of_t
     held += [call_of(run, has_places=False), call_of(run, has_places=False), call_of(run, has_places=True)]
     ends.set()
     assert await asyncio.gather(*held) == ["ended"] * 7
+
+
+async def test_steps_of_harnesses_have_places_and_those_of_the_meshs_runners_and_heartbeats_need_none(
+    limits: CallLimits,
+) -> None:
+    limits.set_tenant("acme", {WRITE: {"concurrent_call_count": 2}})
+    ends, begun = asyncio.Event(), 0
+
+    async def work(call: Call) -> str:
+        nonlocal begun
+        begun += 1
+        await ends.wait()
+        return "ended"
+
+    context: Any = None
+
+    async def called(caller: Caller, count: int, policy: CallPolicy) -> list[asyncio.Task[object]]:
+        step = limited_calls(work, policy, limits)
+        calls = [asyncio.ensure_future(_awaited(step(Call(context, caller=caller)))) for _ in range(count)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return calls
+
+    limited, heartbeat = replace(POLICY, limited_step=True), POLICY
+    waiting = await called(HARNESS, 5, limited)
+    assert begun == 2
+    assert len(waiting) == 5
+    others = [
+        *await called(HARNESS, 3, heartbeat),
+        *await called(Caller(CallerKind.RUN, "run_2", "acme"), 3, limited),
+        *await called(replace(HARNESS, tenant_id="beta"), 1, limited),
+        *await called(HARNESS, 2, replace(POLICY, rpc_class=WRITE)),
+    ]
+    assert begun == 2 + len(others)
+    waiting += await called(HARNESS, 1024 - 3, limited)  # As many as may wait.
+    with pytest.raises(MeshError) as refused:
+        await (await called(HARNESS, 1, limited))[0]
+    assert (refused.value.reason, refused.value.status) == (Reason.POOL_EXHAUSTED, Status.RESOURCE_EXHAUSTED)
+    assert refused.value.facts["pool"] == "RUN calls"
+    assert refused.value.retry_after_seconds is not None
+    ends.set()
+    assert set(await asyncio.gather(*waiting, *others)) == {"ended"}
+
+
+async def _awaited(call: Awaitable[object]) -> object:
+    return await call

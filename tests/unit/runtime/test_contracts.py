@@ -45,6 +45,18 @@ def test_every_rpc_that_clients_or_harnesses_call_has_a_class(method: MethodDesc
         assert policy.rpc_class is not None
 
 
+def test_only_the_heartbeat_of_a_run_needs_no_place() -> None:
+    steps = {
+        method.name: policy_of(method).limited_step
+        for method in METHODS
+        if method.GetOptions().Extensions[policy_pb2.call_policy].rpc_class == policy_pb2.RPC_CLASS_RUN
+    }
+    assert [name for name, is_limited in steps.items() if not is_limited] == ["HeartbeatRun"]
+    assert {"DispatchBeforeToolCall", "FinalizeRun", "AcquireWriter"} <= steps.keys()
+    others = {method.name for method in METHODS if policy_of(method).limited_step} - steps.keys()
+    assert others == set()
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
 def test_every_list_of_a_request_has_a_bound(method: MethodDescriptor) -> None:
     unbounded = []

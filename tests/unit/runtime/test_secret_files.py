@@ -1,5 +1,6 @@
 """Settings from mounted files, and health on a separate port."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import grpc.aio
@@ -9,7 +10,8 @@ from pydantic import SecretStr
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
-from spawnmesh_runtime.health import LIVE, open_health
+from spawnmesh_runtime.health import LIVE, Health, open_health
+from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
 from spawnmesh_runtime.wire_errors import error_from
@@ -56,11 +58,16 @@ def test_directory_of_secrets_that_is_not_there_ends_the_process(
         load_settings(HookSettings)
 
 
+def opened(address: str) -> AbstractAsyncContextManager[Health]:
+    """Answer health checks at the address."""
+    return open_health("hook", ProcessSettings(health_listen=address), NO_METRICS.meter, DeniedCalls())
+
+
 async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
     (port,) = free_ports(1)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     async with (
-        open_health("hook", ProcessSettings(health_listen=f"127.0.0.1:{port}"), NO_METRICS.meter) as health,
+        opened(f"127.0.0.1:{port}") as health,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check
@@ -80,7 +87,7 @@ async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() 
     (port,) = free_ports(1)
     with captured_events() as events:
         async with (
-            open_health("hook", ProcessSettings(health_listen=f"127.0.0.1:{port}"), NO_METRICS.meter),
+            opened(f"127.0.0.1:{port}"),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -91,7 +98,7 @@ async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() 
 
 
 async def test_health_port_that_cannot_be_had_ends_the_process_with_one_line() -> None:
-    async with open_health("hook", ProcessSettings(health_listen="127.0.0.1:0"), NO_METRICS.meter):
+    async with opened("127.0.0.1:0"):
         with pytest.raises(SystemExit, match=r"^hook: cannot answer health checks on 192\.0\.2\.1:1: "):
-            async with open_health("hook", ProcessSettings(health_listen="192.0.2.1:1"), NO_METRICS.meter):
+            async with opened("192.0.2.1:1"):
                 pass

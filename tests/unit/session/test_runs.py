@@ -12,11 +12,13 @@ from spawnmesh_session.domain.runs import (
     FIRST_PAUSE,
     HELD_RUN_STATES,
     LONGEST_PAUSE,
+    LostEntry,
     Run,
     RunDelay,
     RunState,
     delay_pause,
     describe_timeout,
+    outcome_of_lost,
     require_lease,
     require_run,
     require_same_end,
@@ -110,6 +112,24 @@ def test_the_pause_of_a_delay_doubles_up_to_the_longest() -> None:
     pauses = [delay_pause(count, timedelta(), 0).total_seconds() for count in range(6)]
     assert pauses == [1, 2, 4, 8, 15, 15]
     assert delay_pause(0, timedelta(), 1).total_seconds() == 1.25
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (LostEntry(is_past_deadline=True, attempts_left=0, is_untouched=True), "RUN_TIMEOUT"),
+        (LostEntry(is_past_deadline=True, attempts_left=1, is_untouched=False), "RUN_TIMEOUT"),
+        (LostEntry(is_past_deadline=False, attempts_left=0, is_untouched=True), "ATTEMPTS_EXHAUSTED"),
+        (LostEntry(is_past_deadline=False, attempts_left=0, is_untouched=False), None),
+        (LostEntry(is_past_deadline=False, attempts_left=1, is_untouched=True), None),
+        (None, None),
+    ],
+)
+def test_a_lost_run_ends_at_its_deadline_or_without_attempts(
+    entry: LostEntry | None, reason: str | None
+) -> None:
+    outcome = outcome_of_lost(RUN, entry)
+    assert (outcome and outcome.error_reason) == reason
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ DEPLOYMENT = Deployment({"session": 1, "runner": 1}, database_cores=2, slots_eac
 def test_run__a_station_is_busy_for_its_cost_times_the_rate() -> None:
     busy = SimulatedMesh(DEPLOYMENT, LOAD, COSTS, seed=1).run(600).busy
     assert busy["session"] == pytest.approx(20 * 0.02, rel=0.1)
-    assert busy[POSTGRES] == pytest.approx(20 * (0.03 + 0.02) / 2, rel=0.1)
+    # Two claims look for each run, and one looks once a second.
+    assert busy[POSTGRES] == pytest.approx((20 * (0.03 + 2 * 0.02) + 0.02) / 2, rel=0.1)
 
 
 def test_run__files_cost_what_they_add() -> None:
@@ -52,5 +53,5 @@ def test_first_saturated__processes_can_be_added_and_the_database_cannot() -> No
     deployment = replace(deployment_for(COSTS, LOAD), database_cores=3)
     factor, name, _ = first_saturated(deployment, LOAD, COSTS)
     assert name == POSTGRES
-    # Each session costs 0.05 s there, and each tenant makes a claim dearer.
-    assert 1.5 < factor < 3
+    # Each session costs 0.07 s there, and each tenant makes a claim dearer.
+    assert 1.1 < factor < 2.2

@@ -169,11 +169,18 @@ def log(
     if since is not None:
         request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
 
-    async def body(mesh: Mesh) -> pb.ListDeliveriesResponse:
+    async def body(mesh: Mesh) -> list[pb.Delivery]:
         hook = mesh.service("hook")
-        return await hook.unary(HookServiceStub(hook.channel).ListDeliveries, request)
+        stub = HookServiceStub(hook.channel)
+        found: list[pb.Delivery] = []
+        while True:  # A page can be empty although more follow.
+            page = await hook.unary(stub.ListDeliveries, request)
+            found += page.deliveries
+            if not page.next_page_token or len(found) >= limit:
+                return found[:limit]
+            request.page_token = page.next_page_token
 
-    _print_deliveries(list(with_mesh(context, body, as_json=as_json).deliveries), as_json=as_json)
+    _print_deliveries(with_mesh(context, body, as_json=as_json), as_json=as_json)
 
 
 def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> None:

@@ -133,13 +133,17 @@ def revoke(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token. Every service refuses it within a second, until it would have expired.
+    """Revoke a token. Every service refuses it within a second, and as long as it could be valid.
+
+    With the token of a harness, those of the runs that it claimed are revoked.
 
     The token itself is not sent. A revocation cannot be withdrawn.
     """
     if tenant and not admin:
         raise typer.BadParameter("--tenant here needs --admin; others: spawnmesh --tenant T token revoke")
     claims = _claims_of(token_or_id)
+    if not admin:
+        _check_is_of_tenant(claims or {}, settings_of(context).tenant)
     token_id = token_or_id if claims is None else token_id_of(claims, token_or_id)
     named_tenant = tenant or str((claims or {}).get("tenant", ""))
 
@@ -153,6 +157,18 @@ def revoke(
         print_json({"token_id": token_id, "expire_time": expire_time.isoformat()})
     else:
         print(f"{token_id} is refused until {expire_time:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _check_is_of_tenant(claims: dict[str, Any], tenant_id: str) -> None:
+    """Raise BadParameter for a token that a client of the tenant cannot revoke."""
+    kind = claims.get("kind")
+    if kind == "admin":
+        raise typer.BadParameter("this is the token of an operator of the mesh: revoke it with --admin")
+    if kind == "runner" and claims.get("tenants") != [tenant_id]:
+        raise typer.BadParameter(
+            f"this is the token of a harness that is not for the tenant {tenant_id} alone:"
+            " revoke it with --admin"
+        )
 
 
 def _claims_of(token_or_id: str) -> dict[str, Any] | None:

@@ -14,6 +14,9 @@ from hashlib import sha256
 NO_HASH = bytes(32)
 """The hash before the first event."""
 
+MAX_BATCH = 200
+"""Events that are hashed in a row, for which the event loop takes some milliseconds."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

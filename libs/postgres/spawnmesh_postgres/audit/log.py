@@ -13,14 +13,13 @@ from spawnmesh_core.errors import error_label
 
 from spawnmesh_postgres.audit import export, store
 from spawnmesh_postgres.audit.buffer import AuditBuffer, PendingEvent
+from spawnmesh_postgres.audit.chain import MAX_BATCH
 from spawnmesh_postgres.audit.metrics import AuditMetrics
 from spawnmesh_postgres.database import Database
 
 MAX_EVENTS = 10_000
 """Events that wait in a process, about 10 MB. Further ones are lost and counted."""
 
-# It takes some milliseconds of the event loop to hash so many.
-_BATCH = 200
 _PERIOD_SECONDS = 1.0  # A kill loses the events of this time.
 _CLOSE_SECONDS = 5.0
 _NO_METER = NoOpMeter("spawnmesh")
@@ -53,7 +52,7 @@ class AuditLog:
         """Take an event. It is lost, and counted, if too many wait."""
         self._buffer.add(event)
         self._some.set()
-        if len(self._buffer) >= _BATCH:
+        if len(self._buffer) >= MAX_BATCH:
             self._many.set()
 
     async def store_forever(self) -> None:
@@ -76,7 +75,7 @@ class AuditLog:
         """Store all events that wait. If it fails, none is lost or stored twice later."""
         while self._batch or len(self._buffer):
             if not self._batch:
-                self._batch = self._buffer.take(_BATCH)
+                self._batch = self._buffer.take(MAX_BATCH)
             events = [pending.as_stored() for pending in self._batch]
             is_repeat, self._is_repeat = self._is_repeat, True
             stored = await store.add_events(self._database, events, is_repeat=is_repeat)

@@ -11,8 +11,12 @@ from psycopg.types.json import Jsonb
 from spawnmesh_core.audit_event import DENIED
 
 from spawnmesh_postgres.audit.chain import FIELDS, ChainedEvent, Link, event_hash
+from spawnmesh_postgres.bounded_pages import bounded_page
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
+
+MAX_SCANNED_EVENTS = 5_000
+"""Events at which a page looks, so that its cost is bounded whatever the filter."""
 
 _SQL = load_statements(__name__)
 
@@ -39,6 +43,17 @@ class ListPosition:
     event_time: datetime
     tenant_id: str = ""
     sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Events by time, each with its hash.
+
+    The next page begins after `end`, which is None on the last page.
+    """
+
+    events: list[tuple[ChainedEvent, bytes]]
+    end: ListPosition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +142,13 @@ async def list_events(
     after: ListPosition,
     *,
     with_hidden: bool,
-    limit: int,
-) -> list[tuple[ChainedEvent, bytes]]:
-    """Return a page of events by time, each with its hash, of a tenant or of all (ALL_TENANTS)."""
+    page_size: int,
+    scan_limit: int = MAX_SCANNED_EVENTS,
+) -> AuditPage:
+    """Return a page of events of a tenant or of all (ALL_TENANTS).
+
+    The page has fewer events, or none, if few of the `scan_limit` at which it looks are wanted.
+    """
     values = {
         **asdict(wanted),
         "denied": sorted(DENIED),
@@ -138,11 +157,14 @@ async def list_events(
         "after_sequence": after.sequence,
         "tenant_id": tenant_id,
         "with_hidden": with_hidden,
-        "limit": limit,
+        "scan_limit": scan_limit,
+        "limit": page_size + 1,
     }
     name = "list_events" if tenant_id == ALL_TENANTS else "list_tenant_events"
     (rows,) = await database.transact(tenant_id, (_SQL[name], values))
-    return list(map(_event_of, rows))
+    page, last = bounded_page(rows, page_size)
+    end = None if last is None else ListPosition(last["event_time"], last["tenant_id"], last["sequence"])
+    return AuditPage(list(map(_event_of, page)), end)
 
 
 async def read_chain(
@@ -186,5 +208,5 @@ async def hide_events(connection: Connection, tenant_id: str) -> None:
 
 
 def _event_of(row: DictRow) -> tuple[ChainedEvent, bytes]:
-    fields: Mapping[str, Any] = {name: value for name, value in row.items() if name != "hash"}
+    fields: Mapping[str, Any] = {name: row[name] for name in FIELDS}
     return ChainedEvent(**fields), row["hash"]

@@ -40,34 +40,60 @@ from jsonb_to_recordset(%(ends)s::jsonb) as e (tenant_id text, last_sequence big
 where c.tenant_id = e.tenant_id
 
 -- name: list_events
--- Takes no lock. A page of events of every tenant by time. Index: audit_events_time_idx.
+-- Takes no lock. A page of events of every tenant by time. Looks at %(scan_limit)s events at most,
+-- whatever it finds. The last of these is a row with `is_end`, also if it does not match. They are
+-- limited before they are numbered: the planner sorts all rows otherwise. Index:
+-- audit_events_time_idx.
 select tenant_id, sequence, event_id, event_time, last_time, call_count, method, caller_kind, subject,
-       token_id, resources, code, reason, trace_id, peer, hash
-from audit_events
-where (event_time, tenant_id, sequence) > (%(after_time)s, %(after_tenant)s, %(after_sequence)s)
-  and event_time < %(end_time)s
-  and (%(method)s = '' or method = %(method)s or split_part(method, '/', 2) = %(method)s)
-  and (%(outcome)s = '' or %(outcome)s = case
-           when code = 'OK' then 'OK' when code = any (%(denied)s) then 'DENIED' else 'FAILED' end)
-  and (%(trace_id)s = '' or trace_id = %(trace_id)s)
+       token_id, resources, code, reason, trace_id, peer, hash, is_match, place = %(scan_limit)s as is_end
+from (
+    select scanned.*,
+        (%(method)s = '' or method = %(method)s or split_part(method, '/', 2) = %(method)s)
+            and (%(outcome)s = '' or %(outcome)s = case
+                when code = 'OK' then 'OK' when code = any (%(denied)s) then 'DENIED' else 'FAILED' end)
+            and (%(trace_id)s = '' or trace_id = %(trace_id)s) as is_match
+    from (
+        select *, row_number() over (order by event_time, tenant_id, sequence) as place
+        from (
+            select * from audit_events
+            where (event_time, tenant_id, sequence) > (%(after_time)s, %(after_tenant)s, %(after_sequence)s)
+              and event_time < %(end_time)s
+            order by event_time, tenant_id, sequence
+            limit %(scan_limit)s
+        ) nearest
+    ) scanned
+) compared
+where is_match or place = %(scan_limit)s
 order by event_time, tenant_id, sequence
 limit %(limit)s
 
 -- name: list_tenant_events
--- As list_events, of one tenant, without those of an earlier tenant of its name unless
+-- As list_events, of one tenant. Events of an earlier tenant of its name do not match unless
 -- %(with_hidden)s. Index: audit_events_tenant_idx.
 select tenant_id, sequence, event_id, event_time, last_time, call_count, method, caller_kind, subject,
-       token_id, resources, code, reason, trace_id, peer, hash
-from audit_events
-where tenant_id = %(tenant_id)s
-  and (event_time, sequence) > (%(after_time)s, %(after_sequence)s)
-  and event_time < %(end_time)s
-  and (%(method)s = '' or method = %(method)s or split_part(method, '/', 2) = %(method)s)
-  and (%(outcome)s = '' or %(outcome)s = case
-           when code = 'OK' then 'OK' when code = any (%(denied)s) then 'DENIED' else 'FAILED' end)
-  and (%(trace_id)s = '' or trace_id = %(trace_id)s)
-  and (%(with_hidden)s or sequence > (
-        select hidden_sequence from audit_chains where tenant_id = %(tenant_id)s limit 1))
+       token_id, resources, code, reason, trace_id, peer, hash, is_match, place = %(scan_limit)s as is_end
+from (
+    select scanned.*,
+        (%(method)s = '' or method = %(method)s or split_part(method, '/', 2) = %(method)s)
+            and (%(outcome)s = '' or %(outcome)s = case
+                when code = 'OK' then 'OK' when code = any (%(denied)s) then 'DENIED' else 'FAILED' end)
+            and (%(trace_id)s = '' or trace_id = %(trace_id)s)
+            and (%(with_hidden)s or sequence > (
+                select hidden_sequence from audit_chains where tenant_id = %(tenant_id)s limit 1
+            )) as is_match
+    from (
+        select *, row_number() over (order by event_time, sequence) as place
+        from (
+            select * from audit_events
+            where tenant_id = %(tenant_id)s
+              and (event_time, sequence) > (%(after_time)s, %(after_sequence)s)
+              and event_time < %(end_time)s
+            order by event_time, sequence
+            limit %(scan_limit)s
+        ) nearest
+    ) scanned
+) compared
+where is_match or place = %(scan_limit)s
 order by event_time, sequence
 limit %(limit)s
 

@@ -37,7 +37,7 @@ class JobServicer(JobServiceServicer):
             scope,
             kind=request.kind,
             dead=request.dead,
-            after=_position_of(request),
+            after=position_of(request, (str, str, str)),
             limit=size + 1,
         )
         page = jobs[:size]
@@ -83,11 +83,6 @@ def _tenant_of(tenant_id: str) -> str:
 
 def _token_after(job: StoredJob, request: job_service_pb2.ListJobsRequest) -> str:
     return page_token([job.tenant_id, job.kind, job.key], request)
-
-
-def _position_of(request: job_service_pb2.ListJobsRequest) -> JobId | None:
-    last = position_of(request)
-    return None if last is None else (str(last[0]), str(last[1]), str(last[2]))
 
 
 def _render(job: StoredJob) -> job_pb2.Job:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
@@ -103,9 +104,13 @@ async def reschedule(connection: Connection, tenant_id: str, job: NewJob) -> Non
     await connection.execute(_SQL["reschedule_job"], values)
 
 
-async def delay(connection: Connection, job_id: JobId, due_in: timedelta) -> None:
-    """Make a job due after `due_in`. Do nothing if there is none."""
-    await connection.execute(_SQL["delay_job"], {**_key(job_id), "due_in": due_in})
+async def delay(connection: Connection, job_id: JobId, due_in: timedelta, *, claim_id: UUID | None) -> None:
+    """Make a job due after `due_in` that is claimed with `claim_id`, or that no worker has.
+
+    Do nothing if the claim was lost, if a worker has the job, or if there is none.
+    """
+    values = {**_key(job_id), "due_in": due_in, "claim_id": claim_id}
+    await connection.execute(_SQL["delay_job"], values)
 
 
 async def delete(connection: Connection, tenant_id: str, kind: str, *keys: str) -> None:

@@ -22,10 +22,12 @@ set due_time = excluded.due_time, claim_id = null, attempt_count = 0, dead_time 
     create_time = excluded.create_time
 
 -- name: delay_job
--- Makes a job due after %(due_in)s that the worker or the caller has. Locks the row. Index:
+-- Makes a job due after %(due_in)s that the worker has claimed, or that no worker has if claim_id
+-- is null. Locks the row. Does nothing if the claim was lost, or if a worker has the job. Index:
 -- jobs_pkey.
 update jobs set due_time = now() + %(due_in)s::interval
 where tenant_id = %(tenant_id)s and kind = %(kind)s and key = %(key)s
+  and claim_id is not distinct from %(claim_id)s::uuid
 
 -- name: delete_jobs
 -- Locks the rows, whether or not a worker has claimed them. Index: jobs_pkey.

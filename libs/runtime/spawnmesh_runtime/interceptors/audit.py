@@ -180,12 +180,15 @@ def _event_of(call: Call, peer: str, path: str, rule: AuditRule) -> AuditEvent:
 
 
 def _resources_of(call: Call) -> tuple[str, ...]:
-    """Return the ids that the messages name, and the session of a calling run."""
+    """Return the ids that the messages name, the session of a calling run, and the tenant of a
+    client that acts as an operator of the mesh.
+    """
     caller = call.caller
-    if caller is None or not caller.session_id:
+    if caller is None:
         return call.resources
-    session = resource("session_id", caller.session_id)
-    return call.resources if session in call.resources else (session, *call.resources)
+    own = (("client_tenant_id", caller.client_tenant_id), ("session_id", caller.session_id))
+    entries = [resource(name, value) for name, value in own if value]
+    return (*(entry for entry in entries if entry not in call.resources), *call.resources)
 
 
 def _tenant_of(call: Call) -> str:

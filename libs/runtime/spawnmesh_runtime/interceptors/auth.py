@@ -3,7 +3,9 @@ allows it to call the RPC.
 """
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
@@ -59,7 +61,9 @@ def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) 
                     "this kind of caller may not call this RPC",
                     facts={"caller": kind.value, "method": f"{method.service}/{method.name}"},
                 )
-            call.caller = caller = replace(caller, kind=CallerKind.ADMIN, tenant_id="")
+            tenant_id = caller.tenant_id
+            caller = replace(caller, kind=CallerKind.ADMIN, tenant_id="", client_tenant_id=tenant_id)
+            call.caller = caller
             set_caller(caller)
         elif kind is CallerKind.CLIENT and caller.role < role:
             raise _role_missing(caller, role)
@@ -73,10 +77,13 @@ def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) 
 
 
 def is_revoked(caller: Caller, policy: CallPolicy, revoked: RevokedTokens) -> bool:
-    """Return whether the call is refused because the token was revoked, or because its run ended.
+    """Return whether the call is refused because the token was revoked, because its run ended, or
+    because the token that the run was claimed with was revoked.
 
-    Some RPCs find out about runs by themselves.
+    Some RPCs find out by themselves whether a run has ended.
     """
+    if any(key in revoked for key in caller.further_keys):
+        return True
     is_left_to_rpc = policy.checks_run and caller.kind is CallerKind.RUN
     return caller.revocation_key in revoked and not is_left_to_rpc
 
@@ -105,7 +112,9 @@ def _role_missing(caller: Caller, needed: ClientRole) -> MeshError:
 
 def _token_revoked() -> MeshError:
     return MeshError(
-        Reason.TOKEN_REVOKED, "the token was revoked, or its run has ended; it opens nothing any more"
+        Reason.TOKEN_REVOKED,
+        "the token was revoked, or its run has ended, or the token that the run was claimed with was"
+        " revoked; it opens nothing any more",
     )
 
 
@@ -113,15 +122,18 @@ async def _until_token_ends(inner: Step, call: Call, caller: Caller, revoked: Re
     """Run the call until its token expires or is revoked: later messages must not reach the holder
     of the token.
     """
+    keys = (caller.revocation_key, *caller.further_keys)
     try:
         left = min(caller.expire_timestamp - utc_now().timestamp(), _LONGEST_SECONDS)
         async with asyncio.timeout(left) as bound:
-            with revoked.ending(caller.revocation_key, lambda: bound.reschedule(0.0)):
+            with ExitStack() as watched:
+                for key in keys:
+                    watched.enter_context(revoked.ending(key, partial(_end_now, bound)))
                 return await inner(call)
     except TimeoutError:
         if not bound.expired():
             raise
-        if caller.revocation_key in revoked:
+        if any(key in revoked for key in keys):
             raise _token_revoked() from None
         raise MeshError(
             Reason.TOKEN_EXPIRED, "the token expired while the stream was open; call again with a new one"
@@ -136,3 +148,9 @@ def _bearer(call: Call) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise MeshError(Reason.TOKEN_MISSING, "the call carries no bearer token in its metadata")
     return token.strip()
+
+
+def _end_now(bound: asyncio.Timeout) -> None:
+    """End the block, unless it is ending already."""
+    if not bound.expired():
+        bound.reschedule(0.0)

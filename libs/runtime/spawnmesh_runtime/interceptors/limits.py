@@ -5,9 +5,9 @@
 - The calls of both, and those of runs and services on behalf of the tenant, wait for a place among
   its concurrent calls. Each of the three has places of its own: a flood of a tenant's clients slows
   neither its runs nor its harnesses.
-- The mesh's own callers without a tenant, and its operators, have no limits. At an RPC without a
-  class, clients and harnesses have the rates of WRITE, and no call waits for a place: the heartbeat
-  of a run must not wait for its draft, which a gate may hold for minutes.
+- The mesh's own callers without a tenant, and its operators, have no limits. At a step of a run,
+  harnesses have the rates of WRITE and places of their own. Other callers need none there, and
+  neither does the heartbeat: it must not wait for a draft, which a gate may hold for minutes.
 """
 
 from spawnmesh_core.errors import MeshError, refused_with
@@ -57,21 +57,22 @@ def rated_calls(
     return step
 
 
-def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, *, has_places: bool) -> Step:
-    """Refuse calls above the rates, and hold a place for each other call of a tenant if the RPC
-    `has_places`.
+def limited_calls(inner: Step, policy: CallPolicy, limits: CallLimits) -> Step:
+    """Refuse calls above the rates, and hold a place for each other call of a tenant if the RPC has
+    a class, and for each one of a harness if it is a limited step of a run.
     """
-    places = limits.limiter(rpc_class)
+    rpc_class = policy.rpc_class
+    places = limits.limiter(rpc_class) if rpc_class else limits.step_limiter if policy.limited_step else None
 
     async def step(call: Call) -> object:
         if call.rate_refusal is not None:
             refusal, call.rate_refusal = call.rate_refusal, None
             raise refusal
         caller = call.caller
-        if caller is None or not has_places:
+        if caller is None or places is None:
             return await inner(call)
         key = account = _account_of(caller)
-        if not account and caller.tenant_id:
+        if not account and caller.tenant_id and rpc_class:
             account = caller.tenant_id
             key = account + OF_RUNS
         if not key:
@@ -83,7 +84,7 @@ def limited_calls(inner: Step, rpc_class: RpcClass, limits: CallLimits, *, has_p
                 return await inner(call)
         except MeshError as error:
             if not is_admitted and refused_with(error, Reason.POOL_EXHAUSTED):
-                limits.report_no_place(account, rpc_class)
+                limits.report_no_place(account, rpc_class or RpcClass.WRITE)
             raise
 
     return step

@@ -15,6 +15,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.defer import defer
+from spawnmesh_runtime.interceptors.observe import DeniedCalls
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
@@ -45,8 +46,11 @@ def logged_calls(inner: Step, path: str, service: str, durations: Histogram) -> 
     return step
 
 
-def logged_refusals(inner: Step, path: str, service: str, durations: Histogram) -> Step:
-    """Log calls as `logged_calls` does, but only those that are refused."""
+def logged_refusals(inner: Step, path: str, service: str, durations: Histogram, denied: DeniedCalls) -> Step:
+    """Measure and log calls as `logged_calls` does, but only those that are refused.
+
+    They need no token, so their log events are in the budget of the `denied` calls.
+    """
     report = _reporter(path, service, durations)
 
     async def step(call: Call) -> object:
@@ -54,6 +58,7 @@ def logged_refusals(inner: Step, path: str, service: str, durations: Histogram) 
             return await inner(call)
         finally:
             if call.refusal is not None:
+                call.is_observed = denied.take()
                 defer(partial(report, call, monotonic_seconds() - call.start_seconds))
 
     return step

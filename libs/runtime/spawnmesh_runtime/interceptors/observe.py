@@ -2,7 +2,8 @@
 
 Anyone who reaches the port can send a million calls without a token. Each is refused, counted in
 the metrics and in the audit log, which merges them. A hundred a second at a process also have a
-span and a log event: enough to see what happens.
+span and a log event: enough to see what happens. Refused calls of the services that need no token
+are among them.
 """
 
 import structlog
@@ -21,7 +22,10 @@ log = structlog.get_logger()
 
 
 class DeniedCalls:
-    """The calls of a process that have no valid token, and so count for no tenant's rates."""
+    """The calls of a process that have no valid token, and so count for no tenant's rates.
+
+    All ports of the process share one budget.
+    """
 
     def __init__(self, monotonic: Monotonic = monotonic_seconds) -> None:
         self._monotonic = monotonic

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from spawnmesh_core.cancellation import shield_until_done
-from spawnmesh_core.clock import Monotonic, monotonic_seconds, utc_now
+from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob.clients.s3_calls import DeletionsRefused, S3Calls, S3Failed
@@ -37,10 +37,9 @@ class ObjectMissing(Exception):
 class OpenObject:
     """An object that is open for reading, and the hash of the bytes read so far."""
 
-    def __init__(self, calls: S3Calls, response: Any, *, monotonic: Monotonic = monotonic_seconds) -> None:
+    def __init__(self, calls: S3Calls, response: Any) -> None:
         self._calls = calls
         self._response = response
-        self._monotonic = monotonic
         self._digest = hashlib.sha256()
         self._is_abandoned = False
 
@@ -62,10 +61,10 @@ class OpenObject:
     def _read(self) -> bytes:
         # The HTTP client's timeout covers a single receive. A sender of single bytes would
         # otherwise occupy the thread without end.
-        end = self._monotonic() + self._calls.seconds_for(PIECE_BYTES)
+        end = monotonic_seconds() + self._calls.seconds_for(PIECE_BYTES)
         piece = bytearray()
         while len(piece) < PIECE_BYTES:
-            if self._is_abandoned or self._monotonic() > end:
+            if self._is_abandoned or monotonic_seconds() > end:
                 raise TimeoutError
             data = self._response.read1(PIECE_BYTES - len(piece))
             if not data:

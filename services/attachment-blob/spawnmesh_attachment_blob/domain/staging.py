@@ -66,7 +66,7 @@ class StagedRows:
     def missing(self, requested: SetToStage) -> frozenset[str]:
         """Return the hashes for which a written set has no STORED blob.
 
-        They were DELETING, LOST or gone, or were stored while the transaction waited.
+        They were DELETING, LOST or gone.
         """
         if self.create_time is None:
             return frozenset()

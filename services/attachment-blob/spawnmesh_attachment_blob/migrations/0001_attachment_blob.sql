@@ -1,11 +1,11 @@
 -- Tenants and their limits, attachment sets and their files, one row for each stored content of a
 -- tenant, and uploads.
 --
--- The planner keeps no statistics of the columns that statements compare. It then expects that any
--- value has one row in 200, also for a tenant that is new or that grew since the last ANALYZE, and
--- one row for a complete primary key. So it makes the same plans for each tenant: an index of which
--- more columns are given is always cheaper. With statistics, it expects one row for a tenant that
--- they do not know, and may then read all rows of the tenant.
+-- The planner keeps no statistics of the columns by which statements find sets, files, blobs and
+-- uploads. It then expects that any value has one row in 200, also for a tenant that is new or that
+-- grew since the last ANALYZE, and one row for a complete primary key. So it makes the same plans
+-- for each tenant: an index of which more columns are given is always cheaper. With statistics, it
+-- expects one row for a tenant that they do not know, and may then read all rows of the tenant.
 
 -- A tenant for which PrepareTenant was called.
 create table attachment_tenants (
@@ -23,9 +23,9 @@ create table attachment_tenants (
     -- The quota for the two counters together.
     max_stored_bytes bigint not null,
     -- The bytes of blobs that are STORED.
-    stored_bytes bigint not null default 0,
+    stored_bytes bigint not null default 0 check (stored_bytes >= 0),
     -- The announced sizes of uploads that are not COMPLETE.
-    uploading_bytes bigint not null default 0
+    uploading_bytes bigint not null default 0 check (uploading_bytes >= 0)
 );
 
 -- The tenants that the worker goes through: ids and times alone, since they are read over all

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TypeVar
 
-from spawnmesh_core.clock import Monotonic, monotonic_seconds
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -23,23 +23,20 @@ class IdleTimeout:
     asynchronous generator may yield within the block.
     """
 
-    def __init__(
-        self, idle_seconds: float, message: str, *, monotonic: Monotonic = monotonic_seconds
-    ) -> None:
+    def __init__(self, idle_seconds: float, message: str) -> None:
         self._idle_seconds = idle_seconds
         self._message = message
-        self._monotonic = monotonic
         self._left_seconds = idle_seconds
 
     async def __aenter__(self) -> None:
-        self._begin_time = self._monotonic()
+        self._begin_time = monotonic_seconds()
         self._timeout = asyncio.timeout(self._left_seconds)
         await self._timeout.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._left_seconds -= self._monotonic() - self._begin_time
+        self._left_seconds -= monotonic_seconds() - self._begin_time
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
@@ -59,12 +56,12 @@ class IdleTimeout:
 class SenderIdleTimeout(IdleTimeout):
     """The idle timeout of a caller that sends a file."""
 
-    def __init__(self, idle_seconds: float, *, monotonic: Monotonic = monotonic_seconds) -> None:
+    def __init__(self, idle_seconds: float) -> None:
         message = (
             f"the sender was silent, or sent {_MIN_RATE}, for too long;"
             " resume with another stream at the durable offset"
         )
-        super().__init__(idle_seconds, message, monotonic=monotonic)
+        super().__init__(idle_seconds, message)
 
     async def next(self, messages: AsyncIterator[T]) -> T | None:
         """Return the next message, None at the end. Raises DEADLINE_EXCEEDED."""

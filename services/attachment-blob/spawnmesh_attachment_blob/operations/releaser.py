@@ -33,7 +33,7 @@ class Releaser:
         """
         # Acquire it before the first lock: a call that stages the same bytes may hold a permit and
         # the lock while it waits for S3.
-        async with self._s3_limiter.acquire():
+        async with self._s3_limiter.acquire(tenant_id):
             async with self._database.transaction(tenant_id) as connection:
                 if not await sets.release_set(connection, tenant_id, set_id):
                     return 0
@@ -42,7 +42,7 @@ class Releaser:
 
     async def release_staged_set(self, tenant_id: str, set_id: str, age_seconds: int) -> int:
         """Release the set like `release_set` if it is still STAGED, for longer than this."""
-        async with self._s3_limiter.acquire():
+        async with self._s3_limiter.acquire(tenant_id):
             async with self._database.transaction(tenant_id) as connection:
                 if not await sets.release_staged_set(connection, tenant_id, set_id, age_seconds):
                     return 0
@@ -69,7 +69,7 @@ class Releaser:
 
         After S3Failed they stay DELETING; after DeletionsRefused only those that it names.
         """
-        async with self._s3_limiter.acquire():
+        async with self._s3_limiter.acquire(tenant_id):
             return await shield_until_done(self._delete_marked_blobs(tenant_id, hashes))
 
     async def _delete_marked_blobs(self, tenant_id: str, hashes: Sequence[str]) -> int:
@@ -102,7 +102,7 @@ class Releaser:
 
         An object whose bytes another call stores at the moment is left. Raises S3Failed.
         """
-        async with self._s3_limiter.acquire():
+        async with self._s3_limiter.acquire(tenant_id):
             return await shield_until_done(self.delete_orphans_unlimited(tenant_id, keys))
 
     async def delete_orphans_unlimited(self, tenant_id: str, keys: Collection[str]) -> int:

@@ -149,7 +149,7 @@ class SetStager:
         while True:
             if limits is None or set_to_stage is None:
                 limits, set_to_stage = await validate()
-            async with self._s3_limiter.acquire():
+            async with self._s3_limiter.acquire(tenant_id):
                 objects = set_to_stage.data_by_key(set_to_stage.data_by_hash)
                 with self._objects.presign(tenant_id, objects):
                     written = await self._try_write(tenant_id, limits, set_to_stage)
@@ -191,8 +191,11 @@ class SetStager:
                 case WrittenSet():
                     if outcome.unstored:
                         data_by_key = set_to_stage.data_by_key(outcome.unstored)
+                        is_limited = set_to_stage.is_limited
                         await shield_until_done(
-                            self._put_and_commit(tenant_id, data_by_key, connection, transaction.pop_all())
+                            self._put_and_commit(
+                                tenant_id, data_by_key, connection, transaction.pop_all(), is_limited
+                            )
                         )
                     return AttachmentSet(
                         set_to_stage.set_id,
@@ -224,20 +227,32 @@ class SetStager:
         data_by_key: dict[str, bytes],
         connection: Connection,
         transaction: AsyncExitStack,
+        is_limited: bool,
     ) -> None:
         """Put the objects, then count their bytes and commit.
 
         If one of them fails, the rows are gone, unless only the response to the commit was lost.
+        Raises ATTACHMENTS_STORED_BYTES_EXCEEDED if other calls have used up the quota meanwhile.
         """
+        stored_bytes = sum(map(len, data_by_key.values()))
         try:
             async with transaction:
                 await self._objects.put_all(tenant_id, data_by_key)
-                stored_bytes = sum(map(len, data_by_key.values()))
-                await usage.commit_with_usage(connection, tenant_id, stored_bytes=stored_bytes)
+                await usage.commit_with_usage(
+                    connection, tenant_id, stored_bytes=stored_bytes, is_limited=is_limited
+                )
         except Exception as error:
             never_sent = error.never_sent_keys if isinstance(error, NotAllPut) else frozenset[str]()
             await self._delete_orphans(tenant_id, data_by_key.keys() - never_sent)
+            if isinstance(error, usage.StorageFull):
+                raise await self._exceeded(tenant_id, stored_bytes) from None
             raise
+
+    async def _exceeded(self, tenant_id: str, size_bytes: int) -> MeshError:
+        """Return the refusal of so many bytes."""
+        async with self._database.transaction(tenant_id) as connection:
+            in_use = await usage.get_usage(connection, tenant_id)
+        return unknown_tenant() if in_use is None else storage_exceeded(in_use, size_bytes)
 
     async def _delete_orphans(self, tenant_id: str, keys: Set[str]) -> None:
         """Delete those of the objects that no committed row names."""

@@ -14,8 +14,8 @@ _PAGE_SIZE = 50
 async def list_sets(request: pb.ListSetsRequest, caller: Caller, deps: Dependencies) -> pb.ListSetsResponse:
     """Return a page of the tenant's sets, newest first."""
     session_id = parse_session_id(request.session_id) if request.session_id else ""
-    last, size = position_of(request, caller.tenant_id), request.page_size or _PAGE_SIZE
-    before = str(last[0]) if last else ""
+    last, size = position_of(request, (str,), caller.tenant_id), request.page_size or _PAGE_SIZE
+    before = last[0] if last else ""
     async with deps.database.transaction(caller.tenant_id) as connection:
         found = await sets.list_sets(connection, caller.tenant_id, session_id, before, size + 1)
     token = page_token([found[size - 1].set_id], request, caller.tenant_id) if len(found) > size else ""

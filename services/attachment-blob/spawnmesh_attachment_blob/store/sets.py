@@ -37,9 +37,8 @@ async def stage_set(
 ) -> AsyncIterator[tuple[Connection, WrittenSet | StageRefusal | NoRoom]]:
     """Open a transaction that writes the set as if its objects existed, if these limits still hold.
 
-    It takes one round trip. It takes one more if a blob is not STORED, or was stored by a
-    transaction for which this one waited, and one more for each attempt to restore blobs that are
-    DELETING, LOST or deleted.
+    It takes one round trip, and one more for each attempt to restore blobs that are DELETING, LOST
+    or deleted.
 
     It waits for transactions that stage or release the set, and for those that put or delete one of
     the objects; until it ends, they wait for it. Others may stage bytes that were stored before.
@@ -54,24 +53,12 @@ async def stage_set(
     """
     arguments = _stage_arguments(tenant_id, limits, requested)
     async with database.transaction_with_statements(
-        tenant_id, (JOIN_WRITERS, _SQL["stage_set"]), arguments
-    ) as (connection, (_, staged)):
-        rows = _staged(staged)
-        if rows.missing(requested):
-            rows = await _stage_again(connection, tenant_id, arguments)
+        tenant_id, (JOIN_WRITERS, _SQL["stage_set"], _SQL["share_blobs"]), arguments
+    ) as (connection, (_, staged, shared)):
+        rows = _staged(staged).with_stored(_hashes(shared))
         while rows.can_restore(requested):
             rows = await _stage_alone(connection, tenant_id, arguments, requested)
         yield connection, outcome_of(rows, requested, limits)
-
-
-async def _stage_again(connection: Connection, tenant_id: str, arguments: _Arguments) -> StagedRows:
-    """Stage the set in a new transaction that sees what was committed while the first one waited.
-
-    The locks are given back first, so that all are taken again in their order.
-    """
-    statements = (*_restart(tenant_id), _SQL["share_blobs"])
-    *_, staged, shared = await execute_batch(connection, statements, {**arguments, "hashes_to_share": []})
-    return _staged(staged).with_stored(_hashes(shared))
 
 
 async def _stage_alone(
@@ -79,18 +66,16 @@ async def _stage_alone(
 ) -> StagedRows:
     """Stage the set in a new transaction that restores blobs which are DELETING or LOST.
 
-    Until it ends, other transactions that want one of the blobs wait.
+    The locks are given back first, so that all are taken again in their order. Until the
+    transaction ends, others that want one of the blobs wait.
     """
-    statements = (*_restart(tenant_id), _SQL["lock_blobs"], _SQL["restore_blobs"])
+    restart = ("rollback", "begin", scope_statement(tenant_id), JOIN_WRITERS)
+    statements = (*restart, _SQL["stage_set"], _SQL["lock_blobs"], _SQL["restore_blobs"])
     keys = {sha256: object_key(sha256, requested.key_suffix) for sha256 in requested.data_by_hash}
-    parameters = {**arguments, "hashes_to_share": [], "keys": orjson.dumps(keys).decode()}
+    parameters = {**arguments, "keys": orjson.dumps(keys).decode()}
     *_, staged, locked, restored = await execute_batch(connection, statements, parameters)
     stored = _hashes(row for row in locked if row["state"] == "STORED")
     return _staged(staged).with_stored(stored).with_restored(_hashes(restored))
-
-
-def _restart(tenant_id: str) -> tuple[str, ...]:
-    return ("rollback", "begin", scope_statement(tenant_id), JOIN_WRITERS, _SQL["stage_set"])
 
 
 def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToStage) -> _Arguments:
@@ -104,7 +89,6 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         }
         for position, file in enumerate(requested.files, 1)
     ]
-    hashes = [file.sha256 for file in requested.files]
     blobs: dict[str, dict[str, Any]] = {
         file.sha256: {
             "sha256": file.sha256,
@@ -126,8 +110,7 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         "files": orjson.dumps(files).decode(),
         "new_bytes": sum(blob["size_bytes"] for blob in blobs.values()) if requested.is_limited else None,
         "blobs": orjson.dumps(list(blobs.values())).decode(),
-        "hashes": hashes,
-        "hashes_to_share": hashes,
+        "hashes": [file.sha256 for file in requested.files],
     }
 
 
@@ -145,8 +128,7 @@ def _staged(rows: list[DictRow]) -> StagedRows:
         limits,
         row["create_time"],
         frozenset(row["added"]),
-        frozenset(row["shared"]),
-        None if row["has_room"] else _usage(row),
+        exceeded=None if row["has_room"] else _usage(row),
     )
 
 

@@ -2,13 +2,12 @@
 -- A separate statement after join_writers, so that it sees a purge that began while that waited.
 -- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
 -- set and its files if the limits are the given ones, the set id is new, and the bytes fit into the
--- tenant's quota (`has_room`): `create_time` is null otherwise. Bytes that the tenant has stored do
+-- tenant's quota (`has_room`): `create_time` is null otherwise. Sets that are being staged are not
+-- seen here: `add_usage` looks again when it counts the bytes. Bytes that the tenant has stored do
 -- not count; they are only looked for if all of them would not fit. Then inserts the blobs that
--- have no row (`added`), in the order of their hashes. Then locks those that were STORED before
--- (`shared`), in that order, shared with other transactions that stage the same bytes. Waits for
--- transactions that stage or release the set, and for those
--- that store or delete the same bytes; later ones wait until this transaction ends. What was
--- committed while it waited is neither `added` nor `shared`.
+-- have no row (`added`), in the order of their hashes. Waits for transactions that stage or release
+-- the set, and for those that store the same bytes for the first time; later ones wait until this
+-- transaction ends.
 -- Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
 with quota as (
     select
@@ -55,35 +54,26 @@ added as (
     order by b.sha256
     on conflict (tenant_id, sha256) do nothing
     returning sha256
-),
-shared as (
-    select b.sha256
-    from blobs b
-    where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes_to_share)s::text[])
-        and b.state = 'STORED'
-        -- In this order. All transactions that insert and lock blobs insert first.
-        and exists (select true from written) and (select count(*) from added) >= 0
-    order by b.sha256
-    for share of b
 )
 select
     t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
     t.stored_bytes, t.uploading_bytes, t.max_stored_bytes, (select q.has_room from quota q) as has_room,
     (select w.create_time from written w) as create_time,
-    array(select a.sha256 from added a) as added,
-    array(select s.sha256 from shared s) as shared
+    array(select a.sha256 from added a) as added
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s
     and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s);
 
 -- name: share_blobs
 -- Locks, in the order of their hashes, the blobs that are STORED, shared with other transactions
--- that stage the same bytes. Waits for transactions that delete one of them, and then leaves it
--- out. A separate statement after stage_set, so that it sees what was committed while that waited.
--- Index: blobs_pkey.
+-- that stage the same bytes; none if there is no set. Waits for transactions that delete or restore
+-- one of them. A separate statement after stage_set, so that it sees what was committed while that
+-- waited. Every transaction that inserts blobs and locks others inserts first.
+-- Index: sets_pkey, blobs_pkey.
 select b.sha256
 from blobs b
 where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[]) and b.state = 'STORED'
+    and exists (select true from sets s where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s)
 order by b.sha256
 for share of b;
 

@@ -3,6 +3,7 @@
 Each function runs within the caller's transaction, as its last statement.
 """
 
+from psycopg.errors import NotNullViolation
 from spawnmesh_postgres.database import Connection, commit_with
 from spawnmesh_postgres.statements import load_statements
 
@@ -11,12 +12,32 @@ from spawnmesh_attachment_blob.domain.storage import StorageUsage
 _SQL = load_statements(__name__)
 
 
+class StorageFull(Exception):
+    """The stored bytes do not fit into the tenant's quota. Nothing was committed."""
+
+
 async def commit_with_usage(
-    connection: Connection, tenant_id: str, *, stored_bytes: int = 0, uploading_bytes: int = 0
+    connection: Connection,
+    tenant_id: str,
+    *,
+    stored_bytes: int = 0,
+    uploading_bytes: int = 0,
+    is_limited: bool = False,
 ) -> None:
-    """Add to the counters and commit, in one round trip."""
-    added = {"tenant_id": tenant_id, "stored_bytes": stored_bytes, "uploading_bytes": uploading_bytes}
-    await commit_with(connection, _SQL["add_usage"], added)
+    """Add to the counters and commit, in one round trip.
+
+    With `is_limited`, raise StorageFull if the stored bytes do not fit into the quota.
+    """
+    added = {
+        "tenant_id": tenant_id,
+        "stored_bytes": stored_bytes,
+        "uploading_bytes": uploading_bytes,
+        "is_limited": is_limited,
+    }
+    try:
+        await commit_with(connection, _SQL["add_usage"], added)
+    except NotNullViolation:
+        raise StorageFull from None
 
 
 async def reserve_upload(connection: Connection, tenant_id: str, size_bytes: int) -> bool:

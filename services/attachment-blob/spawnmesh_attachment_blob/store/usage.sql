@@ -2,9 +2,16 @@
 -- it waits for no other lock while it holds this one.
 
 -- name: add_usage
--- Locks the tenant. Index: attachment_tenants_pkey.
+-- Locks the tenant, so that of two sets the second sees the bytes of the first. If %(is_limited)s
+-- and the stored bytes do not fit, they become null, which the table refuses: the transaction is
+-- rolled back without a round trip between this statement and its commit. Index:
+-- attachment_tenants_pkey.
 update attachment_tenants
-set stored_bytes = stored_bytes + %(stored_bytes)s, uploading_bytes = uploading_bytes + %(uploading_bytes)s
+set stored_bytes = case
+        when not %(is_limited)s or stored_bytes + uploading_bytes + %(stored_bytes)s <= max_stored_bytes
+        then stored_bytes + %(stored_bytes)s
+    end,
+    uploading_bytes = uploading_bytes + %(uploading_bytes)s
 where tenant_id = %(tenant_id)s;
 
 -- name: reserve_upload

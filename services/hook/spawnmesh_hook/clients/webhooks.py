@@ -15,6 +15,7 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, sign
 from spawnmesh_runtime.telemetry import current_traceparent
 
+from spawnmesh_hook.clients.bounded_responses import BoundedConnector
 from spawnmesh_hook.clients.handler_answer import Answer, AnswerBytes
 from spawnmesh_hook.clients.handler_request import HandlerRequest, Request
 from spawnmesh_hook.domain import call_failures
@@ -74,17 +75,21 @@ class WebhookClient:
         if secret is None:
             return call_failures.NO_SIGNING_KEY
         body = _body(handler_request)
+        connector = BoundedConnector(
+            MAX_ANSWER_BYTES,
+            resolver=_FixedResolver(addresses),
+            ssl=self._tls,
+            use_dns_cache=False,
+            force_close=True,
+        )
         try:
-            return await self._post(endpoint, addresses, _headers(secret, delivery_id, body), body)
+            return await self._post(endpoint, connector, _headers(secret, delivery_id, body), body)
         except (aiohttp.ClientError, OSError):
-            return call_failures.NO_CONNECTION
+            return call_failures.ANSWER_TOO_LARGE if connector.is_exceeded else call_failures.NO_CONNECTION
 
     async def _post(
-        self, endpoint: Endpoint, addresses: tuple[Address, ...], headers: dict[str, str], body: bytes
+        self, endpoint: Endpoint, connector: BoundedConnector, headers: dict[str, str], body: bytes
     ) -> AnswerBytes | CallFailure:
-        connector = aiohttp.TCPConnector(
-            resolver=_FixedResolver(addresses), ssl=self._tls, use_dns_cache=False, force_close=True
-        )
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         async with (
             aiohttp.ClientSession(

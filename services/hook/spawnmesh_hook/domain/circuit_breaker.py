@@ -13,6 +13,7 @@ FAILURES_TO_OPEN = 3
 FIRST_OPEN_SECONDS = 10.0
 LONGEST_OPEN_SECONDS = 300.0
 """For plugins that are skipped while their breaker is open."""
+LONGEST_PROBE_SECONDS = FIRST_OPEN_SECONDS
 LONGEST_OPEN_SECONDS_OF_GATES = FIRST_OPEN_SECONDS
 """For plugins whose failure policy is CLOSED: work waits for their answer."""
 
@@ -21,28 +22,28 @@ LONGEST_OPEN_SECONDS_OF_GATES = FIRST_OPEN_SECONDS
 class CircuitBreaker:
     """Closed while `open_until` is None, else open until that time of a monotonic clock.
 
-    After that time it is half open: one probe at a time decides whether it closes.
+    After that time it is half open: a probe decides whether it closes. Another one may follow when
+    the last one has begun `LONGEST_PROBE_SECONDS` ago, since a plugin may take minutes to answer.
     """
 
     failure_count: int = 0
     open_until: float | None = None
     open_seconds: float = FIRST_OPEN_SECONDS
-    probing: bool = False
+    probe_time: float | None = None
+    """The time at which the probe began that has not ended."""
 
 
 def may_call(breaker: CircuitBreaker, now: float) -> bool:
-    """Return whether a call is allowed: any call while closed, one probe while half open."""
-    return breaker.open_until is None or (now >= breaker.open_until and not breaker.probing)
+    """Return whether a call is allowed: any call while closed, a probe while half open."""
+    if breaker.open_until is None:
+        return True
+    may_probe = breaker.probe_time is None or now - breaker.probe_time >= LONGEST_PROBE_SECONDS
+    return now >= breaker.open_until and may_probe
 
 
-def call_started(breaker: CircuitBreaker) -> CircuitBreaker:
+def call_started(breaker: CircuitBreaker, now: float) -> CircuitBreaker:
     """Return the breaker after an allowed call has started."""
-    return breaker if breaker.open_until is None else replace(breaker, probing=True)
-
-
-def call_succeeded() -> CircuitBreaker:
-    """Return the breaker after a valid answer: closed, with all failures forgotten."""
-    return CircuitBreaker()
+    return breaker if breaker.open_until is None else replace(breaker, probe_time=now)
 
 
 def call_failed(
@@ -55,7 +56,7 @@ def call_failed(
     """
     count = breaker.failure_count + 1
     if breaker.open_until is not None:
-        if not breaker.probing:  # The call had started before the breaker opened.
+        if breaker.probe_time is None:  # The call had started before the breaker opened.
             return breaker
         open_seconds = min(breaker.open_seconds * 2, longest_open_seconds)
         return CircuitBreaker(count, now + open_seconds, open_seconds)
@@ -69,4 +70,4 @@ def call_cancelled(breaker: CircuitBreaker) -> CircuitBreaker:
 
     The next call may probe.
     """
-    return replace(breaker, probing=False)
+    return replace(breaker, probe_time=None)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spawnmesh_core.json_text import TooManyNodes, require_few_nodes
+
 from spawnmesh_hook.domain.decisions import Decision, FinalizeAnswer
 
 STOPS = frozenset({"Stop", "SubagentStop"})
 _MAX_ID_BYTES = 256  # The id is part of an index key.
+_MAX_VALUES = 10_000  # Harnesses write some tens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,10 @@ def parse_stop(event_json: str) -> NativeStop | None:
     Raises ValueError with a text that completes "the event ...".
     """
     try:
+        require_few_nodes(event_json, _MAX_VALUES)
         event = json.loads(event_json)
+    except TooManyNodes:
+        raise ValueError(f"has more than {_MAX_VALUES} JSON values") from None
     except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None
     if not isinstance(event, dict):

@@ -107,7 +107,8 @@ class EventDelivery:
         budget = budget_of(plugin.timeout.total_seconds())
         if plugin.timeout > _SHORT_TIMEOUT:
             async with self.database.transaction(job.tenant_id) as connection:
-                await jobs.delay(connection, (job.tenant_id, job.kind, job.key), plugin.timeout + _CLAIM)
+                job_id, claim_for = (job.tenant_id, job.kind, job.key), plugin.timeout + _CLAIM
+                await jobs.delay(connection, job_id, claim_for, claim_id=job.claim_id)
         [access] = await self.directory.content_access(job.tenant_id, event.hook, [plugin])
         request = await self.workers.run(
             job.tenant_id, len(event.content), _build_request, access, event.hook, observed

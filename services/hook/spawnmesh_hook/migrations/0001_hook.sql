@@ -64,7 +64,7 @@ create table decisions (
     decide_time timestamptz not null default now(),
     primary key (tenant_id, run_id, dispatch_key)
 );
--- For delete_old_decisions. Every row fulfils the condition, but only that statement contains it:
+-- For delete_old. Every row fulfils the condition, but only that statement contains it:
 -- otherwise the planner may read all rows of a tenant where a statement gives the primary key. The
 -- other `_age_idx` are alike.
 create index decisions_age_idx on decisions (tenant_id, decide_time) where decide_time >= '-infinity';
@@ -77,7 +77,7 @@ create table run_revisions (
     change_time timestamptz not null default now(),
     primary key (tenant_id, run_id)
 );
--- For delete_old_run_revisions.
+-- For delete_old.
 create index run_revisions_age_idx on run_revisions (tenant_id, change_time) where change_time >= '-infinity';
 
 -- Revisions granted for an idempotency key of a plugin, in a run.
@@ -90,7 +90,7 @@ create table revision_keys (
     change_time timestamptz not null default now(),
     primary key (tenant_id, run_id, plugin, idempotency_key)
 );
--- For delete_old_revision_keys.
+-- For delete_old.
 create index revision_keys_age_idx on revision_keys (tenant_id, change_time) where change_time >= '-infinity';
 
 -- Spawns that plugins allowed. The session service asks if it lost the answer.
@@ -100,7 +100,7 @@ create table allowed_spawns (
     allow_time timestamptz not null default now(),
     primary key (tenant_id, session_id)
 );
--- For delete_old_allowed_spawns.
+-- For delete_old.
 create index allowed_spawns_age_idx on allowed_spawns (tenant_id, allow_time) where allow_time >= '-infinity';
 
 -- Runs that wait for a plugin with a max_wait. A row is deleted when the plugin answers, and counts
@@ -113,7 +113,7 @@ create table plugin_waits (
     begin_time timestamptz not null default now(), -- The first call that got no answer.
     primary key (tenant_id, run_id, plugin)
 );
--- For delete_old_plugin_waits.
+-- For delete_old.
 create index plugin_waits_age_idx on plugin_waits (tenant_id, begin_time) where begin_time >= '-infinity';
 
 -- Published events. A row is kept for the retention of the log, so that a repeated key is
@@ -128,7 +128,7 @@ create table observed_events (
     publish_time timestamptz not null default now(),
     primary key (tenant_id, event_key)
 );
--- For delete_old_observed_events.
+-- For delete_old.
 create index observed_events_age_idx on observed_events (tenant_id, publish_time)
 where publish_time >= '-infinity';
 
@@ -209,7 +209,7 @@ create table deliveries (
     attempt integer not null default 1,
     primary key (tenant_id, delivery_id)
 );
--- For list_deliveries, by its narrowest condition, and the first one for delete_old_deliveries.
+-- For list_deliveries, by its narrowest condition, and the first one for delete_old.
 create index deliveries_newest_idx on deliveries (tenant_id, start_time desc, delivery_id desc);
 create index deliveries_session_idx on deliveries (tenant_id, session_id, start_time desc, delivery_id desc);
 create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time desc, delivery_id desc);

@@ -23,9 +23,10 @@ class CircuitBreakers:
         breaker = self._breakers.get(key)
         if breaker is None:
             return True
-        if not circuit_breaker.may_call(breaker, self._monotonic()):
+        now = self._monotonic()
+        if not circuit_breaker.may_call(breaker, now):
             return False
-        self._breakers[key] = circuit_breaker.call_started(breaker)
+        self._breakers[key] = circuit_breaker.call_started(breaker, now)
         return True
 
     def call_succeeded(self, tenant_id: str, plugin: Plugin) -> None:

@@ -1,6 +1,5 @@
 """ListDeliveries: read the delivery log, newest first."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,7 +11,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_delivery
 from spawnmesh_hook.store import deliveries
-from spawnmesh_hook.store.deliveries import Delivery, DeliveryQuery
+from spawnmesh_hook.store.deliveries import DeliveryQuery
 
 _DEFAULT_PAGE_SIZE = 100
 _END_OF_TIME = datetime(9999, 12, 31, tzinfo=UTC)
@@ -23,18 +22,18 @@ async def list_deliveries(
     request: pb.ListDeliveriesRequest, caller: Caller, deps: Dependencies
 ) -> pb.ListDeliveriesResponse:
     """Return a page. Raises INVALID_REQUEST for a page token or a time that is malformed."""
-    query, limit = _parse(request, caller), request.page_size or _DEFAULT_PAGE_SIZE
+    query, size = _parse(request, caller), request.page_size or _DEFAULT_PAGE_SIZE
     async with deps.database.transaction(caller.tenant_id) as connection:
-        page = await deliveries.list_deliveries(connection, caller.tenant_id, query, limit)
+        page = await deliveries.list_deliveries(connection, caller.tenant_id, query, page_size=size)
     return pb.ListDeliveriesResponse(
-        deliveries=map(render_delivery, page), next_page_token=_next_page_token(page, limit, request, caller)
+        deliveries=map(render_delivery, page.deliveries),
+        next_page_token=page_token(page.end, request, caller.tenant_id) if page.end else "",
     )
 
 
 def _parse(request: pb.ListDeliveriesRequest, caller: Caller) -> DeliveryQuery:
-    before_time, before_id = _END_OF_TIME, _AFTER_ALL_IDS
-    if last := position_of(request, caller.tenant_id):
-        before_time, before_id = datetime.fromisoformat(str(last[0])), str(last[1])
+    last = position_of(request, (datetime, str), caller.tenant_id)
+    before_time, before_id = last or (_END_OF_TIME, _AFTER_ALL_IDS)
     has_end = request.HasField("end_time")
     return DeliveryQuery(
         session_id=request.session_id,
@@ -53,13 +52,3 @@ def _parse_time(time: Timestamp, field: str) -> datetime:
         return time.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise invalid(field, "is not a valid time") from None
-
-
-def _next_page_token(
-    page: Sequence[Delivery], page_size: int, request: pb.ListDeliveriesRequest, caller: Caller
-) -> str:
-    """Return the token of the next page, or an empty text if this page is not full."""
-    if len(page) < page_size:
-        return ""
-    last = page[-1]
-    return page_token([last.start_time.isoformat(), last.delivery_id], request, caller.tenant_id)

@@ -17,11 +17,11 @@ async def relay_native_stop(
     """Call the plugins for BEFORE_AGENT_FINALIZE and return the output for the harness.
 
     The output is empty for an event that is not a stop, and if a plugin fails: the harness stops,
-    and the delivery log says why. Raises INVALID_REQUEST for a malformed event, and
-    DispatchInProgress.
+    and the delivery log says why. Raises INVALID_REQUEST for a malformed event,
+    DispatchInProgress, and what `CpuWorkers.run` raises.
     """
     try:
-        stop = parse_stop(request.event_json)
+        stop = await deps.workers.run(caller.tenant_id, request.ByteSize(), parse_stop, request.event_json)
     except ValueError as error:
         raise invalid("event_json", str(error)) from None
     if stop is None:

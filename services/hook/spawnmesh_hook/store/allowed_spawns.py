@@ -19,12 +19,12 @@ async def is_allowed(connection: Connection, tenant_id: str, session_id: str) ->
     return await (await connection.execute(_SQL["is_allowed"], parameters)).fetchone() is not None
 
 
-async def has_heard_allow(connection: Connection, tenant_id: str, session_id: str) -> bool:
+async def has_allow(connection: Connection, tenant_id: str, session_id: str) -> bool:
     """Return whether plugins allowed the spawn of this session, or one of them did by the delivery
-    log and none denied it.
+    log.
 
     Each answer is in the log before the dispatch uses it. A replica that dies then stores nothing
-    else. This permits no spawn: a CLOSED plugin may have failed beside the one that allowed it.
+    else. This permits no spawn: another plugin may have denied it, or failed although it is CLOSED.
     """
     parameters = {"tenant_id": tenant_id, "session_id": session_id, "hook": HookKind.BEFORE_SPAWN.value}
-    return await (await connection.execute(_SQL["has_heard_allow"], parameters)).fetchone() is not None
+    return await (await connection.execute(_SQL["has_allow"], parameters)).fetchone() is not None

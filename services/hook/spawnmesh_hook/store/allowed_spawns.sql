@@ -8,20 +8,13 @@ on conflict do nothing;
 -- Takes no lock. Index: allowed_spawns_pkey.
 select from allowed_spawns where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
--- name: has_heard_allow
+-- name: has_allow
 -- Takes no lock. Indexes: allowed_spawns_pkey and deliveries_session_idx.
 select
 where
     exists (select from allowed_spawns where tenant_id = %(tenant_id)s and session_id = %(session_id)s)
-    or (
-        exists (
-            select from deliveries
-            where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-                and hook = %(hook)s and decision = 'allow'
-        )
-        and not exists (
-            select from deliveries
-            where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-                and hook = %(hook)s and decision = 'deny'
-        )
+    or exists (
+        select from deliveries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and hook = %(hook)s and decision = 'allow'
     );

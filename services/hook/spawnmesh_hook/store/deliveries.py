@@ -1,12 +1,17 @@
 """The delivery log: one row for each call of a plugin."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
+from psycopg.rows import DictRow
+from spawnmesh_postgres.bounded_pages import bounded_page
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import HookKind
+
+MAX_SCANNED_DELIVERIES = 5_000
+"""Deliveries at which a page looks, so that its cost is bounded whatever the filter."""
 
 _SQL = load_statements(__name__)
 
@@ -27,6 +32,11 @@ class Delivery:
     attempt: int
 
 
+_COLUMNS = tuple(one.name for one in fields(Delivery))
+NARROWEST_FIRST = ("run_id", "session_id", "plugin")
+"""The columns with an index of their own. The first one that a filter has leads to the rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryQuery:
     """The filter of a list of deliveries. Empty texts do not filter.
@@ -42,6 +52,17 @@ class DeliveryQuery:
     end_time: datetime
     before_time: datetime
     before_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveriesPage:
+    """Deliveries, newest first.
+
+    The next page begins before `end`, a time and an id. It is None on the last page.
+    """
+
+    deliveries: list[Delivery]
+    end: tuple[datetime, str] | None
 
 
 async def insert_delivery(connection: Connection, tenant_id: str, delivery: Delivery) -> None:
@@ -65,12 +86,21 @@ async def insert_delivery(connection: Connection, tenant_id: str, delivery: Deli
 
 
 async def list_deliveries(
-    connection: Connection, tenant_id: str, query: DeliveryQuery, limit: int
-) -> list[Delivery]:
-    """Return at most `limit` calls, the newest first."""
+    connection: Connection,
+    tenant_id: str,
+    query: DeliveryQuery,
+    *,
+    page_size: int,
+    scan_limit: int = MAX_SCANNED_DELIVERIES,
+) -> DeliveriesPage:
+    """Return a page of calls.
+
+    The page has fewer calls, or none, if few of the `scan_limit` at which it looks are wanted.
+    """
     parameters = {
         "tenant_id": tenant_id,
-        "limit": limit,
+        "limit": page_size + 1,
+        "scan_limit": scan_limit,
         "session_id": query.session_id,
         "run_id": query.run_id,
         "plugin": query.plugin,
@@ -80,5 +110,19 @@ async def list_deliveries(
         "before_time": query.before_time,
         "before_id": query.before_id,
     }
-    cursor = await connection.execute(_SQL["list_deliveries"], parameters)
-    return [Delivery(**{**row, "hook": HookKind(row["hook"])}) for row in await cursor.fetchall()]
+    narrowest = next((name for name in NARROWEST_FIRST if parameters[name]), "")
+    rows = await (await connection.execute(list_statement(narrowest), parameters)).fetchall()
+    page, last = bounded_page(rows, page_size)
+    end = None if last is None else (last["start_time"], last["delivery_id"])
+    return DeliveriesPage([_delivery_of(row) for row in page], end)
+
+
+def list_statement(narrowest: str) -> str:
+    """Return the statement of a page for a filter by this column, or by none of NARROWEST_FIRST."""
+    condition = f"and {narrowest} = %({narrowest})s" if narrowest else ""
+    return _SQL["list_deliveries"].replace("{narrowest}", condition)
+
+
+def _delivery_of(row: DictRow) -> Delivery:
+    values = {name: row[name] for name in _COLUMNS}
+    return Delivery(**{**values, "hook": HookKind(row["hook"])})

@@ -53,7 +53,8 @@ BILLING: Final = (
     r"upgrade to (?:a )?(?:paid|pro|plus|premium)\b(?: \w+)? (?:plan |account |tier "
     r"|subscription )?(?:to|for) (?:access|use|continue)",
     r"(?:free )?trial (?:period )?(?:has |is )?(?:ended|expired|over)",
-    r"free (?:tier|quota|allowance)(?: of the model)? (?:has been |is )?(?:exhausted|used up|over)",
+    r"free (?:tier|quota|allowance)(?: of the model)? (?:has been |is )?(?:exhausted|used up|over)"
+    r"|free allocated quota (?:has been |is )?exceeded",
     r"extra usage,? not (?:your )?plan limits|(?:out of|add|buy|enable|draws? from"
     r"|requires?) (?:your )?extra usage|extra usage is required",
     r"余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족|账户余额|套餐.{0,6}(?:到期|过期|不支持)",
@@ -143,6 +144,7 @@ AUTH_PERMANENT: Final = (
     r"(?:suspended|banned|deactivated|disabled|blocked) (?:account|organization|user|workspace|project)",
     r"access (?:was |has been |is |were )?(?:permanently )?(?:terminated|revoked)|permanently (?:revoked"
     r"|banned)",
+    rf"(?:{_PARTY})(?: has been| was| is)? denied access",
     r"deactivated workspace|not allowed for this organization|reported as leaked",
     rf"(?:oauth |access |refresh )?token(?: {WORD}){{0,2}} revoked|token revoked",
     r"consumer.{0,60} (?:has been )?suspended|consumer suspended|disabled (?:claude )?subscription access",
@@ -151,6 +153,7 @@ AUTH_PERMANENT: Final = (
 """The account or the credential is closed for good."""
 
 LOGIN: Final = (
+    rf"{CANNOT} find (?:a|the) secret",
     rf"run [`'\"]?(?:{WORD} )?(?:auth )?/?(?:login|setup-token)",
     r"not logged in|please (?:re-?)?(?:log\s?in|sign\s?in)|(?:sign|log) in (?:again|to continue)",
     r"(?:key|token|team|user)(?: is| was)? not (?:allowed|permitted|authori[sz]ed) to (?:access|use|call)",
@@ -187,6 +190,7 @@ AUTH: Final = (
     rf"{NOT} (?:allowed|permitted|entitled|eligible|authori[sz]ed) (?:to|for) (?:{_ACT})",
     rf"(?:you|user|account|client|team|project|caller)(?: are| is|.re)? {NOT} (?:allowed|permitted|entitled)",
     rf"only authori[sz]ed for|{NOT} have (?:the )?(?:\w+ )?(?:access|permissions?)|no access to",
+    r"operation (?:is )?not (?:allowed|permitted)",
     r"permission[-_\s]?(?:error|denied)|(?:insufficient|missing|sufficient|required) permissions?"
     r"|missing scopes?|insufficient scope|insufficient authentication scopes",
     rf"(?:{_ACT}) permission|lacks? (?:the )?(?:required )?(?:permission|scope|role)s?|user not found",

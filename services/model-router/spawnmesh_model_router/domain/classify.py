@@ -42,7 +42,9 @@ _REFUSED: Final = _ANSWERED - {
 }
 _LOCKED_OUT: Final = StatusRule(
     FailoverReason.AUTH,
-    frozenset({Topic.BANNED, Topic.GONE, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}),
+    frozenset(
+        {Topic.BANNED, Topic.GONE, Topic.SESSION, Topic.AUTH_PERMANENT, Topic.BILLING, Topic.THROTTLED}
+    ),
 )
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
@@ -57,8 +59,8 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
         _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE, Topic.MODEL, Topic.VENDOR},
     ),
     408: _GAVE_UP,
-    410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION}),
-    422: _REJECTED,
+    410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION, Topic.GONE}),
+    422: StatusRule(FailoverReason.FORMAT, _REFUSED | {Topic.SILENCE}),
     429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY),
     499: _GAVE_UP,
     504: _GAVE_UP,
@@ -157,7 +159,8 @@ def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -
 
 
 def _is_transport(status: int | None) -> bool:
-    return status is not None and (status in (408, 499) or 500 <= status <= 599)
+    """A redirect is one, since none is followed."""
+    return status is not None and (status in (408, 499) or 300 <= status <= 399 or 500 <= status <= 599)
 
 
 def _rule_of(status: int | None) -> StatusRule:

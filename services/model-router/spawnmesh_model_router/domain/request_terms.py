@@ -7,8 +7,11 @@ from spawnmesh_model_router.domain.signal_terms import CANNOT, NOT, PERIOD, WORD
 IMAGE: Final = (
     rf"images?(?: {WORD}){{0,3}} exceeds?|images? (?:(?:is|are|was|were) )?too (?:large|big|small)",
     r"too many images|max(?:imum)? (?:allowed )?(?:number of )?images|at most \d+ images?|number of images",
+    rf"{CANNOT} (?:process|decode|identify)(?: {WORD}){{0,2}} images?",
+    r"images? (?:is |are |was )?(?:not valid|corrupt\w*|damaged|unreadable)|multimodal file size"
+    r"|uploaded an unsupported image",
 )
-"""The caller must send fewer or smaller images."""
+"""The caller must send fewer, smaller or other images."""
 
 _POLICY: Final = r"polic(?:y|ies)|guidelines?|terms|practices|standards|rules"
 REFUSAL: Final = (

@@ -45,6 +45,8 @@ SESSION: Final = (
     rf"(?:{_SESSION})(?: with)?(?: id)?(?: [\w\-:\"']{{6,64}})? (?:was |is |has |could )?"
     r"(?:not (?:be )?found|does not exist|expired|invalid|no longer (?:exists|valid|available)|ended)",
     rf"no (?:such )?(?:{_SESSION})(?: found)?|(?:expired|invalid|unknown) (?:session|conversation)(?: id)?",
+    # A file that was uploaded for the conversation.
+    r"access the file \S{1,80} or it may not exist|file \S{1,80} not found on container",
     r"会话(?:已)?(?:过期|失效|不存在)",
 )
 
@@ -66,6 +68,7 @@ _NOT_HERE: Final = (
 _NOT_NOW: Final = r"(?!.{0,80}(?:temporar|overload|try again|busy|capacity|retry|later))"
 GONE: Final = (
     rf"(?:{_MODEL})(?: {INNER}){{0,6}} (?:{_GONE})|(?:{_MODEL}).{{0,60}} {BE} (?:{_GONE})",
+    r"(?:endpoint|api|https?://\S{1,100}) (?:is|are) no longer (?:available|supported|served)",
     rf"(?:{_GONE}).{{0,100}}(?:different|another|newer|other|supported|replacement|active) models?",
     r"model (?:decommissioned|deprecated|retired)",
     r"models? (?:is |are |has been |was )?(?:disabled|unavailable for free|too large to be loaded)",
@@ -74,6 +77,7 @@ GONE: Final = (
 
 MODEL: Final = (
     # There is none of this name.
+    rf"not found the (?:{_MODEL})|specified version does not exist|at .?model[-_\s]?id.? failed to satisfy",
     rf"(?:{_MODEL})[:/\s_]{{0,3}}(?:\S{{1,100}}\s+)?(?:{BE} |could )?"
     r"(?:not (?:be )?found|does(?: not|n.t) exist|not exist)",
     rf"(?:{_MODEL})(?: {INNER}){{0,3}} (?:not (?:be )?(?:found|resolved|located)|{NOT} exist)",
@@ -107,13 +111,6 @@ MODEL: Final = (
 )
 """The provider has no such model, it is gone, or this account cannot use it."""
 
-_RESOURCE: Final = (
-    r"capacity|(?:gpu |compute |model )?resources?|gpus?|workers?|slots?|infrastructure|servers?"
-)
-_SCARCE: Final = (
-    r"exhausted|exceeded|full|busy|not enough|insufficient|(?:is |are )?unavailable|not available"
-    r"|limited|(?:at|over|no|out of|low on|lack of|maximum|max) (?:available |free |idle )?|saturated"
-)
 OUTAGE: Final = (
     r"degraded (?:function|service|state|performance)|(?:is|are|currently) degraded",
     r"(?:under|down for|scheduled|planned) maintenance|(?:major |partial |service )outage",
@@ -251,7 +248,8 @@ EMPTY: Final = (
     rf"no (?:{_OUTPUT}) (?:in (?:the )?response|(?:was |were )?(?:generated|returned|produced|received"
     rf"|provided))",
     rf"{NOT} (?:return|provide|produce|contain|generate|include) any {_OUTPUT}",
-    r"no valid (?:response|candidates?) (?:generated|returned)|(?:no|missing|without) choices"
+    r"no valid (?:tool call or )?(?:response|candidates?) (?:generated|returned)",
+    r"(?:no|missing|without) choices"
     r"|returned nothing|no data returned|(?:response|completion|output) (?:is|was) (?:none|null|undefined)"
     r"|no generations? found",
     r"(?:response|completion|output|answer)(?: text| content)? (?:(?:is|was|came back) )?(?:empty|blank"

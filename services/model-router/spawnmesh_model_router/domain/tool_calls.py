@@ -35,13 +35,18 @@ def parse_arguments(block_json: str) -> Any:
 
     Arguments in a string are decoded if the string is JSON.
     """
-    block = decode_json(block_json)
-    if not isinstance(block, dict):
-        return None
-    given: Any = next((block[key] for key in ("arguments", "input", "args") if key in block), {})
+    given = given_arguments(block_json)
     if not isinstance(given, str):
         return given
     return decode_json(given) if _is_json(given) else given
+
+
+def given_arguments(block_json: str) -> Any:
+    """Return the arguments of a block as they are in it, which may be JSON in a string."""
+    block = decode_json(block_json)
+    if not isinstance(block, dict):
+        return None
+    return next((block[key] for key in ("arguments", "input", "args") if key in block), {})
 
 
 def portable_id(call_id: str) -> str:

@@ -87,13 +87,17 @@ create policy tenant on tenant_policies
 -- tenant has at most some seventy.
 -- Primary key: count_requests and charge_usage find the current minute and day; delete_past_periods
 -- reads all rows of the tenant.
+-- PostgreSQL parses the text of a table's constraint again for each insert, and keeps that of a
+-- domain.
+create domain used_amount as bigint check (value >= 0);
+
 create table budget_periods (
     tenant_id     text        not null,
     period        text        not null check (period in ('MINUTE', 'DAY')),
     begin_time    timestamptz not null,
-    request_count bigint      not null default 0,
-    token_count   bigint      not null default 0,
-    spend_micros  bigint      not null default 0,
+    request_count used_amount not null default 0,
+    token_count   used_amount not null default 0,
+    spend_micros  used_amount not null default 0,
     primary key (tenant_id, period, begin_time)
 );
 

@@ -15,6 +15,7 @@ from spawnmesh_postgres.database import Connection, Database
 _TIMEOUT_SECONDS = 0.5
 # Share of the timeout for row locks: then a reachable database reports the wait itself.
 _LOCK_SHARE = 0.6
+_SET_LOCK_TIMEOUT = f"set local lock_timeout = {_TIMEOUT_SECONDS * _LOCK_SHARE * 1000:.0f}".encode()
 _OPEN_SECONDS = 2.0
 _ANSWERED = (
     psycopg.errors.LockNotAvailable,
@@ -68,8 +69,8 @@ class DatabaseBulkhead:
 
     async def _transact(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._database.pipelined(tenant_id) as connection:
-            lock_timeout = f"{_TIMEOUT_SECONDS * _LOCK_SHARE * 1000:.0f}ms"
-            await connection.execute("select set_config('lock_timeout', %s, true)", (lock_timeout,))
+            # In a message of its own, and no function: so Citus repeats it on the workers.
+            await connection.execute(_SET_LOCK_TIMEOUT, prepare=False)
             return await work(connection)
 
     def _abandon(self, task: asyncio.Task[Any]) -> None:

@@ -34,9 +34,7 @@ async def explain_route(
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
-    routing, content = parse_generate_request(
-        request.request, caller, policy, chain.config, chain.monotonic(), remaining_seconds
-    )
+    routing, content = await parse_generate_request(request.request, caller, policy, chain, remaining_seconds)
     progress = ChainProgress(routing, content, build_links(chain.config, routing))
     now = chain.clock()
     outcomes: list[Outcome] = []

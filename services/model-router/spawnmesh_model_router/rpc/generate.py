@@ -37,9 +37,7 @@ async def generate(
     """
     policy = await deps.policies.get(caller.tenant_id)
     chain = deps.chain
-    routing, content = parse_generate_request(
-        request, caller, policy, chain.config, chain.monotonic(), remaining_seconds
-    )
+    routing, content = await parse_generate_request(request, caller, policy, chain, remaining_seconds)
     events = generate_within_budget(chain, deps.budgets, caller.tenant_id, routing, content)
     async with aclosing(batch_events(events)) as batches:
         async for batch in batches:

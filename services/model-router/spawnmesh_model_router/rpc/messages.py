@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Sequence
+from functools import partial
 
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_core.json_text import TooManyNodes
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_model_router.clients.providers.provider_request import (
@@ -27,30 +28,31 @@ from spawnmesh_model_router.domain.partial import (
 )
 from spawnmesh_model_router.domain.policy import TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.request_json import MAX_JSON_VALUES, read_schemas
 from spawnmesh_model_router.domain.request_size import RequestSize
 from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.domain.routing_request import EarlierAttempts, RoutingRequest
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
-from spawnmesh_model_router.domain.tool_calls import decode_json
+from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
+from spawnmesh_model_router.operations.request_threads import RequestThreads
 
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}")
 _NO_PARAMETERS = '{"type":"object","properties":{}}'
 
 
-def parse_generate_request(
+async def parse_generate_request(
     request: pb.GenerateRequest,
     caller: Caller,
     policy: TenantPolicy,
-    config: RouterConfig,
-    now: float,
+    chain: ChainDependencies,
     remaining_seconds: float | None,
 ) -> tuple[RoutingRequest, ProviderRequest]:
     """Return how to route the call, and the content for the provider.
 
-    `now` is on the monotonic clock.
-
     Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names another session than its own.
     """
+    config = chain.config
+    deadline = math.inf if remaining_seconds is None else chain.monotonic() + remaining_seconds
     session_id = request.session_id
     if caller.kind is CallerKind.RUN:
         if session_id not in ("", caller.session_id):
@@ -63,7 +65,7 @@ def parse_generate_request(
     content = ProviderRequest(
         system_prompt=request.system_prompt,
         messages=tuple(request.messages),
-        tools=_parse_tools(request.tools),
+        tools=await _parse_tools(request, caller.tenant_id, chain.threads),
         max_output=request.max_output_token_count,
         thinking=_parse_thinking(request.thinking),
         named_images=tuple(NamedImage(named.name, named.image) for named in request.named_images),
@@ -75,7 +77,7 @@ def parse_generate_request(
         only_named=only_named,
         strict=request.strict,
         session_id=session_id,
-        deadline=math.inf if remaining_seconds is None else now + remaining_seconds,
+        deadline=deadline,
         earlier=_parse_earlier(request, config),
         blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
         policy=policy,
@@ -108,18 +110,42 @@ def _check_mime_type(field: str, image: message_pb2.Image) -> None:
         raise invalid(field, "must be a type and a subtype, as image/png is")
 
 
-def _parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[ToolDefinition, ...]:
-    tools: dict[str, ToolDefinition] = {}
-    for index, declared in enumerate(declarations):
-        if not declared.name or declared.name in tools:
-            raise invalid(f"tools[{index}].name", "must be there and differ from the others")
-        parameters = decode_json(declared.parameters_json or _NO_PARAMETERS)
-        if not isinstance(parameters, dict):
+async def _parse_tools(
+    request: pb.GenerateRequest, tenant_id: str, threads: RequestThreads
+) -> tuple[ToolDefinition, ...]:
+    """Return the tools of the request, whose tool calls are checked as well."""
+    names: set[str] = set()
+    for index, declared in enumerate(request.tools):
+        if declared.name in names:
+            raise invalid(f"tools[{index}].name", "must differ from the others")
+        names.add(declared.name)
+    texts = [declared.parameters_json or _NO_PARAMETERS for declared in request.tools]
+    blocks = [
+        block.tool_call.block_json
+        for message in request.messages
+        for block in message.content
+        if block.HasField("tool_call")
+    ]
+    size = sum(map(len, (*texts, *blocks)))
+    try:
+        schemas = await threads.run(tenant_id, size, partial(read_schemas, texts, blocks))
+    except TooManyNodes:
+        problem = f"and the tool calls of the messages have more than {MAX_JSON_VALUES} JSON values"
+        raise invalid("tools", problem) from None
+    tools = []
+    for index, (declared, schema) in enumerate(zip(request.tools, schemas, strict=True)):
+        if schema is None:
             raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
-        tools[declared.name] = ToolDefinition(
-            declared.name, declared.description, parameters, declared.is_idempotent
+        tools.append(
+            ToolDefinition(
+                declared.name,
+                declared.description,
+                schema.parameters,
+                schema.size_bytes,
+                declared.is_idempotent,
+            )
         )
-    return tuple(tools.values())
+    return tuple(tools)
 
 
 def _parse_thinking(level: thinking_pb2.ThinkingLevel.ValueType) -> ThinkingLevel | None:

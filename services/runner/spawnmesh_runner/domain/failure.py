@@ -17,6 +17,7 @@ MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
 MCP_SANDBOX_UNAVAILABLE = "MCP_SANDBOX_UNAVAILABLE"
 RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
 _MAX_MESSAGE_CHARACTERS = 1000
+_LAST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ class Delay:
 
 
 class ModelCallTimedOut(Exception):
-    """A model call took all its time. Another one would take as long, so the run fails."""
+    """A model had all the time of a call for its answer. Another call would take as long, so the
+    run fails.
+    """
 
     def __init__(self, error: MeshError) -> None:
         super().__init__(str(error))
@@ -92,15 +95,20 @@ def describe_failure(error: Exception) -> Failure:
 def find_delay(error: Exception, seconds_left: float) -> Delay | None:
     """Return the delay if the run may succeed later, else None.
 
-    It may if the error is transient and its pause ends before the run's deadline, which is
-    `seconds_left` away, or if only the disk of this runner is full.
+    It may if the error is transient, or if only the disk of this runner is full. A pause that would
+    end after the run's deadline, which is `seconds_left` away, is half of that time: the dependency
+    may be there earlier than it says. In the last ten seconds there is no delay.
     """
     if is_disk_full(error):
         return Delay(RUNNER_DISK_FULL, "the disk of the runner is full; another runner takes the run", 0.0)
     if not isinstance(error, MeshError) or not may_succeed_later(error):
         return None
     pause = error.retry_after_seconds or 0.0
-    return Delay(error.reason.value, _one_line(error), pause) if pause < seconds_left else None
+    if pause >= seconds_left:
+        if seconds_left < _LAST_SECONDS:
+            return None
+        pause = seconds_left / 2
+    return Delay(error.reason.value, _one_line(error), pause)
 
 
 def is_disk_full(error: Exception) -> bool:

@@ -45,6 +45,7 @@ class Assignment:
     claimed: run_service_pb2.ClaimedRun
     peers: Peers
     workspace: Path
+    max_workspace_bytes: int
     tools: dict[str, AnyTool]
     generate_timeout_seconds: float
     tools_note: str = ""

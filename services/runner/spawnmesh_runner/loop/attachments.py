@@ -32,7 +32,8 @@ async def fetch_attachments(assignment: Assignment) -> None:
     A session without files needs no call. Raises MeshError:
 
     - ATTACHMENT_SET_STATE if the files were released.
-    - ATTACHMENTS_MATERIALIZATION_FAILED if they differ from the receipt or cannot be written.
+    - ATTACHMENTS_MATERIALIZATION_FAILED if they differ from the receipt, are too large for a
+      workspace, or cannot be written.
     - the error of the blob service.
 
     Raises MaterializeError if the disk has no room for them.
@@ -46,6 +47,7 @@ async def fetch_attachments(assignment: Assignment) -> None:
         peers.attachment_blob, peers.attachments.GetSet, pb.GetSetRequest(set_id=set_id)
     )
     _require_promised(found.set, receipt)
+    _require_room(found.set, assignment.max_workspace_bytes)
     try:
         # The bytes pass through one unnamed file: writing the set is blocking work and must not
         # wait for the network while it holds a thread. On a full disk, closing the file fails too.
@@ -82,6 +84,18 @@ def _require_promised(found: attachment_pb2.AttachmentSet, receipt: session_pb2.
             f"the files of attachment set {set_id} are not those of the session's receipt;"
             " spawn a new session with them, and check if only one of the two services was restored",
             facts={"set_id": set_id},
+        )
+
+
+def _require_room(found: attachment_pb2.AttachmentSet, max_workspace_bytes: int) -> None:
+    """Raise unless the workspace has room for the files and for the copy that they pass through."""
+    total_bytes = sum(file.size_bytes for file in found.files)
+    if 2 * total_bytes > max_workspace_bytes:
+        raise MeshError(
+            Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
+            f"the session's files have {total_bytes} bytes, and a workspace has room for"
+            f" {max_workspace_bytes // 2}; attach less, or raise RUNNER_MAX_WORKSPACE_BYTES",
+            facts={"total_bytes": total_bytes, "limit_bytes": max_workspace_bytes // 2},
         )
 
 

@@ -1,16 +1,16 @@
 """Compaction of a run's transcript, and the current turn where a summary replaced its beginning."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.transcript_pages import entries_before
 from spawnmesh_runner.loop.turn_progress import TurnProgress, turn_progress
 from spawnmesh_runner.loop.unfinished_turn import is_own
 
@@ -78,21 +78,18 @@ async def _covered_turn(assignment: Assignment, covered_seq: int) -> list[entry_
     found: list[entry_pb2.Entry] = []
     notes = await _newest_note_of_others(assignment, covered_seq + 1)
     note_seq = notes[0].seq if notes else 0
-    before_seq = covered_seq + 1
-    while True:
-        page = await _page(assignment, before_seq, entry_pb2.EntryFilter(roles=_SPEAKERS), 0)
-        for entry in reversed(page.entries):
+    speakers = entry_pb2.EntryFilter(roles=_SPEAKERS)
+    async with aclosing(entries_before(assignment, covered_seq + 1, speakers)) as entries:
+        async for entry in entries:
             if entry.seq < note_seq:
-                return [*notes, *reversed(found)]
+                break
             found.append(entry)
             if (
                 entry.body.message.role != message_pb2.ROLE_ASSISTANT
                 or entry.writer.run_id != assignment.run_id
             ):
                 return found[::-1]
-        if not page.has_more or not page.entries:
-            return [*notes, *reversed(found)]
-        before_seq = page.entries[0].seq
+    return [*notes, *reversed(found)]
 
 
 async def _newest_note_of_others(assignment: Assignment, before_seq: int) -> list[entry_pb2.Entry]:
@@ -101,18 +98,8 @@ async def _newest_note_of_others(assignment: Assignment, before_seq: int) -> lis
     A note of the run itself does not end its turn.
     """
     notes = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_NOTE])
-    while True:
-        page = await _page(assignment, before_seq, notes, 1)
-        if not page.entries or not is_own(page.entries[0], assignment.run_id):
-            return list(page.entries)
-        before_seq = page.entries[0].seq
-
-
-async def _page(
-    assignment: Assignment, before_seq: int, choice: entry_pb2.EntryFilter, page_size: int
-) -> transcript_pb.ListEntriesResponse:
-    peers = assignment.peers
-    request = transcript_pb.ListEntriesRequest(
-        session_id=assignment.session_id, before_seq=before_seq, filter=choice, page_size=page_size
-    )
-    return await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)
+    async with aclosing(entries_before(assignment, before_seq, notes, page_size=1)) as entries:
+        async for entry in entries:
+            if not is_own(entry, assignment.run_id):
+                return [entry]
+    return []

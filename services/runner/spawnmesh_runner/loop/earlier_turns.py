@@ -1,13 +1,14 @@
 """The turns that the run took on earlier runners, read from its transcript."""
 
+from contextlib import aclosing
+
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.messages import calls_of, text_of
+from spawnmesh_runner.loop.transcript_pages import entries_before
 from spawnmesh_runner.tools.calling.call import BLOCKED
 
 _TURNS = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MESSAGE, entry_pb2.ENTRY_KIND_COMPACTION])
@@ -21,13 +22,10 @@ async def replay_earlier_turns(assignment: Assignment) -> int:
     and the files that they wrote to the lost files. Reads backwards in pages, up to the entries of
     an earlier run of the session. Entries of other writers in between are skipped.
     """
-    peers = assignment.peers
     turn_count = 0
     kept_back: set[str] = set()
-    request = pb.ListEntriesRequest(session_id=assignment.session_id, before_seq=0, filter=_TURNS)
-    while True:
-        page = await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)
-        for entry in reversed(page.entries):
+    async with aclosing(entries_before(assignment, 0, _TURNS)) as entries:
+        async for entry in entries:
             if 0 < entry.writer.epoch < assignment.first_epoch:
                 return turn_count
             if entry.writer.run_id != assignment.run_id:
@@ -43,9 +41,7 @@ async def replay_earlier_turns(assignment: Assignment) -> int:
                 kept_back.clear()
             elif _was_blocked(message):
                 kept_back.add(message.tool_call_id)
-        if not page.entries or not page.has_more:
-            return turn_count
-        request.before_seq = page.entries[0].seq
+    return turn_count
 
 
 def _was_blocked(result: message_pb2.Message) -> bool:

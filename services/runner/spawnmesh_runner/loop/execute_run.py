@@ -142,6 +142,7 @@ async def _work(
                 claimed=claimed,
                 peers=peers,
                 workspace=workspace,
+                max_workspace_bytes=settings.max_workspace_bytes,
                 tools=allowed(claimed.agent.tools),
                 generate_timeout_seconds=settings.generate_timeout_seconds,
                 usage_total=usage_total,

@@ -8,6 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
@@ -23,6 +24,10 @@ from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
 # The session service ends a run whose time is over, with TIMED_OUT. If the model call gave up
 # first, the run would end with a failure instead.
 _PAST_DEADLINE_SECONDS = 5.0
+
+# The router waits for cooldowns and retries within the call. An attempt that begins later than in
+# this share of the call's time has too little left for its answer, through no fault of the model.
+_LATE_SHARE = 0.1
 
 _TOKEN_COUNTS = (
     "input_token_count",
@@ -68,19 +73,22 @@ def _is_broken_stream(error: BaseException) -> bool:
 
 async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
     peers = assignment.peers
-    answers = peers.model_router.stream(
-        peers.models.Generate, request, timeout_seconds=model_call_seconds(assignment)
-    )
+    seconds = model_call_seconds(assignment)
+    answers = peers.model_router.stream(peers.models.Generate, request, timeout_seconds=seconds)
+    late_at = monotonic_seconds() + _LATE_SHARE * seconds
+    had_its_time = False
     completion: generation_pb2.Completion | None = None
     try:
         async with aclosing(answers):
             async for answer in answers:
                 for event in answer.events:
+                    if event.HasField("attempt_started"):
+                        had_its_time = monotonic_seconds() < late_at
                     if event.HasField("completion"):
                         completion = event.completion
     except MeshError as error:
         assignment.add_usage(_usage_in(error))
-        if error.reason is Reason.DEADLINE_EXCEEDED:
+        if error.reason is Reason.DEADLINE_EXCEEDED and had_its_time:
             raise ModelCallTimedOut(error) from error
         raise
     if completion is None:

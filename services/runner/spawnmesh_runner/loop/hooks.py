@@ -25,6 +25,7 @@ from spawnmesh_runner.tools.calling.call_arguments import call_arguments, replac
 _DISPATCH_SECONDS = 660.0  # A plugin may take ten minutes.
 _MAX_RESULT_CHARS = 64 * 1024
 _MAX_FALLBACKS = 16
+_MAX_ARGUMENTS_BYTES = 1024 * 1024  # Of the contract: no gate is shown more.
 
 
 async def refresh_active_hooks(assignment: Assignment) -> None:
@@ -91,6 +92,12 @@ async def dispatch_before_tool_call(
         return ToolOutcome(str(error), error.reason)
     except RecursionError:
         return refusal("INVALID_ARGUMENTS", "the arguments are nested too deep")
+    if len(arguments_json) > _MAX_ARGUMENTS_BYTES:
+        return refusal(
+            "INVALID_ARGUMENTS",
+            f"the arguments have more than {_MAX_ARGUMENTS_BYTES} bytes as JSON, and a plugin that has to"
+            " allow the call reads no more",
+        )
     event = event_pb2.BeforeToolCallEvent(
         session_id=assignment.session_id,
         run_id=assignment.run_id,

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_runner.clients.retry import call_with_retry
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.compaction import current_turn
 from spawnmesh_runner.loop.model_messages import messages_for_model
 from spawnmesh_runner.loop.named_images import find_named_images
+from spawnmesh_runner.loop.transcript_pages import has_entry_after
 from spawnmesh_runner.loop.turn_progress import TurnProgress
 from spawnmesh_runner.tools.calling.registry import declaration
 
@@ -74,11 +73,5 @@ def _declared(assignment: Assignment, name: str) -> generation_pb2.ToolDeclarati
 
 async def _was_delivered(assignment: Assignment, turn: TurnProgress) -> bool:
     """Return True if a message to a person was mirrored into the transcript during the turn."""
-    peers = assignment.peers
-    request = transcript_pb.ListEntriesRequest(
-        session_id=assignment.session_id,
-        after_seq=turn.begin_seq,
-        page_size=1,
-        filter=entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MIRROR]),
-    )
-    return bool((await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)).entries)
+    mirrors = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MIRROR])
+    return await has_entry_after(assignment, turn.begin_seq, mirrors)

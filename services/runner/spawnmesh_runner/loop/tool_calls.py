@@ -95,6 +95,7 @@ async def _unknown_outcome(
 def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
     return CallScope(
         workspace=assignment.workspace,
+        max_workspace_bytes=assignment.max_workspace_bytes,
         peers=assignment.peers,
         session_id=assignment.session_id,
         answer_entry_id=call.answer_entry_id,

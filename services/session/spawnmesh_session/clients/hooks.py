@@ -37,7 +37,7 @@ class Hooks:
         )
 
     async def has_allowed_spawn(self, session_id: str) -> bool:
-        """Return whether before_spawn has allowed the session, also if its answer was lost.
+        """Return whether a plugin has allowed the session, also if the answer was lost.
 
         A no is final once the dispatch, of at most `spawn_seconds`, has ended.
         """

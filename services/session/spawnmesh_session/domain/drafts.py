@@ -8,9 +8,6 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_session.domain.runs import Run, RunState, UngrantedRevision, require_lease
 
-MAX_REVISION_COUNT = 3
-"""The number in the event for plugins. The hook service counts revisions and enforces the limit."""
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:

@@ -1,6 +1,9 @@
 """The kinds of background jobs. Statements of the store name some of them too."""
 
 UNDO_SPAWN = "undo_spawn"
+"""Undoes a spawn that did not end. Those in progress have places in the queue of runs."""
+CLEAN_UP_SPAWN = "clean_up_spawn"
+"""Removes what a failed spawn made."""
 DELETE_SESSION = "delete_session"
 PURGE_TENANT = "purge_tenant"
 PUSH_SETTINGS = "push_settings"

@@ -132,12 +132,12 @@ class Run:
 class QueuedRun:
     """A run to queue.
 
-    Its deadline is `run_timeout` after it is queued. It can be claimed `attempts_left` times.
+    Its deadline is `run_timeout` after it is queued. It can be claimed `max_attempts` times.
     """
 
     run_id: str
     run_timeout: timedelta
-    attempts_left: int
+    max_attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,18 @@ class RunOutcome:
     usage: dict[str, int] | None = None
     draft_entry_id: str = ""
     is_masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LostEntry:
+    """The locked entry of a run that the sweep took from the queue as lost.
+
+    It `is_untouched` if no heartbeat, claim or release has reached the run since then.
+    """
+
+    is_past_deadline: bool
+    attempts_left: int
+    is_untouched: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +239,25 @@ def delay_pause(earlier_count: int, min_pause: timedelta, jitter: float) -> time
     return max(min(doubled, LONGEST_PAUSE), min_pause) * (1 + jitter / 4)
 
 
+def outcome_of_lost(run: Run, entry: LostEntry | None) -> RunOutcome | None:
+    """Return how a run ends that no runner can finish; None if one can, or if it has ended."""
+    if entry is None:
+        return None
+    if entry.is_past_deadline:
+        return RunOutcome(
+            state=RunState.TIMED_OUT,
+            error_reason=RunReason.RUN_TIMEOUT.value,
+            error_message=describe_timeout(run),
+        )
+    if entry.attempts_left <= 0 and entry.is_untouched:
+        return RunOutcome(
+            state=RunState.FAILED,
+            error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
+            error_message="every runner that held the run was lost",
+        )
+    return None
+
+
 def describe_timeout(run: Run) -> str:
     """Return the message of a run that ends at its deadline. It names the last delay, if any."""
     text = "the run took longer than its run_timeout"
@@ -241,6 +272,14 @@ def describe_capped(revisions: Sequence[UngrantedRevision]) -> str:
     """Return one line for people: which plugins wanted a revision, and the bounds that were hit."""
     wanted = ", ".join(f"{capped.plugin} ({capped.cap})" for capped in revisions)
     return f"delivered although a revision was requested by {wanted}"
+
+
+def has_queue_margin(waiting_count: int, max_queued_run_count: int) -> bool:
+    """Return whether a count of waiting runs without a lock is enough.
+
+    So many places are free that transactions at the same time do not fill the queue.
+    """
+    return waiting_count + QUEUE_MARGIN <= max_queued_run_count
 
 
 def check_queue(waiting_count: int, max_queued_run_count: int) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
+from spawnmesh_core.errors import HAS_ALLOW_FACT, TRANSIENT_FACT, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
@@ -271,8 +271,12 @@ def spawn_error(step: str, error: MeshError) -> MeshError:
     )
 
 
-class GatePassed(StrEnum):
-    """The answer of the before_spawn hooks about a spawn that failed, as the undo knows it.
+STEPS = ("gate", "provision", "activate")
+"""The steps of a spawn that call other services, in their order."""
+
+
+class PluginAllowed(StrEnum):
+    """The knowledge of the undo about a spawn that failed: a plugin that allowed it has to hear so.
 
     It is UNKNOWN if the answer was lost, or came to a process that died.
     """
@@ -282,16 +286,16 @@ class GatePassed(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-def gate_passed_before(step: str, refusal: MeshError | None) -> GatePassed:
-    """Return whether the spawn that failed at this step had passed the gate.
+def allowed_before(step: str, refusal: MeshError | None) -> PluginAllowed:
+    """Return whether a plugin had allowed the spawn that failed at this step.
 
     `refusal` is None if the step was cancelled or met a defect.
     """
     if step != "gate":
-        return GatePassed.YES
+        return PluginAllowed.YES
     if refusal is not None and refusal.reason in (Reason.SPAWN_REFUSED, Reason.PLUGIN_FAILED):
-        return GatePassed.NO
-    return GatePassed.UNKNOWN
+        return PluginAllowed.YES if HAS_ALLOW_FACT in refusal.facts else PluginAllowed.NO
+    return PluginAllowed.UNKNOWN
 
 
 def overtaken() -> MeshError:

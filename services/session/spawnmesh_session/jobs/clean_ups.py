@@ -29,22 +29,25 @@ class CleanUps:
     settings_push: SettingsPush
 
     async def undo_spawn(self, job: ClaimedJob) -> Again | None:
-        """Undo a spawn that is past its deadline, or repeat an undo that did not end.
-
-        The undo of a spawn in progress makes the job due anew, which ends the claim: the job then
-        remains, whatever is returned here.
-        """
-        tenant_id, session_id = job.tenant_id, job.key
-        async with self.database.transaction(tenant_id) as connection:
-            session = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
-        if session is None or session.delete_time is not None:
-            return None
-        if session.state == SessionState.PROVISIONING:
-            kept = await self.undo.undo(tenant_id, session_id, _CUT_OFF, settled=True)
+        """Undo a spawn that is past its deadline."""
+        if await self._is_in(job, SessionState.PROVISIONING):
+            kept = await self.undo.undo(job.tenant_id, job.key, _CUT_OFF, settled=True)
             return Again(_AGAIN_IN) if kept is None else None
-        if session.state == SessionState.SPAWN_FAILED:
-            await self.undo.clear(tenant_id, session_id, forget=False)
         return None
+
+    async def clean_up_spawn(self, job: ClaimedJob) -> None:
+        """Remove what a failed spawn made, if the undo did not, or something came after it.
+
+        The undo makes the job due anew, which ends the claim: the job then remains.
+        """
+        if await self._is_in(job, SessionState.SPAWN_FAILED):
+            await self.undo.remove(job.key)
+
+    async def _is_in(self, job: ClaimedJob, state: SessionState) -> bool:
+        """Return whether the session of the job is in the state and not deleted."""
+        async with self.database.transaction(job.tenant_id) as connection:
+            session = await sessions.lock_session_or_deleted(connection, job.tenant_id, job.key)
+        return session is not None and session.delete_time is None and session.state == state
 
     async def delete_session(self, job: ClaimedJob) -> None:
         """Remove what other services store for a deleted session."""
@@ -52,7 +55,7 @@ class CleanUps:
 
     async def purge_tenant(self, job: ClaimedJob) -> Again:
         """Continue the deletion of a tenant. When it is done, there is no job."""
-        did_work = await self.tenant_purge.purge(job.tenant_id)
+        did_work = await self.tenant_purge.purge(job.tenant_id, job.claim_id)
         return Again(timedelta(0) if did_work else _AGAIN_IN)
 
     async def push_settings(self, job: ClaimedJob) -> Again | None:

@@ -32,6 +32,7 @@ def make_kinds(
         JobKind(job_kinds.PUBLISH_SESSION_START, follow_ups.publish_session_start, concurrency, _A_DAY),
         JobKind(job_kinds.PUBLISH_SESSION_END, follow_ups.publish_session_end, concurrency, _A_DAY),
         JobKind(job_kinds.UNDO_SPAWN, clean_ups.undo_spawn, _CLEAN_UPS, _UNTIL_DONE),
+        JobKind(job_kinds.CLEAN_UP_SPAWN, clean_ups.clean_up_spawn, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.DELETE_SESSION, clean_ups.delete_session, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(job_kinds.PUSH_SETTINGS, clean_ups.push_settings, _CLEAN_UPS, _UNTIL_DONE),
         JobKind(

@@ -16,18 +16,13 @@ from spawnmesh_core.errors import error_label
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_runtime.impersonation import impersonate
 
-from spawnmesh_session.domain.runs import Run, RunOutcome, RunReason, RunState, describe_timeout
+from spawnmesh_session.domain.runs import outcome_of_lost
 from spawnmesh_session.gauges import Gauges
 from spawnmesh_session.jobs.retention import RetentionJob
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import revoked_tokens, run_queue, runs, tenants
 from spawnmesh_session.store.run_queue import LostRun
 
-_LOST = RunOutcome(
-    state=RunState.FAILED,
-    error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
-    error_message="every runner that held the run was lost",
-)
 _CONCURRENT_PASSES = 8  # A service that is slow for one tenant must not delay all others.
 _CONCURRENT_ENDS = 4  # Other work needs connections of the database too.
 _QUOTA = run_queue.TakeQuota(limit=64, share=16)
@@ -102,9 +97,10 @@ class Sweeper:
         tenant_id, run_id = lost.tenant_id, lost.run_id
         async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)
-            if not await run_queue.is_lost_run(connection, tenant_id, run_id, lost.due_time):
+            entry = await run_queue.lock_lost_entry(connection, lost)
+            outcome = outcome_of_lost(locked.run, entry)
+            if outcome is None:
                 return False
-            outcome = _timed_out(locked.run) if lost.timed_out else _LOST
             return await self.terminator.terminate(connection, tenant_id, locked, outcome) is not None
 
     async def retain(self) -> int:
@@ -123,14 +119,6 @@ class Sweeper:
             raise_if_cancelled()
             log = structlog.get_logger().bind(tenant=tenant_id)
             log.warning("retention_failed", error=error_label(error))
-
-
-def _timed_out(run: Run) -> RunOutcome:
-    return RunOutcome(
-        state=RunState.TIMED_OUT,
-        error_reason=RunReason.RUN_TIMEOUT.value,
-        error_message=describe_timeout(run),
-    )
 
 
 async def _map_concurrently(limit: int, work: Callable[[R], Awaitable[T]], items: Sequence[R]) -> list[T]:

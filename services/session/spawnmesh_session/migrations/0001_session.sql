@@ -15,7 +15,7 @@
 --      statements for this index repeat, such as `position >= 0`. No other statement can use it by
 --      mistake.
 --   3. The columns that every statement compares have no statistics, or in run_queue fixed numbers
---      of distinct values: then the planner expects a tenant of average size.
+--      of distinct values: then the planner expects as many rows of any tenant.
 --   4. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
@@ -26,8 +26,8 @@
 --   Row-level security
 --   Views
 --     tenant_directory, served_time
---   A function
---     count_leased_runs
+--   Functions
+--     count_leased_runs, has_more_runs
 
 -- ------------------------------------------------------------------------------------------
 -- Tables
@@ -68,13 +68,14 @@ create table agents (
     primary key (tenant_id, agent_id)
 );
 
--- The checks of texts are those of domains: PostgreSQL parses the text of a table's constraint
+-- Most checks are those of domains: PostgreSQL parses the text of a table's constraint
 -- again for each insert, and keeps those of a domain.
 create domain session_state as text check (value in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'));
 create domain session_mode as text check (value in ('RUN', 'SESSION'));
 create domain context_mode as text check (value in ('ISOLATED', 'FORK'));
 create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
+create domain attempts as integer check (value >= 0);
 create domain run_state as text check (value in (
     'QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'
 ));
@@ -147,6 +148,7 @@ create table runs (
     epoch                bigint      not null default 0,    -- The fencing token; 0 before the first claim.
     first_epoch          bigint      not null default 0,    -- The epoch of the first claim.
     attempt_count        integer     not null default 0,
+    lost_epoch           bigint      not null default 0,    -- Of the last lost lease, if it used an attempt.
     runner_id            text        not null default '',
     draft_entry_id       text        not null default '',
     decided_entry_id     text        not null default '',   -- The draft that was decided to be the answer.
@@ -169,6 +171,7 @@ create table runs (
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
+    check (lost_epoch between 0 and epoch),
     check (least(position, attempt_count, revision_count, delay_count) >= 0)
 );
 alter table runs alter column tenant_id set statistics 0, alter column session_id set statistics 0;
@@ -186,26 +189,28 @@ create table run_queue (
     due_time      timestamptz not null,
     expire_time   timestamptz not null default 'infinity', -- The deadline of the run.
     again_time    timestamptz,                             -- Past its deadline: the next try to end it.
-    attempts_left integer     not null default 1,          -- Claims.
+    max_attempts  attempts    not null default 1,          -- The claims that the run may use.
+    attempts_left attempts    not null default 1,          -- Those that it has not used.
     leased        boolean     not null default false,
+    epoch         bigint      not null default 0,          -- Of the run while a runner holds it, else 0.
     runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.
     primary key (tenant_id, run_id)
 );
 comment on table run_queue is 'citus: local';
--- Two indexes differ in one column. Only an estimate of several rows makes the planner prefer the
--- one that fits, and a short queue of few tenants has no statistics of many.
+-- Only an estimate of several rows of a tenant makes the planner prefer an index with more columns
+-- to the primary key, and a short queue of few tenants has no statistics of many.
 alter table run_queue
     alter column tenant_id set (n_distinct = 100), alter column runtime set (n_distinct = 2),
     alter column agent_id set (n_distinct = 100);
+-- Each index has a condition of its own.
 -- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
 create index run_queue_tenant_due_idx on run_queue (tenant_id, due_time) where due_time >= '-infinity';
 -- take_claimable_runs (the runs that may be claimed).
 create index run_queue_runtime_due_idx on run_queue (tenant_id, runtime, due_time) where runtime >= '';
--- take_claimable_runs (for a runner that serves certain agents). Created after
--- run_queue_runtime_due_idx: if the costs are equal, the planner takes the newer index.
+-- take_claimable_runs (for a runner that serves certain agents).
 create index run_queue_agent_due_idx on run_queue (tenant_id, runtime, agent_id, due_time)
-    where runtime >= '';
+    where agent_id >= '';
 -- take_lost_runs.
 create index run_queue_tenant_expiring_idx on run_queue (tenant_id, greatest(expire_time, again_time))
     where expire_time >= '-infinity';
@@ -498,7 +503,7 @@ create view served_time with (security_invoker = true) as
 comment on view served_time is 'citus: local';
 
 -- ------------------------------------------------------------------------------------------
--- A function
+-- Functions
 -- ------------------------------------------------------------------------------------------
 
 -- Returns the number of the tenant's leased runs. take_claimable_runs calls it after it has locked
@@ -507,4 +512,13 @@ comment on view served_time is 'citus: local';
 create function count_leased_runs(p_tenant_id text) returns bigint language sql volatile as $$
     select count(*) from run_queue
     where tenant_id = p_tenant_id and leased and due_time >= '-infinity' and due_time > now();
+$$;
+
+-- Returns whether the tenant has more runs in the queue than so many. take_claimable_runs calls it
+-- after it has locked the tenant, and it sees what was committed since the statement began, as
+-- count_leased_runs does. Index: run_queue_tenant_due_idx.
+create function has_more_runs(p_tenant_id text, p_count bigint) returns boolean language sql volatile as $$
+    select p_count < (select count(*) from (
+        select from run_queue where tenant_id = p_tenant_id and due_time >= '-infinity' limit p_count + 1
+    ) counted);
 $$;

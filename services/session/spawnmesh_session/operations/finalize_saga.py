@@ -22,7 +22,6 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
 from spawnmesh_session.domain.drafts import (
-    MAX_REVISION_COUNT,
     Acceptance,
     Draft,
     MessagesPending,
@@ -141,7 +140,6 @@ class FinalizeSaga:
             run_id=draft.run_id,
             agent_id=finalizing.agent_id,
             revision_count=finalizing.run.revision_count,
-            max_revision_count=MAX_REVISION_COUNT,
             draft_text=draft.text,
             draft_bytes=len(draft.text.encode()),
             has_final_effects=draft.has_final_effects,

@@ -18,6 +18,8 @@ from spawnmesh_session.domain.agents import AgentProfile, require_agent
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.claim_limits import ClaimingHarness, ClaimLimits
+from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.run_release import release_run
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import agents, run_queue, runs
@@ -25,6 +27,9 @@ from spawnmesh_session.store.run_queue import ServedRuns, TakenRun
 
 _POLL_SECONDS = 1.0  # An expired lease notifies no claim; a new run does.
 _CONTENDED_POLL_SECONDS = 0.02  # The time in which another claim picks its runs.
+_CLAIM_SHARE = 1 / 3  # Of a lease: the rest of it is for the answer and the runner's first heartbeat.
+_UNDO_SHARE = 1 / 6  # Of a lease.
+_LEAST_SECONDS = 2.0  # For claims, and for undoing takes, if leases are very short.
 _TRANSIENT = frozenset({Status.UNAVAILABLE, Status.ABORTED, Status.RESOURCE_EXHAUSTED})
 
 
@@ -47,6 +52,7 @@ class ClaimRequest:
     So many of the limit are `reserved` for tenants that have no running run.
 
     The runs are at most `max_bytes` together by `size_of`, but the first may have any size.
+    `harness` is None for a runner of the mesh.
     """
 
     runner_id: str
@@ -55,6 +61,7 @@ class ClaimRequest:
     served: ServedRuns
     max_bytes: int
     size_of: Callable[[RunAssignment], int]
+    harness: ClaimingHarness | None = None
 
 
 class _ResponseFull(Exception):
@@ -70,35 +77,70 @@ class RunClaimer:
     terminator: RunTerminator
     metrics: RunMetrics
     lease_ttl: timedelta
+    limits: ClaimLimits
+    lines: ClaimLines
 
     async def claim(self, request: ClaimRequest, wait_seconds: float) -> list[RunAssignment]:
-        """Return the claimed runs. Wait at most this long for the first."""
+        """Return the claimed runs. Wait at most this long for the first, apart from the turn.
+
+        Raises POOL_EXHAUSTED if the token of a harness has too many claims.
+        """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_seconds
-        with self.listener.subscription("run_queued") as queued:
+        async with self.limits.claim(request.harness):
             while True:
-                claimed, others_took = await self._claim_or_release(request)
-                left = give_up - loop.time()
-                if claimed or left <= 0:
+                claimed = await self._claim_in_line(request, give_up)
+                if claimed or loop.time() >= give_up:
                     return claimed
-                await queued.wait(min(left, _CONTENDED_POLL_SECONDS if others_took else _POLL_SECONDS))
+                await asyncio.sleep(_CONTENDED_POLL_SECONDS)  # No run that was taken could be claimed.
 
-    async def _claim_or_release(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
+    async def _claim_in_line(self, request: ClaimRequest, give_up: float) -> list[RunAssignment]:
+        """Take runs as the first in line, and claim them. If the time is over, look for them once.
+
+        The next one in line need not wait for what keeps a claim, such as the lock of a session.
+        """
+        loop = asyncio.get_running_loop()
+        async with self.lines.first_in_line(request.served, request.harness, give_up) as place:
+            if place is None:
+                claimed, _ = await self._look(request)
+                return claimed
+            with self.listener.subscription(run_queue.CHANNEL, *request.served.tenants) as queued:
+                while True:
+                    claimed, others_took = await self._look(request, place.leave)
+                    left = give_up - loop.time()
+                    if claimed or place.has_left or left <= 0:
+                        return claimed
+                    await queued.wait(min(left, _CONTENDED_POLL_SECONDS if others_took else _POLL_SECONDS))
+
+    async def _look(
+        self, request: ClaimRequest, has_taken: Callable[[], None] | None = None
+    ) -> tuple[list[RunAssignment], bool]:
+        """Take runs, tell it, and claim them. Return whether to look again soon."""
+        async with self.limits.turn(request.harness):
+            return await self._claim_or_release(request, has_taken)
+
+    async def _claim_or_release(
+        self, request: ClaimRequest, has_taken: Callable[[], None] | None
+    ) -> tuple[list[RunAssignment], bool]:
         """Return the claimed runs, and whether it is worth looking again soon.
 
         If the caller cancels meanwhile, release what was claimed for it.
         """
-        claiming = asyncio.create_task(self._take_and_claim(request))
+        claiming = asyncio.create_task(self._take_and_claim(request, has_taken))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             await asyncio.shield(self._release_all(claiming))
             raise
 
-    async def _take_and_claim(self, request: ClaimRequest) -> tuple[list[RunAssignment], bool]:
+    async def _take_and_claim(
+        self, request: ClaimRequest, has_taken: Callable[[], None] | None
+    ) -> tuple[list[RunAssignment], bool]:
         taken = await run_queue.take_claimable_runs(
             self.database, request.limit, self.lease_ttl, request.served, reserved=request.reserved
         )
+        if taken.runs and has_taken is not None:
+            has_taken()
         return await self._claim_taken(request, taken.runs), taken.others_took
 
     async def _release_all(self, claiming: "asyncio.Task[tuple[list[RunAssignment], bool]]") -> None:
@@ -123,34 +165,49 @@ class RunClaimer:
 
         - A run that cannot be claimed waits until its lease has expired, and is failed after its
           attempts.
-        - If the database could not answer, the take of the run is undone at once.
+        - If the database could not answer, the take of the run is undone.
         - If the response would be too large, the takes of the rest are undone, but never of the
           first.
+        - After a third of the lease, the takes of the rest are undone too: whatever a claim has
+          waited for, the leases of the claimed runs are fresh when they are answered.
         """
+        log = structlog.get_logger()
         claimed: list[RunAssignment] = []
+        rest: list[TakenRun] = []
+        failed: list[TakenRun] = []
         free_bytes: int | None = None
+        loop, lease_seconds = asyncio.get_running_loop(), self.lease_ttl.total_seconds()
+        claim_until = loop.time() + max(lease_seconds * _CLAIM_SHARE, _LEAST_SECONDS)
+        undo_until = claim_until + max(lease_seconds * _UNDO_SHARE, _LEAST_SECONDS)
         for waiting in taken:
             tenant_id, run_id = waiting.tenant_id, waiting.run_id
+            if loop.time() >= claim_until:
+                rest.append(waiting)
+                continue
             try:
-                one = await self._claim_one(request, waiting, free_bytes)
+                async with asyncio.timeout_at(claim_until):
+                    one = await self._claim_one(request, waiting, free_bytes)
             except _ResponseFull:
                 free_bytes = 0
-                await self._undo_take(waiting)
+                rest.append(waiting)
                 continue
             except Exception as error:  # noqa: BLE001
                 # The runs of other tenants are claimed all the same.
-                structlog.get_logger().warning(
-                    "claim_failed", tenant=tenant_id, run=run_id, error=error_label(error)
-                )
+                log.warning("claim_failed", tenant=tenant_id, run=run_id, error=error_label(error))
                 if _is_transient(error):
-                    await self._undo_take(waiting)
+                    failed.append(waiting)
                 continue
-            if one is not None:
-                self._report(one, waiting.wait)
-                claimed.append(one)
-                free_bytes = max(
-                    0, (request.max_bytes if free_bytes is None else free_bytes) - request.size_of(one)
-                )
+            if one is None:
+                log.info("run_not_claimed", tenant=tenant_id, run=run_id)
+                continue
+            self._report(one, waiting.wait)
+            claimed.append(one)
+            free_bytes = max(
+                0, (request.max_bytes if free_bytes is None else free_bytes) - request.size_of(one)
+            )
+        # An undone take is the last of its tenant. So the next claim tries the others first.
+        for unclaimed in (*rest, *failed):
+            await self._undo_take(unclaimed, undo_until)
         return claimed
 
     def _report(self, one: RunAssignment, wait: timedelta) -> None:
@@ -169,10 +226,15 @@ class RunClaimer:
                 spawnmesh__attempt=one.run.attempt_count,
             )
 
-    async def _undo_take(self, taken: TakenRun) -> None:
-        """Make a taken run claimable again. Never raises: otherwise the run waits for its lease."""
+    async def _undo_take(self, taken: TakenRun, until: float) -> None:
+        """Make a taken run claimable again, by this time of the event loop.
+
+        Never raises: otherwise the run waits for its lease.
+        """
         try:
-            async with self.database.pipelined(taken.tenant_id) as connection:
+            if asyncio.get_running_loop().time() >= until:
+                raise TimeoutError
+            async with asyncio.timeout_at(until), self.database.pipelined(taken.tenant_id) as connection:
                 await run_queue.undo_take(connection, taken)
         except Exception as error:  # noqa: BLE001 - the other runs are handled all the same.
             structlog.get_logger().warning("take_not_undone", run=taken.run_id, error=error_label(error))
@@ -180,7 +242,8 @@ class RunClaimer:
     async def _claim_one(
         self, request: ClaimRequest, taken: TakenRun, free_bytes: int | None
     ) -> RunAssignment | None:
-        """Claim a taken run. Return None if it has ended, or ends here without its deleted agent.
+        """Claim a taken run. Return None if it has ended, or ends here without its deleted agent,
+        or if its take is void.
 
         Raise _ResponseFull, with nothing done, if the run needs more than `free_bytes`.
         """
@@ -229,6 +292,8 @@ class RunClaimer:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Return whether the database could not answer, so that the run itself may be sound."""
+    """Return whether the database could not answer in time, so that the run itself may be sound."""
+    if isinstance(error, TimeoutError):
+        return True
     refusal = translate(error)
     return refusal is not None and refusal.status in _TRANSIENT

@@ -20,7 +20,8 @@ async def release_run(
 
     With a delay, the run can be claimed after a pause, longer each time and at least the one that
     is given. A repeat at the same epoch returns the run as it is. Raise RUN_LEASE_LOST if the run
-    is not held at this epoch.
+    is not held at this epoch. If it was claimed since because the lease ran out, and there is a
+    delay, the runner was cut off and not lost: the attempt that the claim used is given back.
     """
     async with database.pipelined(tenant_id) as connection:
         session_id = (await runs.get_run(connection, tenant_id, run_id)).session_id
@@ -30,21 +31,23 @@ async def release_run(
             pause = delay_pause(earlier_count, delay.pause, random.random())  # noqa: S311
             delay = replace(await _mask(connection, tenant_id, delay), pause=pause)
         run = await runs.release_run(connection, tenant_id, run_id, epoch, delay)
-        if run is None:
-            run = await runs.get_run(connection, tenant_id, run_id)
-            if run.state != RunState.QUEUED or run.epoch != epoch:
-                raise lease_lost(run, epoch)
+        if run is not None:
+            await events.append_event(
+                connection,
+                tenant_id,
+                session_id,
+                EventKind.RUN,
+                run_id=run_id,
+                run_state=RunState.QUEUED,
+                detail=f"delayed: {delay.reason}" if delay.reason else "released",
+            )
             return run
-        await events.append_event(
-            connection,
-            tenant_id,
-            session_id,
-            EventKind.RUN,
-            run_id=run_id,
-            run_state=RunState.QUEUED,
-            detail=f"delayed: {delay.reason}" if delay.reason else "released",
-        )
-        return run
+        run = await runs.get_run(connection, tenant_id, run_id)
+        if run.state == RunState.QUEUED and run.epoch == epoch:
+            return run
+        if delay != NO_DELAY:
+            await runs.give_back_attempt(connection, tenant_id, run_id, epoch)
+    raise lease_lost(run, epoch)
 
 
 async def _mask(connection: Connection, tenant_id: str, delay: NewDelay) -> NewDelay:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, TokenMinter
+from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, HarnessClaim, TokenMinter
 
 # Each heartbeat returns a new token, a fraction of a lease after the one before. A service that
 # learns of no revocations accepts the token of a killed run for this many leases.
@@ -35,12 +35,13 @@ class RunTokens:
         epoch: int,
         time_left: timedelta,
         *,
-        harness_traceparent: str | None,
+        harness: HarnessClaim | None,
     ) -> str:
         """Mint the token of a run. It is good for four leases, but at least for five minutes.
 
-        It outlives the run's deadline, which is `time_left` away, by five minutes at most. That of
-        a harness has the trace of its session, `harness_traceparent`.
+        It outlives the run's deadline, which is `time_left` away, by five minutes at most. A
+        `harness` is the program of the tenant that claimed the run, if it was no runner of the
+        mesh.
         """
         ttl = min(max(_MIN_TTL, self.lease_ttl * _TOKEN_LEASES), time_left + _GRACE)
         return self.minter.run_token(
@@ -49,5 +50,5 @@ class RunTokens:
             run_id,
             epoch,
             ttl.total_seconds(),
-            harness_traceparent=harness_traceparent,
+            harness=harness,
         )

@@ -16,7 +16,7 @@ from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.job_kinds import DELETE_SESSION, UNDO_SPAWN
+from spawnmesh_session.domain.job_kinds import CLEAN_UP_SPAWN, DELETE_SESSION
 from spawnmesh_session.operations.family_kill import EndedFamily, FamilyKiller
 from spawnmesh_session.store import sessions
 
@@ -96,7 +96,7 @@ class SessionDeleter:
         Return the sessions that were deleted now.
         """
         gone = await sessions.delete_sessions(connection, tenant_id, session_ids)
-        await jobs.delete(connection, tenant_id, UNDO_SPAWN, *gone)
+        await jobs.delete(connection, tenant_id, CLEAN_UP_SPAWN, *gone)
         left = [NewJob(DELETE_SESSION, session_id, due_in=_AGAIN_IN) for session_id in gone]
         await jobs.enqueue(connection, tenant_id, *left)
         return gone

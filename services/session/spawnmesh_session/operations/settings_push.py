@@ -65,7 +65,7 @@ class SettingsPush:
                 raise answer
         async with self.database.transaction(tenant_id) as connection:
             if failed:
-                await jobs.delay(connection, (tenant_id, PUSH_SETTINGS, push_id), _AGAIN_IN)
+                await jobs.delay(connection, (tenant_id, PUSH_SETTINGS, push_id), _AGAIN_IN, claim_id=None)
             else:
                 await jobs.delete(connection, tenant_id, PUSH_SETTINGS, push_id)
         return failed

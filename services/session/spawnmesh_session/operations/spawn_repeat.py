@@ -14,8 +14,9 @@ from spawnmesh_session.domain.spawns import KnownSpawn, SpawnSpec
 from spawnmesh_session.store import events, sessions, spawns
 
 _MAX_WAIT_SECONDS = 30.0
-# Subtracted from the time that a repeat waits, so that its response arrives before its deadline.
-_ANSWER_SECONDS = 0.2
+# Subtracted from the time that a repeat waits, so that its response arrives before its deadline: a
+# tenth of the time, but at least the first number of seconds and at most the second.
+_ANSWER_SECONDS = (0.2, 1.0)
 _POLL_SECONDS = 0.5
 
 
@@ -80,4 +81,5 @@ def _wait_seconds() -> float:
     remaining = remaining_seconds()
     if remaining is None:
         return _MAX_WAIT_SECONDS
-    return min(_MAX_WAIT_SECONDS, remaining - _ANSWER_SECONDS)
+    shortest, longest = _ANSWER_SECONDS
+    return min(_MAX_WAIT_SECONDS, remaining - max(shortest, min(longest, remaining / 10)))

@@ -18,7 +18,7 @@ from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
 from spawnmesh.transcript.v1.fork_pb2 import Fork
 from spawnmesh_core.attachment_note import NotedFile, system_note
-from spawnmesh_core.errors import MeshError, not_found, unavailable
+from spawnmesh_core.errors import HAS_ALLOW_FACT, MeshError, not_found, unavailable
 from spawnmesh_core.ids import IdKind, derived_id, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
@@ -31,14 +31,14 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import QUEUE_MARGIN, require_lease, require_run
+from spawnmesh_session.domain.runs import has_queue_margin, require_lease, require_run
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import (
-    GatePassed,
+    PluginAllowed,
     SpawnFailure,
     SpawnSpec,
+    allowed_before,
     check_spawn,
-    gate_passed_before,
     is_uncertain,
     mount_note,
     overtaken,
@@ -47,6 +47,7 @@ from spawnmesh_session.domain.spawns import (
 )
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.operations.run_queueing import RunQueuer
+from spawnmesh_session.operations.spawn_breaker import SpawnBreaker
 from spawnmesh_session.operations.spawn_repeat import SpawnRepeat
 from spawnmesh_session.operations.spawn_undo import SpawnUndo
 from spawnmesh_session.operations.spawns_in_progress import SpawnsInProgress
@@ -79,6 +80,7 @@ class SpawnSaga:
     queuer: RunQueuer
     undo: SpawnUndo
     in_progress: SpawnsInProgress
+    breaker: SpawnBreaker
     deadline: timedelta
     fork_token_count: int
 
@@ -88,6 +90,12 @@ class SpawnSaga:
         The spawn goes on if the caller goes away: a repeat of its request_id joins it.
         """
         repeat = SpawnRepeat(self.database, self.listener)
+        refusal = self.breaker.refusal(tenant_id, command.spec)
+        if refusal is not None:
+            known = await repeat.find(tenant_id, command.spec)
+            if known is None:
+                raise refusal
+            return await repeat.answer(tenant_id, known.session_id)
         while True:
             beginning = self.in_progress.start(self._spawn(tenant_id, command))
             session = await self.in_progress.wait_for(beginning)
@@ -108,20 +116,27 @@ class SpawnSaga:
         except asyncio.CancelledError:
             failure = SpawnFailure.cut_off("begin")
             undoing = self.undo.undo(
-                tenant_id, spec.session_id, failure, settled=True, passed_gate=GatePassed.NO
+                tenant_id,
+                spec.session_id,
+                failure,
+                settled=True,
+                allowed=PluginAllowed.NO,
+                has_made=False,
             )
             await asyncio.shield(undoing)
             raise
         except StatementLeft:
-            self._undo_later(tenant_id, spec, SpawnFailure.cut_off("begin"), GatePassed.NO)
+            self._undo_later(tenant_id, spec, SpawnFailure.cut_off("begin"), PluginAllowed.NO)
             raise
         if depth is None:
             return None
+        self.breaker.begun(tenant_id, spec)
         try:
             async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
                 session = await self._execute(tenant_id, command, depth)
         except TimeoutError:
             return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec.session_id)
+        self.breaker.succeeded(tenant_id, spec)
         if session is not None:
             return session
         return await sessions.get_session(self.database, tenant_id, spec.session_id)
@@ -139,7 +154,7 @@ class SpawnSaga:
             context = await spawns.read_spawn_context(connection, tenant_id, spec)
             parent, limits = context.parent, spawn_limits_of(context.settings)
             waiting_count, known = context.waiting_count, context.known
-            if known is None and waiting_count + QUEUE_MARGIN > limits.max_queued_run_count:
+            if known is None and not has_queue_margin(waiting_count, limits.max_queued_run_count):
                 waiting_count, known = await spawns.recount_waiting_runs(connection, tenant_id, spec)
             if known is not None:
                 return None
@@ -178,18 +193,28 @@ class SpawnSaga:
             refusal = error if isinstance(error, MeshError) else translate(error)
             if refusal is None:  # Cancelled, or a defect.
                 failure, settled = SpawnFailure.cut_off(step), False
-            else:  # Before the gate's answer no service has created anything.
+            else:
+                self.breaker.failed(tenant_id, spec, step, refusal)
                 failure = SpawnFailure.of(step, spawn_error(step, refusal))
                 settled = step == "gate" or not is_uncertain(refusal)
-            passed_gate = gate_passed_before(step, refusal)
+            allowed = allowed_before(step, refusal)
+            # To remove things takes as long as an outage lets it; the caller does not wait for it.
+            is_outage = step != "gate" and refusal is not None and not failure.is_final
+            later = self.in_progress.undo_later if is_outage else None
             undoing = self.undo.undo(
-                tenant_id, spec.session_id, failure, settled=settled, passed_gate=passed_gate
+                tenant_id,
+                spec.session_id,
+                failure,
+                settled=settled,
+                allowed=allowed,
+                has_made=step != "gate",  # Before the gate's answer no service has made anything.
+                later=later,
             )
             kept = await asyncio.shield(undoing)
             if not isinstance(error, Exception):
                 raise
             if kept is None:
-                self._undo_later(tenant_id, spec, failure, passed_gate)
+                self._undo_later(tenant_id, spec, failure, allowed)
                 if refusal is None:
                     raise
                 raise unavailable("PostgreSQL") from error
@@ -201,9 +226,9 @@ class SpawnSaga:
                 raise kept.failure.as_error() from error
 
     def _undo_later(
-        self, tenant_id: str, spec: SpawnSpec, failure: SpawnFailure, passed_gate: GatePassed
+        self, tenant_id: str, spec: SpawnSpec, failure: SpawnFailure, allowed: PluginAllowed
     ) -> None:
-        undoing = self.undo.undo_when_possible(tenant_id, spec.session_id, failure, passed_gate=passed_gate)
+        undoing = self.undo.undo_when_possible(tenant_id, spec.session_id, failure, allowed=allowed)
         self.in_progress.undo_later(undoing)
 
     async def _dispatch_gate(self, command: SpawnCommand, depth: int) -> None:
@@ -220,11 +245,11 @@ class SpawnSaga:
         answer = await self.hooks.before_spawn(event)
         if answer.decision.HasField("deny"):
             reason = answer.decision.deny.reason
-            raise MeshError(
-                Reason.SPAWN_REFUSED,
-                f"plugin {answer.decided_by} refused the spawn: {reason}",
-                facts={"plugin": answer.decided_by, "plugin_reason": reason},
-            )
+            facts = {"plugin": answer.decided_by, "plugin_reason": reason}
+            if answer.has_allow:
+                facts[HAS_ALLOW_FACT] = "true"
+            message = f"plugin {answer.decided_by} refused the spawn: {reason}"
+            raise MeshError(Reason.SPAWN_REFUSED, message, facts=facts)
 
     async def _pass_gate(self, tenant_id: str, session_id: str) -> None:
         """Record that plugins allowed the spawn, so that any undo publishes its failure to them."""

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from uuid import UUID
 
 import structlog
 from spawnmesh_core.errors import MeshError
@@ -36,17 +38,17 @@ class TenantPurge:
     participants: TenantParticipants
     spawn_deadline: timedelta
 
-    async def purge(self, tenant_id: str) -> bool:
+    async def purge(self, tenant_id: str, claim_id: UUID | None = None) -> bool:
         """Continue until it is done, must wait, or is over its share; return if it did work.
 
-        A purge that is done has deleted its job.
+        A purge that is done has deleted its job, which the worker has claimed with `claim_id`.
         """
         parts = 0
-        while parts < _MAX_PARTS and await self.advance(tenant_id):
+        while parts < _MAX_PARTS and await self.advance(tenant_id, claim_id):
             parts += 1
         return parts > 0
 
-    async def advance(self, tenant_id: str) -> bool:
+    async def advance(self, tenant_id: str, claim_id: UUID | None = None) -> bool:
         """Do one bounded part; return False if there is nothing to do now."""
         async with self.database.pipelined(tenant_id) as connection:
             # Keeps a new deletion from beginning, whose job this would delete.
@@ -59,7 +61,7 @@ class TenantPurge:
             DeletionStep.KILL: self._kill,
             DeletionStep.SETTLE: self._settle,
             DeletionStep.ROWS: self._remove_rows,
-            DeletionStep.PEERS: self._purge_services,
+            DeletionStep.PEERS: partial(self._purge_services, claim_id=claim_id),
         }
         return await steps[deletion.step](deletion)
 
@@ -118,7 +120,7 @@ class TenantPurge:
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
         return True
 
-    async def _purge_services(self, deletion: TenantDeletion) -> bool:
+    async def _purge_services(self, deletion: TenantDeletion, *, claim_id: UUID | None) -> bool:
         """Do a part of each service's purge.
 
         The deletion is DONE once none found anything to remove.
@@ -127,7 +129,7 @@ class TenantPurge:
         is_gone = True
         for participant in self.participants:
             name = participant.service
-            if not await self._hold(deletion):
+            if not await self._hold(deletion, claim_id):
                 return False
             try:
                 part = await participant.purge(deletion.settings_version)
@@ -146,13 +148,13 @@ class TenantPurge:
                     )
         return await self._finish(deletion) if is_gone else True
 
-    async def _hold(self, deletion: TenantDeletion) -> bool:
+    async def _hold(self, deletion: TenantDeletion, claim_id: UUID | None) -> bool:
         """Keep other passes away while a call may take; return False if one has advanced."""
         tenant_id = deletion.tenant_id
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
                 return False
-            await jobs.delay(connection, (tenant_id, PURGE_TENANT, tenant_id), HOLD)
+            await jobs.delay(connection, (tenant_id, PURGE_TENANT, tenant_id), HOLD, claim_id=claim_id)
             return True
 
     async def _record_stall(self, deletion: TenantDeletion, stalled_by: str) -> None:

@@ -3,7 +3,9 @@
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_runtime.caller import Caller
+from spawnmesh_runtime.tokens import HarnessClaim
 
+from spawnmesh_session.operations.claim_limits import claiming_harness
 from spawnmesh_session.operations.run_claiming import ClaimRequest, RunAssignment
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import (
@@ -29,7 +31,7 @@ async def claim_runs(
 ) -> pb.ClaimRunsResponse:
     """Claim up to `max_run_count` runs of the runtimes, waiting at most `wait` for the first.
 
-    The runner's token can limit the tenants and the agents.
+    The runner's token can limit the tenants and the agents. The claims of such a token have limits.
     """
     command = ClaimRequest(
         runner_id=parse_text("runner_id", request.runner_id),
@@ -45,6 +47,7 @@ async def claim_runs(
         ),
         max_bytes=_MAX_RESPONSE_BYTES,
         size_of=_size_bytes,
+        harness=claiming_harness(caller),
     )
     wait_seconds = parse_seconds(request.wait if request.HasField("wait") else None, 0.0)
     claimed = await deps.claimer.claim(command, wait_seconds)
@@ -72,7 +75,7 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
             run.run_id,
             run.epoch,
             claimed.time_left,
-            harness_traceparent=None if caller.is_of_the_mesh else session.traceparent,
+            harness=None if caller.is_of_the_mesh else HarnessClaim(caller.token_id, session.traceparent),
         ),
         lease_ttl=render_duration(deps.lease_ttl),
         deadline_time=render_time(run.deadline_time),

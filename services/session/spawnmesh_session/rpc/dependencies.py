@@ -1,11 +1,11 @@
 """Dependencies of the RPCs; `app.py` fills them."""
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.limiter import FairLimiter
 
 from spawnmesh_session.clients.tenant_participants import TenantParticipants
 from spawnmesh_session.metrics import RunMetrics
@@ -27,7 +27,8 @@ class Dependencies:
     """The parts that the RPCs share.
 
     `watch_limit` bounds the reads of waiting and watching calls: notifications may wake thousands
-    of them at once, and they must leave connections for the other calls.
+    of them at once, and they must leave connections for the other calls. Tenants take turns, and
+    one gets half of it at most.
     """
 
     database: Database
@@ -47,4 +48,4 @@ class Dependencies:
     revocations: RevocationFeed
     call_limits: CallLimitsFeed
     max_token_lifetime: timedelta
-    watch_limit: asyncio.Semaphore
+    watch_limit: FairLimiter

@@ -75,8 +75,8 @@ class PageRequest:
 
 def parse_page(request: PagedRequest, caller: Caller) -> PageRequest:
     """Return the page. Raise INVALID_REQUEST for a token that no page of this list returned."""
-    last = position_of(request, caller.tenant_id, caller.session_id)
-    return PageRequest(request.page_size or _DEFAULT_PAGE_SIZE, str(last[0]) if last else "")
+    last = position_of(request, (str,), caller.tenant_id, caller.session_id)
+    return PageRequest(request.page_size or _DEFAULT_PAGE_SIZE, last[0] if last else "")
 
 
 def render_next_page(last_id: str, request: PagedRequest, caller: Caller) -> str:

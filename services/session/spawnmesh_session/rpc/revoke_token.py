@@ -7,6 +7,7 @@ from spawnmesh_core.errors import MeshError, invalid
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 
+from spawnmesh_session.operations.run_tokens import longest_token_life
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_time
 from spawnmesh_session.store import revoked_tokens
@@ -27,6 +28,8 @@ async def revoke_token(
             tenant_id,
             request.token_id,
             expire_time,
+            # It may be the token of a harness: those of the runs that it claimed can outlive it.
+            kept_for=longest_token_life(deps.lease_ttl),
             max_lifetime=deps.max_token_lifetime,
             limit=_MAX_REVOKED_TOKENS,
         )

@@ -28,7 +28,7 @@ async def wait_session(
     payload = events.payload_of(caller.tenant_id, request.session_id)
     with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
-            async with deps.watch_limit:
+            async with deps.watch_limit.hold(caller.tenant_id):
                 session = await sessions.get_session(
                     deps.database, caller.tenant_id, request.session_id, family_root=family_root_of(caller)
                 )

@@ -27,7 +27,10 @@ async def watch_session(
     payload = events.payload_of(tenant_id, session_id)
     with deps.listener.subscription(events.CHANNEL, payload) as changed:
         while True:
-            async with deps.watch_limit, deps.database.transaction(tenant_id) as connection:
+            async with (
+                deps.watch_limit.hold(tenant_id),
+                deps.database.transaction(tenant_id) as connection,
+            ):
                 session = await sessions.read_session(
                     connection, tenant_id, session_id, family_root=family_root
                 )

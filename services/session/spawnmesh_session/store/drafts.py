@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
@@ -9,7 +10,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run, run_deleted
 from spawnmesh_session.domain.tenants import masks_secrets
-from spawnmesh_session.store import runs
+from spawnmesh_session.store import runs, tenants
 from spawnmesh_session.store.rows import PendingRow, Row, run_of
 
 _SQL = load_statements(__name__)
@@ -25,8 +26,8 @@ class FinalizingRun:
     unread_count: int
 
 
-def _finalizing_of(row: Row) -> FinalizingRun:
-    masks = masks_secrets(row["settings"] or {})
+def _finalizing_of(row: Row, settings: dict[str, Any] | None) -> FinalizingRun:
+    masks = masks_secrets(settings or {})
     return FinalizingRun(run_of(row), row["agent_id"], masks, row.get("unread", 0))
 
 
@@ -41,8 +42,9 @@ async def begin_finalizing(
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
     async with database.pipelined(tenant_id) as connection:
         begun = await connection.execute(_SQL["begin_finalizing"], values)
+        settings = await tenants.send_settings(connection, tenant_id)
     row = await begun.fetchone()
-    return _finalizing_of(row) if row else None
+    return _finalizing_of(row, await settings.fetch()) if row else None
 
 
 async def get_finalizing(database: Database, tenant_id: str, run_id: str) -> FinalizingRun:
@@ -50,10 +52,11 @@ async def get_finalizing(database: Database, tenant_id: str, run_id: str) -> Fin
     values = {"tenant_id": tenant_id, "run_id": run_id}
     async with database.pipelined(tenant_id) as connection:
         found = await connection.execute(_SQL["get_finalizing"], values)
+        settings = await tenants.send_settings(connection, tenant_id)
     row = await found.fetchone()
     if row is None:
         raise run_deleted(run_id)
-    return _finalizing_of(row)
+    return _finalizing_of(row, await settings.fetch())
 
 
 async def supersede_decided(

@@ -1,9 +1,8 @@
 -- name: begin_finalizing
--- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent and its
--- tenant's settings. Returns no row, and does nothing, unless the run is held at the epoch, no
--- other draft is decided, the draft is not superseded and no message waits. Locks the run. A
--- message that arrives at the same time is seen by decide_run. Index: runs_pkey,
--- inbox_messages_unread_idx, sessions_pkey, tenants_pkey.
+-- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent. Returns
+-- no row, and does nothing, unless the run is held at the epoch, no other draft is decided, the
+-- draft is not superseded and no message waits. Locks the run. A message that arrives at the same
+-- time is seen by decide_run. Index: runs_pkey, inbox_messages_unread_idx, sessions_pkey.
 update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
   and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
@@ -13,15 +12,13 @@ where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoc
          and position >= 0
        limit 1) is null
 returning r.*,
-    (select agent_id from sessions where tenant_id = %(tenant_id)s and session_id = r.session_id) as agent_id,
-    (select settings from tenants where tenant_id = %(tenant_id)s) as settings
+    (select agent_id from sessions where tenant_id = %(tenant_id)s and session_id = r.session_id) as agent_id
 
 -- name: get_finalizing
 -- Takes no lock. The run with the facts that begin_finalizing depends on. Index: runs_pkey,
--- inbox_messages_unread_idx, sessions_pkey, tenants_pkey.
+-- inbox_messages_unread_idx, sessions_pkey.
 select r.*,
     (select agent_id from sessions where tenant_id = %(tenant_id)s and session_id = r.session_id) as agent_id,
-    (select settings from tenants where tenant_id = %(tenant_id)s) as settings,
     (select count(*) from inbox_messages
      where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
        and position >= 0) as unread

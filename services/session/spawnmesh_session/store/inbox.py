@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.inbox import InboxMessage
@@ -57,9 +58,15 @@ async def count_inbox(
     connection: Connection, tenant_id: str, session_id: str, *, arrived_after: datetime | None = None
 ) -> int:
     """Return the number of unread messages, or of those that arrived after a time."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "arrived_after": arrived_after}
-    row = await (await connection.execute(_SQL["count_inbox"], values)).fetchone()
+    statement = count_statement(tenant_id, session_id, arrived_after=arrived_after)
+    row = await (await connection.execute(*statement)).fetchone()
     return int(row["unread"]) if row else 0
+
+
+def count_statement(tenant_id: str, session_id: str, *, arrived_after: datetime | None = None) -> Statement:
+    """Return the statement of `count_inbox`. Its row has the number as `unread`."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "arrived_after": arrived_after}
+    return _SQL["count_inbox"], values
 
 
 async def measure_inbox(connection: Connection, tenant_id: str, session_id: str) -> tuple[int, int]:

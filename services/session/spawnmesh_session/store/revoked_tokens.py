@@ -37,10 +37,12 @@ async def revoke_token(
     token_id: str,
     expire_time: datetime | None,
     *,
+    kept_for: timedelta,
     max_lifetime: timedelta,
     limit: int,
 ) -> datetime | None:
-    """Revoke the token until it expires; return the expiry that holds.
+    """Revoke the token until it expires, and for `kept_for` after that; return the time until which
+    it is refused, which is never in the past.
 
     Return None if the tenant has reached the limit.
     """
@@ -48,6 +50,7 @@ async def revoke_token(
         "tenant_id": tenant_id,
         "token_id": token_id,
         "expire_time": expire_time,
+        "kept_for": kept_for,
         "max_lifetime": max_lifetime,
         "limit": limit,
     }

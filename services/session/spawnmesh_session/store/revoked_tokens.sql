@@ -4,7 +4,8 @@
 -- Index: revoked_tokens_pkey.
 insert into revoked_tokens as r (tenant_id, token_id, is_run, expire_time)
 select %(tenant_id)s, %(token_id)s, false,
-       least(coalesce(%(expire_time)s::timestamptz, 'infinity'), now() + %(max_lifetime)s::interval)
+       least(greatest(coalesce(%(expire_time)s::timestamptz, 'infinity'), now()) + %(kept_for)s::interval,
+             now() + %(max_lifetime)s::interval)
 where %(limit)s > (
     select count(*) from revoked_tokens
     where tenant_id = %(tenant_id)s and not is_run and token_id <> %(token_id)s and expire_time > now())

@@ -7,14 +7,19 @@ the run.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_session.domain.runs import CallingRun, LostEntry
+from spawnmesh_session.store import inbox
+
 _SQL = load_statements(__name__)
 
+CHANNEL = "run_queued"
+"""Its payload is the tenant that has a run to claim."""
 RETRY_IN = timedelta(seconds=5)
 """The pause before the next try to end a run that could not be ended."""
 
@@ -33,7 +38,6 @@ class LostRun:
 
     tenant_id: str
     run_id: str
-    timed_out: bool
     due_time: datetime
 
 
@@ -47,7 +51,8 @@ class TakenRun:
     """A run taken from the queue. `wait` is the time for which it was claimable.
 
     If it `was_leased`, the lease of its last runner had expired. `used_attempts` is 1, or 0 if that
-    runner may only have met an outage.
+    runner may only have met an outage. `taken_until` is the end of the lease of the take, and its
+    fence: once the entry has another one, the take is void.
     """
 
     tenant_id: str
@@ -55,6 +60,7 @@ class TakenRun:
     wait: timedelta
     was_leased: bool
     used_attempts: int
+    taken_until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,51 +102,67 @@ async def take_claimable_runs(
     async with database.pipelined(ALL_TENANTS) as connection:
         taken = await connection.execute(_SQL["take_claimable_runs"], values)
     rows = await taken.fetchall()
-    runs = [
-        TakenRun(row["tenant_id"], row["run_id"], row["wait"], row["was_leased"], row["used_attempts"])
-        for row in rows
-        if row["run_id"]
-    ]
-    return TakenRuns(runs, any(row["others_took"] for row in rows))
+    others_took = [row.pop("others_took") for row in rows]
+    return TakenRuns([TakenRun(**row) for row in rows if row["run_id"]], any(others_took))
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedLease:
+    """An extended lease: its end, the time until the run's deadline, and the messages that wait."""
+
+    end_time: datetime
+    time_left: timedelta
+    unread_count: int
 
 
 async def extend_lease(
-    connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta
-) -> datetime | None:
-    """Let the lease last for `lease_ttl` from the database's now; return its end."""
-    values = {"tenant_id": tenant_id, "run_id": run_id, "lease_ttl": lease_ttl}
-    row = await (await connection.execute(_SQL["extend_lease"], values)).fetchone()
-    return row["due_time"] if row else None
+    database: Database, tenant_id: str, calling: CallingRun, lease_ttl: timedelta
+) -> ExtendedLease | None:
+    """Let the lease last for `lease_ttl` from the database's now, in one round trip.
+
+    This is a transaction of its own. Return None, with nothing done, if the run is not held at this
+    epoch.
+    """
+    values = {
+        "tenant_id": tenant_id,
+        "run_id": calling.run_id,
+        "epoch": calling.epoch,
+        "lease_ttl": lease_ttl,
+    }
+    extended, [counted] = await database.transact(
+        tenant_id,
+        (_SQL["extend_lease"], values),
+        inbox.count_statement(tenant_id, calling.session_id),
+    )
+    return ExtendedLease(**extended[0], unread_count=counted["unread"]) if extended else None
 
 
 async def undo_take(connection: Connection, taken: TakenRun) -> None:
-    """Undo `take_claimable_runs`: the entry is as before, and runners wake on the commit."""
-    await _return_entry(connection, taken, timedelta())
+    """Undo `take_claimable_runs`: the entry is as before, and runners wake on the commit.
+
+    Do nothing if the lease of the take is over or was replaced, as by a claim.
+    """
+    await connection.execute(_SQL["undo_take"], asdict(taken))
 
 
 async def release_entry(
-    connection: Connection, tenant_id: str, run_id: str, pause: timedelta = timedelta()
+    connection: Connection, tenant_id: str, run_id: str, *, attempt_count: int, pause: timedelta
 ) -> None:
-    """Let the run wait again: its attempt is not used, and the run can be taken after a pause.
+    """Let the run wait again, with so many attempts used. It can be taken after the pause.
 
     Without a pause, runners wake when the transaction commits; after a pause their next look finds
     the run.
     """
-    held = TakenRun(tenant_id, run_id, timedelta(), was_leased=False, used_attempts=1)
-    await _return_entry(connection, held, pause)
-
-
-async def _return_entry(connection: Connection, taken: TakenRun, pause: timedelta) -> None:
-    values = {
-        "tenant_id": taken.tenant_id,
-        "run_id": taken.run_id,
-        "was_leased": taken.was_leased,
-        "used_attempts": taken.used_attempts,
-        "pause": pause,
-    }
-    await connection.execute(_SQL["return_entry"], values)
+    values = {"tenant_id": tenant_id, "run_id": run_id, "attempt_count": attempt_count, "pause": pause}
+    await connection.execute(_SQL["release_entry"], values)
     if not pause:
-        await connection.execute(_SQL["notify_runners"])
+        await connection.execute(_SQL["notify_runners"], values)
+
+
+async def set_attempts(connection: Connection, tenant_id: str, run_id: str, attempt_count: int) -> None:
+    """Set the number of attempts that the run has used."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "attempt_count": attempt_count}
+    await connection.execute(_SQL["set_attempts"], values)
 
 
 async def notify_runners_of_place(connection: Connection, tenant_id: str) -> None:
@@ -165,10 +187,11 @@ async def take_lost_runs(
     return [LostRun(**row) for row in rows]
 
 
-async def is_lost_run(connection: Connection, tenant_id: str, run_id: str, taken_due_time: datetime) -> bool:
-    """Return whether a taken run, which the caller has locked since, is still lost."""
-    values = {"tenant_id": tenant_id, "run_id": run_id, "taken_due_time": taken_due_time}
-    return await (await connection.execute(_SQL["is_lost_run"], values)).fetchone() is not None
+async def lock_lost_entry(connection: Connection, lost: LostRun) -> LostEntry | None:
+    """Lock and return the entry of a taken run, which is locked; None if the run has ended."""
+    values = {"tenant_id": lost.tenant_id, "run_id": lost.run_id, "taken_due_time": lost.due_time}
+    row = await (await connection.execute(_SQL["lock_lost_entry"], values)).fetchone()
+    return LostEntry(**row) if row else None
 
 
 async def count_live_runs(connection: Connection) -> dict[str, int]:

@@ -14,11 +14,16 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 --   - Leaves %(reserved)s of the %(limit)s to runs of rank 1, the first of a tenant that has none
 --     leased.
 --   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
+--     claim_run counts the attempts that are used.
 --   - Uses no attempt of a run whose lease has expired if the service has not been serving for as
 --     long as a lease lasts: then the attempt before may only have met an outage.
 --   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
 --     lock takes runs of it. It counts the leased runs after that, with count_leased_runs, which
---     sees the runs that other claims took since the statement began.
+--     sees the runs that other claims took since the statement began. The claims of another
+--     tenant share the lock, for a run may be queued after the statement began: then the tenant is
+--     left out if it has_more_runs by now. The lock is taken only if a run of the tenant is chosen.
+--   - taken_until is the end of the lease. claim_run and undo_take do nothing if the entry has
+--     another one by then: the lease has ended, and another claim may have taken the run.
 --   - others_took is true if another claim had such a lock, or was faster: look again soon.
 --   - Reads the queue tenant by tenant, runtime by runtime and agent by agent, however many runs
 --     wait.
@@ -54,20 +59,21 @@ with served as (
                    select from run_queue d
                    where d.tenant_id = t.tenant_id and d.runtime = wanted.runtime
                      and d.agent_id = agent.agent_id
-                     and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                     and d.agent_id >= '' and d.due_time <= now() and d.expire_time > now()
                      and d.attempts_left > 0
                    order by d.due_time limit 1
                ) of_agent
            ) found
            limit 1)
 ), reserved as materialized (
-    select tenant_id, cap, weight,
+    select tenant_id, cap, weight, is_crowded,
            case when is_crowded
                 then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0))
                 else true end as is_ours
     from due
 ), waiting as materialized (
-    select tenant_id, cap, weight, count_leased_runs(tenant_id) as leased from reserved where is_ours
+    select tenant_id, cap, weight, is_crowded, count_leased_runs(tenant_id) as leased
+    from reserved where is_ours
 ), candidates as (
     select w.tenant_id, w.cap, w.weight, d.run_id, d.due_time,
            w.leased + row_number() over (partition by w.tenant_id order by d.due_time) as rank
@@ -85,7 +91,7 @@ with served as (
         cross join lateral (
             select run_id, due_time from run_queue
             where tenant_id = w.tenant_id and runtime = wanted.runtime
-              and agent_id = agent.agent_id and runtime >= ''
+              and agent_id = agent.agent_id and agent_id >= ''
               and due_time <= now() and expire_time > now() and attempts_left > 0
             order by due_time limit %(limit)s * 2
         ) of_agent
@@ -111,15 +117,25 @@ with served as (
         for update skip locked
     ) d
     limit %(limit)s
+), ours as materialized (
+    select tenant_id from waiting
+    where case when tenant_id not in (select tenant_id from chosen) then false
+               when is_crowded then true
+               when pg_try_advisory_xact_lock_shared(hashtextextended('hand out runs of ' || tenant_id, 0))
+               then not has_more_runs(tenant_id, cap)
+               else false end
 ), taken as (
     update run_queue d
     set due_time = now() + %(lease_ttl)s::interval, leased = true,
         attempts_left = attempts_left - chosen.used_attempts
     from chosen
     where d.tenant_id = chosen.tenant_id and d.run_id = chosen.run_id
-    returning d.tenant_id, d.run_id, chosen.wait, chosen.was_leased, chosen.used_attempts
+      and chosen.tenant_id = any (array(select tenant_id from ours))
+    returning d.tenant_id, d.run_id, chosen.wait, chosen.was_leased, chosen.used_attempts,
+              d.due_time as taken_until
 )
-select others.took as others_took, t.tenant_id, t.run_id, t.wait, t.was_leased, t.used_attempts
+select others.took as others_took,
+       t.tenant_id, t.run_id, t.wait, t.was_leased, t.used_attempts, t.taken_until
 from (
     select coalesce((select bool_or(not is_ours) from reserved), false)
            or (select count(*) from taken)
@@ -128,27 +144,53 @@ from (
 left join taken t on true
 
 -- name: extend_lease
--- Sets the lease to end after lease_ttl. Locks the entry. Index: run_queue_pkey.
-update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s
-returning due_time
+-- Sets the lease to end after lease_ttl. Returns no row, and does nothing, unless a runner holds
+-- the run at the epoch. Locks the entry, and nothing of `runs`: whatever claims, releases or ends
+-- the run writes or deletes the entry in the same transaction. If this statement waits for such a
+-- transaction, it tests the epoch again in the entry as that one left it. So it never extends the
+-- lease of a run that was ended, released or claimed by another runner. Index: run_queue_pkey.
+update run_queue set due_time = now() + %(lease_ttl)s::interval
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
+returning due_time as end_time, expire_time - now() as time_left
 
--- name: return_entry
--- Makes the run claimable after the pause, and gives back the attempts that were used. Locks the
--- entry. was_leased: it is an expired lease, as before the take. Index: run_queue_pkey.
-update run_queue set due_time = now() + %(pause)s::interval, leased = %(was_leased)s,
-                      attempts_left = attempts_left + %(used_attempts)s
+-- name: undo_take
+-- The entry is as before the take: due now, with the attempts that were used. was_leased: it is an
+-- expired lease, which its runner may still extend. Notifies runners when the transaction commits.
+-- Does nothing unless the entry still has the lease of the take, which claim_run compares alike.
+-- Locks the entry. Index: run_queue_pkey.
+with undone as (
+    update run_queue set due_time = now(), leased = %(was_leased)s,
+                         epoch = case when %(was_leased)s then epoch else 0 end,
+                         attempts_left = attempts_left + %(used_attempts)s
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and due_time is not distinct from %(taken_until)s
+    returning tenant_id
+)
+select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), tenant_id) from undone
+
+-- name: release_entry
+-- Makes the run of a runner claimable after the pause. The run has used so many attempts: one that
+-- a claim used since it took the expired lease of the runner is given back, for this claim can end
+-- in no attempt. Locks the entry; the transaction has locked the session before. Index:
+-- run_queue_pkey.
+update run_queue set due_time = now() + %(pause)s::interval, leased = false, epoch = 0,
+                     attempts_left = max_attempts - %(attempt_count)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: set_attempts
+-- The run has used so many attempts. Locks the entry; the transaction has locked the session
+-- before. Index: run_queue_pkey.
+update run_queue set attempts_left = max_attempts - %(attempt_count)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 
 -- name: notify_runners
 -- Runners are notified when the transaction commits.
-select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), '')
+select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), %(tenant_id)s)
 
 -- name: notify_runners_of_place
 -- Runners are notified when the transaction commits, if the tenant had as many running runs as it
 -- may have before a run of it ended, and another run waits. Index: run_queue_tenant_due_idx,
 -- tenants_pkey.
-select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), '') from tenants t
+select pg_notify('run_queued' || (select suffix from _spawnmesh_channels), %(tenant_id)s) from tenants t
 where t.tenant_id = %(tenant_id)s
   and (select true from run_queue
        where tenant_id = %(tenant_id)s and due_time between '-infinity' and now()
@@ -163,11 +205,11 @@ where t.tenant_id = %(tenant_id)s
 -- name: take_lost_runs
 -- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the
 -- deadline has passed, or the lease has expired, no attempt is left, and the service has been
--- serving for as long as a lease lasts. Takes at most %(share)s of a tenant, round-robin over
--- tenants, and the longest lost first. Locks each entry, skips those
--- that others hold, and makes it due again after %(again_in)s: the runs are put behind all others,
--- so that a run that cannot be ended does not hold up the rest. Index:
--- run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
+-- serving for as long as a lease lasts. `domain.runs.outcome_of_lost` decides how each ends, when
+-- it is locked. Takes at most %(share)s of a tenant, round-robin over tenants, and the longest lost
+-- first. Locks each entry, skips those that others hold, and makes it due again after %(again_in)s:
+-- the runs are put behind all others, so that a run that cannot be ended does not hold up the rest.
+-- Index: run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
 with recursive live as (
     (select d.tenant_id from run_queue d where d.expire_time >= '-infinity'
      order by d.tenant_id limit 1)
@@ -210,14 +252,18 @@ set due_time = greatest(d.due_time, now() + %(again_in)s::interval),
     again_time = now() + %(again_in)s::interval
 from locked l
 where d.tenant_id = l.tenant_id and d.run_id = l.run_id
-returning d.tenant_id, d.run_id, d.expire_time <= now() as timed_out, d.due_time
+returning d.tenant_id, d.run_id, d.due_time
 
--- name: is_lost_run
--- Takes no lock; exact while the run is locked. The deadline has passed, or the row is as it was
--- taken. Index: run_queue_pkey.
-select from run_queue
+-- name: lock_lost_entry
+-- Locks the entry of a run that take_lost_runs took: a heartbeat waits until the transaction ends.
+-- The deadline is compared with the time of the statement, because the transaction may have waited
+-- for the lock of the run. is_untouched: the run was not extended, claimed or released since the
+-- take. Returns no row if the run has ended. Index: run_queue_pkey.
+select expire_time <= statement_timestamp() as is_past_deadline, attempts_left,
+       due_time = %(taken_due_time)s as is_untouched
+from run_queue
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
-  and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
+for update
 
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole

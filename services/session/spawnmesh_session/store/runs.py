@@ -15,11 +15,12 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_session.domain.agents import AgentProfile
 from spawnmesh_session.domain.runs import (
     NO_DELAY,
-    QUEUE_MARGIN,
+    TERMINAL_RUN_STATES,
     NewDelay,
     QueuedRun,
     Run,
     RunOutcome,
+    has_queue_margin,
     require_run,
     run_deleted,
 )
@@ -66,7 +67,7 @@ async def count_waiting_runs(connection: Connection, tenant_id: str, *, limit: i
     number.
     """
     waiting_count = await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
-    if waiting_count + QUEUE_MARGIN <= limit:
+    if has_queue_margin(waiting_count, limit):
         return waiting_count
     await lock_queue(connection, tenant_id)
     return await (await send_count_of_waiting_runs(connection, tenant_id)).fetch() or 0
@@ -158,16 +159,16 @@ async def claim_run(
 ) -> ClaimedRun | None:
     """Claim a taken run: RUNNING with the next epoch of its session and a lease, in one round trip.
 
-    The session is locked. Return None if the run has ended. Raise RUN_LEASE_LOST if it was deleted.
+    The session is locked. Return None if the run has ended, or if the take is void: then the run is
+    for others to claim. Raise RUN_LEASE_LOST if it was deleted.
     """
     tenant_id, run_id = taken.tenant_id, taken.run_id
     values = {
         "tenant_id": tenant_id,
         "run_id": run_id,
+        "taken_until": taken.taken_until,
         "runner_id": runner_id,
         "lease_ttl": lease_ttl,
-        # Without a lease, a claim was undone whose commit was not answered: it is the same attempt.
-        "is_further": taken.was_leased and taken.used_attempts > 0,
     }
     names = ("lock_session_of_run", "claim_run", "get_claimed")
     cursors = [await connection.execute(_SQL[name], values) for name in names]
@@ -175,7 +176,8 @@ async def claim_run(
     if locked is None or session is None:
         raise run_deleted(run_id)
     if claimed is None:
-        await run_queue.delete_entry(connection, tenant_id, run_id)
+        if run_of(session["latest_run"]).state in TERMINAL_RUN_STATES:
+            await run_queue.delete_entry(connection, tenant_id, run_id)
         return None
     await events.notify_watchers(connection, tenant_id, session["session_id"])
     return ClaimedRun(
@@ -200,8 +202,22 @@ async def release_run(
     row = await (await connection.execute(statement, values)).fetchone()
     if row is None:
         return None
-    await run_queue.release_entry(connection, tenant_id, run_id, delay.pause)
-    return run_of(row)
+    run = run_of(row)
+    await run_queue.release_entry(
+        connection, tenant_id, run_id, attempt_count=run.attempt_count, pause=delay.pause
+    )
+    return run
+
+
+async def give_back_attempt(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> None:
+    """Give back the attempt that a later claim used because the lease of this epoch was lost.
+
+    Does nothing if none was used, or if it was given back.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch}
+    row = await (await connection.execute(_SQL["give_back_attempt"], values)).fetchone()
+    if row is not None:
+        await run_queue.set_attempts(connection, tenant_id, run_id, row["attempt_count"])
 
 
 async def end_run(

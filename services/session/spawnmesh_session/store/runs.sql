@@ -14,8 +14,10 @@ with next as (
     from next n
     returning *
 ), placed as (
-    insert into run_queue (tenant_id, run_id, due_time, expire_time, attempts_left, runtime, agent_id)
-    select q.tenant_id, q.run_id, now(), q.deadline_time, %(attempts_left)s, n.runtime, n.agent_id
+    insert into run_queue (tenant_id, run_id, due_time, expire_time, max_attempts, attempts_left, runtime,
+                           agent_id)
+    select q.tenant_id, q.run_id, now(), q.deadline_time, %(max_attempts)s, %(max_attempts)s, n.runtime,
+           n.agent_id
     from queued q cross join next n
 ), recorded as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
@@ -26,7 +28,7 @@ select * from queued
 
 -- name: notify_of_queued_run
 -- Runners and the session's watchers are notified when the transaction commits.
-select pg_notify('run_queued' || c.suffix, ''),
+select pg_notify('run_queued' || c.suffix, %(tenant_id)s),
        pg_notify('session_changed' || c.suffix, %(tenant_id)s || ':' || %(session_id)s)
 from _spawnmesh_channels c
 
@@ -89,30 +91,41 @@ where r.state = 'KILLED' and r.epoch > 0
 -- name: claim_run
 -- Locks the run and its session; the transaction has locked the session before. The run gets the
 -- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
--- was_held: the run was not QUEUED, so its last runner lost it. Then the claim is a further attempt
--- only if is_further. Returns no row if the run has ended. Index: runs_pkey, sessions_pkey,
--- run_queue_pkey.
+-- was_held: the run was not QUEUED, so its last runner lost it. Returns no row, and does nothing,
+-- if the run has ended, or if its entry no longer has the lease of the take: then the run may
+-- belong to another claim. Locks the entry before it writes: a take or a heartbeat can change that
+-- lease meanwhile, and neither locks the session. take_claimable_runs alone decides whether a claim
+-- uses an attempt. attempt_count is set to the number of attempts that are used by now, so it
+-- includes the take of a claimer that died. lost_epoch is set if the last runner lost the run and
+-- this claim used an attempt for that. With `=` the planner would choose an index of due
+-- times, and many entries can have one. Index: runs_pkey, sessions_pkey, run_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+), taken as (
+    select max_attempts - attempts_left as used_attempts from run_queue
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and due_time is not distinct from %(taken_until)s
+    for update
 ), claim as (
     update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s
       and session_id = (select session_id from runs
                         where tenant_id = %(tenant_id)s and run_id = %(run_id)s
                           and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
+      and (select true from taken)
     returning last_epoch, last_cursor
 ), claimed as (
     update runs set state = 'RUNNING', epoch = claim.last_epoch,
                     first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
-                    attempt_count = attempt_count
-                                    + case when state = 'QUEUED' or %(is_further)s then 1 else 0 end,
-                    runner_id = %(runner_id)s,
+                    lost_epoch = case when state <> 'QUEUED' and taken.used_attempts > attempt_count
+                                      then epoch else 0 end,
+                    attempt_count = taken.used_attempts, runner_id = %(runner_id)s,
                     start_time = least(start_time, now())
-    from claim
+    from claim cross join taken
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
     returning runs.*
 ), leased as (
-    update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true
+    update run_queue set due_time = now() + %(lease_ttl)s::interval, leased = true,
+                         epoch = (select epoch from claimed)
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s
       and (select true from claimed)
 ), recorded as (
@@ -154,6 +167,14 @@ update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time 
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and state in ('RUNNING', 'FINALIZING')
 returning *
+
+-- name: give_back_attempt
+-- Locks the run. The runner at the epoch was not lost, but cut off by an outage: the attempt that
+-- was used for it is given back, once. Returns no row if none was used. Index: runs_pkey.
+update runs set attempt_count = attempt_count - 1, lost_epoch = 0
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and lost_epoch = %(epoch)s and lost_epoch > 0
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+returning attempt_count
 
 -- name: end_run
 -- Locks the run and its session; the transaction has locked the session before. A terminal state

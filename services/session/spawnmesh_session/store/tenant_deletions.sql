@@ -54,7 +54,9 @@ select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= 
 -- name: has_peer_work
 -- Takes no lock. Index: jobs_pkey.
 select from jobs
-where tenant_id = %(tenant_id)s and kind in ('undo_spawn', 'delete_session', 'push_settings') limit 1
+where tenant_id = %(tenant_id)s
+  and kind in ('undo_spawn', 'clean_up_spawn', 'delete_session', 'push_settings')
+limit 1
 
 -- name: purge_jobs
 -- Locks the rows. All jobs except that of the deletion. Index: jobs_pkey.

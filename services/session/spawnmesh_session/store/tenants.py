@@ -100,6 +100,12 @@ async def get_existing_tenant(connection: Connection, tenant_id: str) -> Tenant:
     return require_tenant(tenant_id, await get_tenant(connection, tenant_id))
 
 
+async def send_settings(connection: Connection, tenant_id: str) -> PendingRow[dict[str, Any]]:
+    """Send the read of the tenant's settings; in a pipeline this takes no round trip."""
+    cursor = await connection.execute(_SQL["get_settings"], {"tenant_id": tenant_id})
+    return PendingRow(cursor, lambda row: dict(row["settings"]))
+
+
 async def enter_tenant(connection: Connection, tenant_id: str) -> Tenant | DeletedTenant | None:
     """Return what `get_tenant` returns, and keep deletions of the tenant from beginning.
 

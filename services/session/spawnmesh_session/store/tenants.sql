@@ -36,6 +36,10 @@ left join tenants t on t.tenant_id = asked.tenant_id
 left join tenant_deletions d on d.tenant_id = asked.tenant_id
 where t.tenant_id is not null or d.tenant_id is not null
 
+-- name: get_settings
+-- Takes no lock. Index: tenants_pkey.
+select settings from tenants where tenant_id = %(tenant_id)s
+
 -- name: list_tenants
 -- Takes no lock; reads in the scope of every tenant. The ids of a page, which ends before its
 -- tenants exceed %(max_bytes)s, but has at least one. found_count exceeds the number of rows unless

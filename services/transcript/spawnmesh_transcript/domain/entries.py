@@ -24,6 +24,12 @@ class EntryKind(StrEnum):
     MIRROR = "MIRROR"
 
 
+TURN_KINDS = (EntryKind.MESSAGE, EntryKind.NOTE)
+"""The kinds of turns: what a model reads, and what totals count. Statements have them as literals,
+so that the planner knows how many entries are turns.
+"""
+
+
 class Label(StrEnum):
     """The meaning of a label. Spelled as in the table."""
 
@@ -102,6 +108,16 @@ class PagePosition:
 
     seq: int
     is_backwards: bool = False
+
+    def end_seq(self, head_seq: int, scan_limit: int) -> int:
+        """Return the seq of the last entry at which the page looks, if it looks at so many."""
+        if self.is_backwards:
+            return max(1, min(self.seq, head_seq + 1) - scan_limit)
+        return max(self.seq, min(head_seq, self.seq + scan_limit))
+
+    def goes_on_behind(self, seq: int, head_seq: int) -> bool:
+        """Return whether entries follow behind `seq` in the direction of the page."""
+        return seq > 1 if self.is_backwards else seq < head_seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ create table purged_tenants (
 -- table's constraint again for each insert, which took a tenth of the server's time for an append,
 -- and keeps those of a domain.
 create domain transcript_state as text check (value in ('IMPORTING', 'LIVE', 'DELETED'));
+create domain counter as bigint check (value >= 0);
 
 create table transcripts (
     tenant_id              text        not null,
@@ -97,10 +98,10 @@ create table transcripts (
     writer_epoch           bigint      not null default 0,
     -- Totals over all entries. A turn is a message or a note.
     turn_count             bigint      not null default 0,
-    superseded_turn_count  bigint      not null default 0,
+    superseded_turn_count  counter     not null default 0,
     token_count            bigint      not null default 0,
     logical_bytes          bigint      not null default 0, -- Of all bodies as they were appended.
-    dropped_bytes          bigint      not null default 0, -- Of those, the bytes no longer in `entries`.
+    dropped_bytes          counter     not null default 0, -- Of those, the bytes no longer in `entries`.
     -- The head at the time when a worker last dropped every inline payload that it may drop.
     inline_dropped_seq     bigint      not null default 0,
     create_time            timestamptz not null default now(),

@@ -15,14 +15,21 @@ from spawnmesh_transcript.store import transcripts as transcript_store
 PAGE_MAX_BYTES = 4 * 1024 * 1024
 """Bodies in one page: a page of small entries stays far below the largest message."""
 
+MAX_SCANNED_ENTRIES = 5_000
+"""Entries at which a page looks, so that its cost is bounded whatever the filter."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Entries by seq, the transcript's head, and whether there are more entries."""
+    """Entries by seq, the transcript's head, and whether the transcript goes on behind `read_seq`.
+
+    The page has fewer entries, or none, if few of those at which it looks are wanted.
+    """
 
     entries: list[StoredEntry]
     head: Head
     has_more: bool
+    read_seq: int
 
 
 async def read_page(
@@ -48,8 +55,17 @@ async def read_stored_page(
     """
     async with database.transaction(key.tenant_id) as connection:
         await snapshots.begin_snapshot(connection)
-        transcript = await transcript_store.get_transcript(connection, key)
-        entries, has_more = await entry_store.list_entries(
-            connection, key, position, wanted, page_size=page_size, max_bytes=PAGE_MAX_BYTES
+        head = (await transcript_store.get_transcript(connection, key)).head
+        read_seq = position.end_seq(head.seq, MAX_SCANNED_ENTRIES)
+        entries, is_cut = await entry_store.list_entries(
+            connection,
+            key,
+            position,
+            wanted,
+            end_seq=read_seq,
+            page_size=page_size,
+            max_bytes=PAGE_MAX_BYTES,
         )
-    return EntryPage(entries, transcript.head, has_more)
+    if is_cut:
+        read_seq = entries[0 if position.is_backwards else -1].seq
+    return EntryPage(entries, head, position.goes_on_behind(read_seq, head.seq), read_seq)

@@ -20,7 +20,6 @@ from spawnmesh_transcript.operations.fork_copy import Fork, copy_messages
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.stub_creation import create_stubs_of_fork
 from spawnmesh_transcript.store import appends as append_store
-from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store import transcripts as transcript_store
 
@@ -105,10 +104,9 @@ async def _create_fork(
                 Reason.CONFLICT, "the tenant's settings just changed; create the transcript again"
             )
         entries = [new.header(), *copies.entries]
-        head = await append_store.write_entries(connection, key, entries, Writer(service=new.service))
         stubs = await create_stubs_of_fork(blobs, entries, policy)
-        if stubs:
-            await payload_store.insert_stubs(connection, key, stubs, first_seq=1)
+        writer = Writer(service=new.service)
+        head = await append_store.write_entries(connection, key, entries, writer, stubs)
     if any(stub.files for stub in stubs):
         uploader.start(key)
     return head

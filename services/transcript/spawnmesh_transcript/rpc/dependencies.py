@@ -1,11 +1,11 @@
 """The dependencies of the RPCs."""
 
-import asyncio
 from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.cpu_workers import CpuWorkers
+from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.peers import Peer
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
@@ -31,8 +31,8 @@ class Dependencies:
     database: Database
     listener: Listener
     notifier: ChangeNotifier
-    poll_slots: asyncio.Semaphore
-    """Limit of concurrent reads for followers and watchers."""
+    poll_limit: FairLimiter
+    """Limit of concurrent reads for followers and watchers; tenants take turns."""
     policies: TranscriptPolicyCache
     activities: ActivityRecorder
     append_queue: AppendQueue

@@ -34,14 +34,14 @@ async def follow_entries(
     with deps.listener.subscription(CHANNEL, transcript_topic(key)) as changed:
         is_first = True
         while True:
-            async with deps.poll_slots:
+            async with deps.poll_limit.hold(key.tenant_id):
                 page = await read_page(
                     deps.database, deps.blobs, key, PagePosition(after_seq), wanted, page_size=_PAGE_SIZE
                 )
             incarnation = incarnation or page.head.incarnation
             if page.head.incarnation != incarnation:
                 raise not_found("transcript", key.session_id)
-            after_seq = page.entries[-1].seq if page.has_more else max(after_seq, page.head.seq)
+            after_seq = page.read_seq
             if page.entries or is_first:
                 is_first = False
                 yield _render(page, read_seq=after_seq)

@@ -28,7 +28,9 @@ async def list_entries(
         parse_filter(request.filter),
         page_size=request.page_size or _DEFAULT_PAGE_SIZE,
     )
-    response = pb.ListEntriesResponse(head=render_head(page.head), has_more=page.has_more)
+    response = pb.ListEntriesResponse(
+        head=render_head(page.head), has_more=page.has_more, read_seq=page.read_seq
+    )
     for entry in page.entries:
         render_entry(entry, response.entries.add())
     return response

@@ -52,8 +52,8 @@ async def search_entries(
 
 def _parse(request: pb.SearchEntriesRequest, caller: Caller) -> Search:
     wanted = parse_filter(request.filter)
-    last = position_of(request, caller.tenant_id, caller.session_id)
-    resume_session_id, resume_before_seq = (str(last[0]), int(last[1])) if last else ("", 0)
+    last = position_of(request, (str, int), caller.tenant_id, caller.session_id)
+    resume_session_id, resume_before_seq = last or ("", 0)
     return Search(
         words=request.words,
         pattern=request.pattern,

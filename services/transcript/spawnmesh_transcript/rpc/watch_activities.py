@@ -41,7 +41,7 @@ async def watch_activities(
     with deps.listener.subscription(CHANNEL, activity_topic(key.tenant_id)) as changed:
         is_first = True
         while True:
-            async with deps.poll_slots:
+            async with deps.poll_limit.hold(key.tenant_id):
                 page = await _read_page(deps.database, key, after_position)
             after_position = page.position
             if page.activities or is_first:

@@ -3,11 +3,11 @@
 select pg_advisory_xact_lock(hashtextextended('activities of ' || %(tenant_id)s, 0));
 
 -- name: record_activities
--- Follows `join_writers` of tenants and `lock_activities`: positions rise in the order of commits,
+-- Follows `join_writers` and `lock_activities`: positions rise in the order of commits,
 -- so a reader of one position has missed none below it. Records activities in their order, except
 -- those of transcripts that cannot be read, and returns the newest position; no row if it recorded
 -- none. Each transcript is looked up by itself and not joined. Indexes: the primary keys.
-with known as materialized (
+with known as (
     select given.session_id, given.body, row_number() over (order by given.number) as number
     from unnest(%(session_ids)s::text[], %(activities)b::bytea[])
         with ordinality as given (session_id, body, number)
@@ -57,7 +57,7 @@ limit (select %(row_count)s::bigint);
 -- name: forget_activities
 -- Deletes the oldest activities, whose positions rise with their times. Locks the rows that it
 -- deletes. Index: activities primary key.
-with page as materialized (
+with page as (
     select position, create_time from activities
     where tenant_id = %(tenant_id)s
     order by position

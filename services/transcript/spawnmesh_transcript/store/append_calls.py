@@ -10,12 +10,10 @@ from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult, ends_of
-from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.domain.entries import TURN_KINDS, Label, NewEntry
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.store.rows import Row, head_of
-
-_TURNS = (EntryKind.MESSAGE, EntryKind.NOTE)
 
 
 class Calls:
@@ -42,7 +40,7 @@ class Calls:
             "entry_count": len(entries),
             "token_count": sum(entry.token_count for entry in entries),
             "byte_count": sum(len(entry.body) for entry in entries),
-            "turn_count": sum(entry.kind in _TURNS for entry in entries),
+            "turn_count": sum(entry.kind in TURN_KINDS for entry in entries),
             **more,
         }
         if writer.claim:
@@ -137,7 +135,7 @@ def _references(entries: Sequence[NewEntry], described: Sequence[dict[str, Any]]
     if superseded_ids:
         references["superseded_ids"] = sorted(superseded_ids)
     if own:
-        references["superseded_turn_count"] = sum(entries[place].kind in _TURNS for place in own)
+        references["superseded_turn_count"] = sum(entries[place].kind in TURN_KINDS for place in own)
     return references
 
 

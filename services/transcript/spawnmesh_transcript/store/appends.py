@@ -250,16 +250,26 @@ def state_of(row: Row) -> AppendState:
 
 
 async def write_entries(
-    connection: Connection, key: Key, entries: Sequence[NewEntry], writer: Writer, *, is_import: bool = False
+    connection: Connection,
+    key: Key,
+    entries: Sequence[NewEntry],
+    writer: Writer,
+    stubs: Sequence[Stub] = (),
+    *,
+    is_import: bool = False,
 ) -> Head:
-    """Write entries into a transcript whose row the transaction holds, and which is LIVE, or
-    IMPORTING for an import.
+    """Write entries, with their stubs, into a transcript whose row the transaction holds, and which
+    is LIVE, or IMPORTING for an import.
     """
     calls, needs = Calls(), _needs_of(entries)
     calls.add(key, entries, writer)
+    parameters = calls.parameters(key.tenant_id)
+    if stubs:
+        needs |= _Need.STUBS
+        parameters |= stub_rows(stubs)
     if is_import:
         needs |= _Need.IMPORT
-    cursor = await connection.execute(_statement(needs), calls.parameters(key.tenant_id), binary=True)
+    cursor = await connection.execute(_statement(needs), parameters, binary=True)
     row = await cursor.fetchone()
     if row is None:
         raise LookupError("the transaction holds the transcript's row")

@@ -25,7 +25,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: delete_entries
 -- Locks the rows that it deletes. Index: entries primary key.
-with page as materialized (
+with page as (
     select seq from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
@@ -37,7 +37,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: delete_appends
 -- Locks the rows that it deletes. Index: appends primary key.
-with page as materialized (
+with page as (
     select idempotency_key from appends
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by idempotency_key
@@ -50,7 +50,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: delete_search_pieces
 -- Locks the rows that it deletes. Index: search_pieces primary key.
-with page as materialized (
+with page as (
     select seq, piece from search_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, piece
@@ -64,7 +64,7 @@ where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
 
 -- name: delete_stubs
 -- Locks the rows that it deletes. Index: stubs primary key.
-with page as materialized (
+with page as (
     select seq from stubs
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
@@ -76,7 +76,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: delete_summaries
 -- Locks the rows that it deletes. Index: summaries primary key.
-with page as materialized (
+with page as (
     select seq from summaries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
@@ -89,7 +89,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 -- name: delete_activities
 -- Follows `lock_activities`, since a recorder may have seen the transcript before. Locks the rows
 -- that it deletes. Indexes: activities_session_idx, activities primary key.
-with page as materialized (
+with page as (
     select position from activities
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <> ''
     order by position
@@ -103,7 +103,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and session_id <
 -- name: delete_payload_rows
 -- Deletes payloads whose blobs were never put. Locks the rows that it deletes. Index: payloads
 -- primary key.
-with page as materialized (
+with page as (
     select seq, block_index from payloads
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, block_index

@@ -81,13 +81,15 @@ async def list_entries(
     position: PagePosition,
     wanted: EntryFilter,
     *,
+    end_seq: int,
     page_size: int,
     max_bytes: int,
 ) -> tuple[list[StoredEntry], bool]:
-    """Return a page of entries by seq, and whether there are more."""
+    """Return a page of entries by seq, and whether there are more of them up to `end_seq`."""
     parameters = key_parameters(
         key,
         seq=position.seq,
+        end_seq=end_seq,
         kinds=[*wanted.kinds] or None,
         roles=[*wanted.roles] or None,
         page_size=page_size,

@@ -1,7 +1,7 @@
 -- name: list_entries_after
--- Takes no lock. A page ends early to stay within %(max_bytes)s of complete bodies, but has at
--- least one entry. found_count is one more than the page if there are more entries. Index: entries
--- primary key.
+-- Takes no lock. Looks at the entries up to %(end_seq)s. A page ends early to stay within
+-- %(max_bytes)s of complete bodies, but has at least one entry. found_count is one more than the
+-- page if there are more entries among them. Index: entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes, found_count
@@ -12,6 +12,7 @@ from (
         select *
         from entries
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(seq)s
+            and seq <= %(end_seq)s
             and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
             and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
         order by seq
@@ -23,7 +24,8 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq;
 
 -- name: list_entries_before
--- As `list_entries_after`, newest first. Takes no lock. Index: entries primary key, backwards.
+-- As `list_entries_after`, newest first, down to %(end_seq)s. Takes no lock. Index: entries primary
+-- key, backwards.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes, found_count
@@ -34,6 +36,7 @@ from (
         select *
         from entries
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq < %(seq)s
+            and seq >= %(end_seq)s
             and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
             and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
         order by seq desc

@@ -1,7 +1,4 @@
-"""Imports of session files. Each function runs in the caller's transaction.
-
-A lookup by ids is planned for each run: the table may have been nearly empty at the last one.
-"""
+"""Imports of session files. Each function runs in the caller's transaction."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -15,6 +12,10 @@ from spawnmesh_transcript.domain.dialects.reading import FileMemory
 from spawnmesh_transcript.domain.transcripts import Key
 
 _SQL = load_statements(__name__)
+_PREPARE = False
+"""Lookups by ids are planned for each run: a plan that was kept since the table was nearly empty
+reads the whole table for each id, until the next ANALYZE.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +100,15 @@ async def advance_import(
 
 async def find_entry_seqs(connection: Connection, key: Key, entry_ids: Collection[str]) -> dict[str, int]:
     """Return the seqs of those ids that the transcript has."""
-    cursor = await connection.execute(
-        _SQL["find_entry_seqs"], {**_key(key), "entry_ids": list(entry_ids)}, prepare=False
-    )
+    parameters = {**_key(key), "entry_ids": list(entry_ids)}
+    cursor = await connection.execute(_SQL["find_entry_seqs"], parameters, prepare=_PREPARE)
     return {row["entry_id"]: row["seq"] for row in await cursor.fetchall()}
 
 
 async def list_messages_off_branch(connection: Connection, key: Key, leaf_entry_id: str) -> list[str]:
     """Return the messages that are not on the branch of this leaf, oldest first."""
-    cursor = await connection.execute(
-        _SQL["list_messages_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id}, prepare=False
-    )
+    parameters = {**_key(key), "leaf_entry_id": leaf_entry_id}
+    cursor = await connection.execute(_SQL["list_messages_off_branch"], parameters, prepare=_PREPARE)
     return [row["entry_id"] for row in await cursor.fetchall()]
 
 
@@ -118,7 +117,7 @@ async def find_newest_on_branch(
 ) -> str:
     """Return the newest of these entries on the branch of the leaf, empty if none is."""
     parameters = {**_key(key), "leaf_entry_id": leaf_entry_id, "entry_ids": list(entry_ids)}
-    cursor = await connection.execute(_SQL["find_newest_on_branch"], parameters, prepare=False)
+    cursor = await connection.execute(_SQL["find_newest_on_branch"], parameters, prepare=_PREPARE)
     row = await cursor.fetchone()
     return str(row["entry_id"]) if row else ""
 

@@ -104,13 +104,6 @@ class CondensedEntry(NamedTuple):
     create_time: datetime
 
 
-async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> None:
-    """Insert the stubs of entries that this transaction has written from `first_seq` on."""
-    await connection.execute(
-        _SQL["insert_stubs"], key_parameters(key, first_seq=first_seq, **stub_rows(stubs))
-    )
-
-
 async def find_calls(
     connection: Connection, key: Key, call_ids: Collection[str], *, before_seq: int | None = None
 ) -> list[int]:

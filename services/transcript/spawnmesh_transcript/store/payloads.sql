@@ -1,29 +1,7 @@
--- name: insert_stubs
--- The transaction has just written the entries. Indexes: the primary keys.
-with stubbed as (
-    insert into stubs (tenant_id, session_id, seq, token_count, body, is_stored, file_id,
-        thinking_token_count)
-    select %(tenant_id)s, %(session_id)s, %(first_seq)s + stub.place, stub.token_count, stub.body,
-        stub.file_id <> '', stub.file_id, stub.thinking_token_count
-    from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
-        %(file_ids)s::text[], %(thinking_token_counts)s::integer[])
-        as stub (place, token_count, body, file_id, thinking_token_count)
-    returning seq
-)
-insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type,
-    size_bytes, line_count, sha256)
-select %(tenant_id)s, file.blob_id, %(session_id)s, %(first_seq)s + file.place, file.block_index,
-    file.tool_name, file.about, file.mime_type, file.size_bytes, file.line_count, file.sha256
-from jsonb_to_recordset(%(files)s) as file (
-    blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text,
-    size_bytes bigint, line_count bigint, sha256 text
-)
-returning seq;
-
 -- name: find_calls
 -- Reads at most %(row_count)s entries back, newest first. Takes no lock. Index: entries primary
 -- key, backwards.
-with nearest as materialized (
+with nearest as (
     select coalesce(%(before_seq)s, t.seq + 1) as before_seq
     from transcripts t
     where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s

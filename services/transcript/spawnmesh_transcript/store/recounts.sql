@@ -43,7 +43,7 @@ for update;
 -- or was recounted, since the caller read it, and everything if the transcript has another
 -- incarnation. Each update is limited to the range of the entries. Locks the rows that it changes.
 -- Indexes: the primary keys.
-with found as materialized (
+with found as (
     select e.seq, e.kind, given.token_count, given.stub_token_count, given.thinking_token_count,
         case e.kind when 'COMPACTION' then 0 else given.token_count - e.token_count end as difference
     from unnest(%(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_token_counts)s::integer[],
@@ -67,7 +67,7 @@ with found as materialized (
                 and incarnation = %(incarnation)s and state = 'LIVE'
         )
         and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
-), ends as materialized (
+), ends as (
     select min(seq) as first_seq, max(seq) as last_seq from found
 ), counted as (
     update entries e

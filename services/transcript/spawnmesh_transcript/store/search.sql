@@ -7,7 +7,7 @@ where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state 
     and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s);
 
 -- name: lock_indexed_transcript
--- Follows `join_writers` of tenants. Keeps the transcript from being deleted until the transaction
+-- Follows `join_writers`. Keeps the transcript from being deleted until the transaction
 -- ends. Indexes: tenants and transcripts primary keys.
 select from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s

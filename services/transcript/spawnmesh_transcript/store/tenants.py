@@ -6,6 +6,7 @@ Each function runs in the caller's transaction, except `list_tenants`.
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.tenant_purges import GET_PURGE, JOIN_WRITERS, join_writers
 from spawnmesh_postgres.tenant_tables import TenantTables
 
 from spawnmesh_transcript.domain.policy import TranscriptPolicy
@@ -39,14 +40,14 @@ TENANT_TABLES = TenantTables(
 
 def join_writers_statement(tenant_id: str) -> Statement:
     """Return the statement that keeps a purge from beginning until the transaction ends."""
-    return _SQL["join_writers"], {"tenant_id": tenant_id}
+    return JOIN_WRITERS, {"tenant_id": tenant_id}
 
 
 async def enter_tenant(connection: Connection, tenant_id: str) -> bool:
     """Keep a purge from beginning until the transaction ends. Returns False if one has begun."""
     async with connection.pipeline():
-        await connection.execute(*join_writers_statement(tenant_id))
-        purge = await connection.execute(_SQL["find_purge"], {"tenant_id": tenant_id})
+        await join_writers(connection, tenant_id)
+        purge = await connection.execute(GET_PURGE, {"tenant_id": tenant_id})
     return purge.rowcount == 0
 
 

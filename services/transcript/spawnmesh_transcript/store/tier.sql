@@ -18,7 +18,7 @@ cross join lateral (
 ) as p;
 
 -- name: lock_for_payload_move
--- Follows `join_writers` of tenants. Locks the transcript's row until commit: no deletion begins,
+-- Follows `join_writers`. Locks the transcript's row until commit: no deletion begins,
 -- no writer appends, and moves of its payloads take turns, also with recounts. The statements that
 -- follow see whether the transcript can be read. Index: transcripts primary key.
 select from transcripts
@@ -31,7 +31,7 @@ for no key update;
 -- whose payloads it recorded. It skips an entry that has payloads, and one whose stub was counted
 -- by another vocabulary than the entry is now: a recount saw no stub to count. Indexes: the primary
 -- keys.
-with fresh as materialized (
+with fresh as (
     select distinct file.seq
     from jsonb_to_recordset(%(files)s) as file (seq bigint)
     where (
@@ -149,7 +149,7 @@ select byte_count from dropped;
 -- marks its payloads for release. The body is null for an entry that is complete. Returns the bytes
 -- that it restored; no row if the entry has changed since the caller read it. Locks the rows that
 -- it changes. Indexes: the primary keys.
-with found as materialized (
+with found as (
     select dropped_bytes as byte_count
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s

@@ -1,5 +1,5 @@
 -- name: insert_transcript
--- Follows `join_writers` of tenants. Returns no row if the tenant is being purged, or the
+-- Follows `join_writers`. Returns no row if the tenant is being purged, or the
 -- transcript exists in any state, DELETED included. Waits for a transaction that inserts or deletes
 -- the same transcript. Indexes: tenants and transcripts primary keys.
 insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
@@ -9,11 +9,12 @@ on conflict do nothing
 returning incarnation;
 
 -- name: begin_transcript
--- Follows `join_writers` of tenants in a transaction of its own. Inserts a transcript with its
+-- Follows `join_writers` in a transaction of its own. Inserts a transcript with its
 -- first entry, and returns the chain hash of the entry. Returns no row, and writes nothing, if the
 -- tenant is being purged or the transcript exists in any state, DELETED included. Waits for a
--- transaction that inserts or deletes the same transcript. Indexes: tenants, transcripts and
--- entries primary keys.
+-- transaction that inserts or deletes the same transcript. `linked` is materialized: the entry has
+-- the time of its hash, so the clock is read once. Indexes: tenants, transcripts and entries
+-- primary keys.
 with linked as materialized (
     select j.moment, sha256(convert_to(concat_ws(
             E'\n', %(entry_id)s::text, '', '', 0, %(service)s::text,

@@ -4,6 +4,7 @@ is not stored; and the order of appends respects real time.
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from math import inf
 
 from tests.chaos.random_faults.checks.entry_texts import text_of
 from tests.chaos.random_faults.facts import Facts
@@ -15,7 +16,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An accepted append. It took effect between its first call and its first answer."""
+    """A stored append. It took effect between its first call and its first answer, or at any time
+    after its first call if no answer came.
+    """
 
     session_id: str
     key: str
@@ -56,19 +59,22 @@ def check_presence(facts: Facts) -> list[str]:
 def check_order(facts: Facts) -> list[str]:
     """Look for an append that ended before another began, and comes after it."""
     by_session: dict[str, list[Append]] = defaultdict(list)
-    for append in accepted(facts.of("append")):
+    for append in _stored(facts):
         by_session[append.session_id].append(append)
     return [line for appends in by_session.values() for line in _inverted(appends)]
 
 
-def accepted(calls: list[Call]) -> list[Append]:
-    """Return one append for each key that was answered."""
+def _stored(facts: Facts) -> list[Append]:
+    """Return one append for each key that was answered or is stored."""
+    seqs = {(row["session_id"], row["idempotency_key"]): row["first_seq"] for row in facts.rows("appends")}
     found = []
-    for (session_id, key), repeats in _by_key(calls).items():
+    for (session_id, key), repeats in _by_key(facts.of("append")).items():
         answers = [call for call in repeats if call.is_ok]
-        if answers:
-            start, end = min(call.start for call in repeats), min(call.end for call in answers)
-            found.append(Append(session_id, key, answers[0].got["seq"], start, end))
+        seq = answers[0].got["seq"] if answers else seqs.get((session_id, key))
+        if seq is not None:
+            start = min(call.start for call in repeats)
+            end = min((call.end for call in answers), default=inf)
+            found.append(Append(session_id, key, seq, start, end))
     return found
 
 

@@ -7,23 +7,27 @@ from tests.chaos.random_faults.facts import Facts
 
 
 def check(facts: Facts) -> list[str]:
-    """Look for the delivered end of each run of a session whose spawn passed the gate.
+    """Look for the delivered end of each run of a session that a plugin allowed.
 
-    A failed spawn has no run: its end names the session alone. One answer of a plugin does not pass
-    the gate: a repeat may ask again if an outage lost that answer.
+    A failed spawn has no run: its end names the session alone.
     """
     heard = {
         (row["session_id"], row["run_id"])
         for row in facts.rows("deliveries")
         if (row["hook"], row["decision"]) == ("SUBAGENT_ENDED", "told")
     }
+    allowed = {row["session_id"] for row in facts.rows("allowed_spawns")} | {
+        row["session_id"]
+        for row in facts.rows("deliveries")
+        if (row["hook"], row["decision"]) == ("BEFORE_SPAWN", "allow")
+    }
     runs = defaultdict(list)
     for run in facts.rows("runs"):
         if run["state"] in TERMINAL:
             runs[run["session_id"]].append(run["run_id"])
     return [
-        f"no plugin heard of the end of {run_id or 'the spawn'} of {row['session_id']}, which was allowed"
-        for row in facts.rows("allowed_spawns")
-        for run_id in runs.get(row["session_id"], [""])
-        if (row["session_id"], run_id) not in heard
+        f"no plugin heard of the end of {run_id or 'the spawn'} of {session_id}, which was allowed"
+        for session_id in sorted(allowed)
+        for run_id in runs.get(session_id, [""])
+        if (session_id, run_id) not in heard
     ]

@@ -16,14 +16,6 @@ from tests.chaos.random_faults.history import Call, History, Outcome
 
 CONTENT = "content-that-is-handed-over"
 """Every attachment begins with it, except those that an agent reads."""
-TERMINAL = frozenset(
-    {
-        session_pb2.RUN_STATE_SUCCEEDED,
-        session_pb2.RUN_STATE_FAILED,
-        session_pb2.RUN_STATE_TIMED_OUT,
-        session_pb2.RUN_STATE_KILLED,
-    }
-)
 _AGAIN_SECONDS = (0.2, 1.5)
 _TRIES = 200
 _CALL_SECONDS = 20.0
@@ -41,6 +33,8 @@ class Client:
     stop: asyncio.Event
     accepted: list[str] = field(default_factory=list)
     """The sessions that its spawns gave."""
+    slowness: float = 1.0
+    """How many times longer its pauses are."""
 
     @property
     def sessions(self) -> Any:
@@ -63,7 +57,7 @@ class Client:
             call, answer = await self.call(operation, method, request, **given)
             if call.outcome is not Outcome.UNKNOWN:
                 return answer
-            await asyncio.sleep(self.random.uniform(*_AGAIN_SECONDS))
+            await self.pause(*_AGAIN_SECONDS)
         return None
 
     def spawn_request(self, task: str, **fields: Any) -> pb.SpawnSessionRequest:
@@ -99,7 +93,7 @@ class Client:
                 return answer.session
             if call.outcome is Outcome.REFUSED:
                 return None
-            await asyncio.sleep(self.random.uniform(*_AGAIN_SECONDS))
+            await self.pause(*_AGAIN_SECONDS)
         return None
 
     async def kill(self, session_id: str) -> None:
@@ -109,7 +103,7 @@ class Client:
 
     async def pause(self, shortest: float, longest: float) -> None:
         """Wait for a random time."""
-        await asyncio.sleep(self.random.uniform(shortest, longest))
+        await asyncio.sleep(self.slowness * self.random.uniform(shortest, longest))
 
 
 def _given_of(request: pb.SpawnSessionRequest) -> dict[str, Any]:

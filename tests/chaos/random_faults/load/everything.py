@@ -51,13 +51,18 @@ def is_in_full_swing(calls: Sequence[Call]) -> bool:
 
 @dataclass(frozen=True)
 class Load:
-    """The load of one seed. `files` is an empty directory."""
+    """The load of one seed. `files` is an empty directory.
+
+    With a `slowness` above 1 the users pause longer. Two processors are always busy without it,
+    which is good for finding faults, and bad for measuring times.
+    """
 
     field: Field
     history: History
     seed: int
     stop: asyncio.Event
     files: Path
+    slowness: float = 1.0
 
     async def run(self) -> None:
         """Load the mesh until `stop` is set and every client has its last answer."""
@@ -75,6 +80,7 @@ class Load:
                 users.create_task(pry_steadily(stranger, spawner))
             users.create_task(spawn_steadily(self._client(GATED, meshes), story))
             users.create_task(probe_steadily(self._client(OTHER, meshes)))
+            users.create_task(probe_steadily(self._client(GATED, meshes)))
             users.create_task(converse_steadily(self._client(GATED, meshes)))
             users.create_task(converse_steadily(self._client(PLAIN, meshes)))
             users.create_task(order_steadily(self._client(GATED, meshes)))
@@ -94,6 +100,7 @@ class Load:
                     contended,
                     writer_name(),
                     FIRST_EPOCH,
+                    self.slowness,
                 )
                 users.create_task(writer.write_steadily())
 
@@ -117,7 +124,8 @@ class Load:
                 harnesses.create_task(harness.claim_steadily())
 
     def _client(self, tenant: str, meshes: Mapping[str, Mesh]) -> Client:
-        return Client(tenant, meshes[tenant], self.history, Random(f"{self.seed} {tenant}"), self.stop)
+        random = Random(f"{self.seed} {tenant}")
+        return Client(tenant, meshes[tenant], self.history, random, self.stop, slowness=self.slowness)
 
     async def _finished_session(self, client: Client) -> str:
         """Return a session whose transcript belongs to no run any more."""

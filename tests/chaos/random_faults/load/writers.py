@@ -38,6 +38,8 @@ class Writer:
     session_id: str
     name: str
     epoch: int
+    slowness: float = 1.0
+    """How many times longer it pauses after an append."""
 
     def __post_init__(self) -> None:
         self.run_id = new_id(IdKind.RUN)
@@ -53,7 +55,7 @@ class Writer:
             outcome = await self.append(f"{self.name}/{number}")
             if outcome is Outcome.REFUSED and self.random.random() < 0.3:
                 await self.acquire()
-            await asyncio.sleep(self.random.uniform(0.02, 0.4))
+            await asyncio.sleep(self.slowness * self.random.uniform(0.02, 0.4))
 
     async def append(self, key: str) -> Outcome:
         """Append one entry; repeat the append while its effect is not known, sometimes also after

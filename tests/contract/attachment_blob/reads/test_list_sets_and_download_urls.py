@@ -139,12 +139,13 @@ async def test_CreateDownloadUrl__disabled_by_default(tenant: Tenant) -> None:
 
 
 async def test_CreateDownloadUrl__serves_only_the_file_until_it_expires(tenant: Tenant) -> None:
-    await tenant.prepare(2, download_url_lifetime=Duration(seconds=1))
+    await tenant.prepare(2, download_url_lifetime=Duration(seconds=60))
     staged = await tenant.stage(text("é.html", "<script>", "text/html"), text("b", "other"))
-
     answer = await url_of(tenant, staged.set_id, "é.html")
+    await tenant.prepare(3, download_url_lifetime=Duration(seconds=1))
+    short = await url_of(tenant, staged.set_id, "é.html")
 
-    assert answer.expire_time.seconds - utc_now().timestamp() <= 1
+    assert short.expire_time.seconds - utc_now().timestamp() <= 1
     with urllib3.PoolManager() as http:
         found = await asyncio.to_thread(http.request, "GET", answer.url)
         assert (found.status, found.data) == (200, b"<script>")
@@ -153,7 +154,7 @@ async def test_CreateDownloadUrl__serves_only_the_file_until_it_expires(tenant: 
         elsewhere = answer.url.replace(staged.files[0].sha256, staged.files[1].sha256)
         assert (await asyncio.to_thread(http.request, "GET", elsewhere)).status == 403
         async with asyncio.timeout(10):
-            while (await asyncio.to_thread(http.request, "GET", answer.url)).status != 403:
+            while (await asyncio.to_thread(http.request, "GET", short.url)).status != 403:
                 await asyncio.sleep(0.1)
 
 

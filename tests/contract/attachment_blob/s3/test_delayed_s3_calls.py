@@ -88,7 +88,7 @@ async def test_bytes_that_are_staged_during_their_release_are_stored_once(tenant
 
     class Meanwhile(S3TransactionLimiter):
         @asynccontextmanager
-        async def acquire(self) -> AsyncIterator[None]:
+        async def acquire(self, tenant_id: str) -> AsyncIterator[None]:
             staged.append(await tenant.stage(text("a", "same")))
             yield
 

@@ -24,8 +24,6 @@ from tests.support.attachment_blob.payloads import release as release_blob
 from tests.support.attachment_blob.tombstones import page_of, states
 from tests.support.waiting import eventually
 
-DAY = 24 * 3600
-
 
 async def age(tenant: Tenant, set_id: str, interval: str) -> None:
     """Move the time of the set's last state change back."""

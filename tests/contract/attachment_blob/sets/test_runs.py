@@ -48,8 +48,9 @@ async def fetch(tenant: Tenant, tmp_path: Path) -> Run:
         )
         async with start_process("runner", settings) as process, open_peers(process, settings) as mesh:
             with use_token(tenant.run_token(staged.session_id)):
+                room_bytes = settings.max_workspace_bytes
                 await fetch_attachments(
-                    Assignment(claimed, mesh, workspace, tools={}, generate_timeout_seconds=1)
+                    Assignment(claimed, mesh, workspace, room_bytes, tools={}, generate_timeout_seconds=1)
                 )
         found = (workspace / ".spawnmesh/attachments" / staged.set_id).iterdir()
         return {file.name: file.read_text() for file in found if file.name != ".manifest.json"}

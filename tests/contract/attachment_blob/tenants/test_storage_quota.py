@@ -2,15 +2,27 @@
 
 import asyncio
 
+import pytest
 from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh.tenancy.v1.tenant_status_pb2 import StorageUsage
+from spawnmesh_attachment_blob.domain import Encoding, InlineItem
+from spawnmesh_attachment_blob.domain.sets import SetRequest
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_runtime.impersonation import use_token
 
 from tests.support import tenancy
-from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_id, refused, text
+from tests.support.attachment_blob.fakes import PausedPuts
+from tests.support.attachment_blob.fixtures import (
+    BlobService,
+    Tenant,
+    new_set_id,
+    open_stager,
+    refused,
+    text,
+)
 from tests.support.attachment_blob.payloads import put, release
 from tests.support.attachment_blob.uploads import (
     WHOLE,
@@ -157,6 +169,45 @@ async def test_concurrent_uploads_never_exceed_the_quota(tenant: Tenant) -> None
     failed = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
     assert [error.reason for error in failed] == [FULL] * 5
     assert await usage_of(tenant) == (0, 90)
+
+
+async def test_StageSet__concurrent_sets_fill_the_quota_and_never_exceed_it(tenant: Tenant) -> None:
+    """Several find room when they begin, since none has ended."""
+    await limit(tenant, LIMIT)
+    for round_number in range(5):
+        staging = [tenant.stage(text("a", f"{round_number}{number:059}")) for number in range(8)]
+        outcomes = await asyncio.gather(*staging, return_exceptions=True)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        (kept,) = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        assert [getattr(error, "reason", error) for error in failed] == [FULL] * 7
+        assert await usage_of(tenant) == (60, 0)
+        assert len(await tenant.rows("blobs")) == len(tenant.object_keys()) == 1
+        rest = await tenant.stage(text("b", f"{round_number:040}"))
+        assert await usage_of(tenant) == (100, 0)
+        for one in (kept, rest):
+            await tenant.release(one.set_id)
+        assert await usage_of(tenant) == (0, 0)
+
+
+async def test_StageSet__a_set_is_refused_if_others_used_up_the_quota_while_it_was_put(
+    tenant: Tenant,
+) -> None:
+    await limit(tenant, LIMIT)
+    items = [InlineItem("a", "a" * 60, Encoding.UTF8)]
+    request = SetRequest(new_set_id(), new_id(IdKind.SESSION), items)
+    async with open_stager(tenant.service, PausedPuts) as (stager, objects):
+        waiting = asyncio.ensure_future(stager.stage_set(tenant.tenant_id, request))
+        await objects.were_put.wait()
+        kept = await tenant.stage(text("b", "b" * 60))
+        objects.go_on.set()
+        with pytest.raises(MeshError) as refusal:
+            await waiting
+        assert (refusal.value.reason, refusal.value.facts["stored_bytes"]) == (FULL, "60")
+        assert [row["set_id"] for row in await tenant.rows("sets")] == [kept.set_id]
+        assert len(tenant.object_keys()) == 1
+        await tenant.release(kept.set_id)
+        assert (await stager.stage_set(tenant.tenant_id, request)).set_id == request.set_id
+    assert await usage_of(tenant) == (60, 0)
 
 
 async def test_concurrent_sets_are_all_counted(tenant: Tenant) -> None:

@@ -10,9 +10,12 @@ from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceStub
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_runtime.caller import ClientRole
+from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.postgres.audit import as_superuser
 from tests.support.serving import caller_at, client_tokens
@@ -168,6 +171,21 @@ async def test_ListAuditEvents__what_an_operator_of_the_mesh_did_to_a_tenant_is_
     event = await recorded(mesh.peer, operator_of(mesh), "CreateTenant")
     assert (event.caller_kind, event.subject) == ("admin", "operator")
     assert list(event.resources) == [f"tenant_id={mesh.tenant}"]
+
+
+async def test_ListAuditEvents__what_a_client_did_as_an_operator_of_the_mesh_names_its_tenant(
+    mesh: Mesh,
+) -> None:
+    token = client_tokens(mesh.keys).client_token("t-staff", "root", 600, role=ClientRole.ADMIN)
+    delete = TenantServiceStub(mesh.peer.channel).DeleteTenant
+    with use_token(token):
+        request = tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant)
+        await mesh.peer.unary(delete, request, timeout_seconds=20.0)
+    event = await recorded(mesh.peer, admin_of(mesh), "DeleteTenant", tenant_id=mesh.tenant)
+    assert (event.caller_kind, event.subject, event.token_id) == ("admin", "root", id_of(token))
+    assert list(event.resources) == ["client_tenant_id=t-staff", f"tenant_id={mesh.tenant}"]
+    [created] = await events_of(mesh.peer, admin_of(mesh), tenant_id=mesh.tenant, method="CreateTenant")
+    assert list(created.resources) == [f"tenant_id={mesh.tenant}"]
 
 
 async def test_ListAuditEvents__every_service_records_its_own_calls(

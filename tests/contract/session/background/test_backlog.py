@@ -39,7 +39,7 @@ async def test_jobs_are_counted_until_they_are_done(
         found = waiting(reader)
     assert found[DELETE_SESSION] == 0
     assert found.keys() == {
-        *FOLLOW_UPS, "undo_spawn", "delete_session", "purge_tenant", "push_settings"
+        *FOLLOW_UPS, "undo_spawn", "clean_up_spawn", "delete_session", "purge_tenant", "push_settings"
     }  # fmt: skip
 
 

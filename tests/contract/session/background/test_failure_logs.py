@@ -35,12 +35,13 @@ async def test_a_job_that_fails(closed: tuple[Mesh, str]) -> None:
     async with job_worker_of(without_peers(mesh)) as worker:
         with capture_logs() as logged:
             await worker.run_due(*FOLLOW_UPS)
-    logs = [event for event in logged if event["event"] == "job_failed" and event["key"] == session_id]
+    failed = [event for event in logged if event["event"] == "job_failed" and event["key"] == session_id]
+    # On a busy machine a second attempt may be due before the worker has tried every job.
+    logs = [event for event in failed if event["attempt"] == 1]
     assert {event["job"] for event in logs} >= {"publish_session_end"}
     for event in logs:
         assert event["tenant"] == mesh.tenant
         assert event["error"] in ("DEPENDENCY_UNAVAILABLE (hook)", "DEPENDENCY_UNAVAILABLE (transcript)")
-        assert event["attempt"] == 1
         assert 1.5 <= event["again_in_seconds"] <= 2
 
 

@@ -50,7 +50,7 @@ async def test_one_sweep_times_out_the_runs_of_all_tenants(open_mesh: OpenMesh) 
             assert (await own.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT
 
 
-@pytest.mark.parametrize("kind", ["undo_spawn", "delete_session"])
+@pytest.mark.parametrize("kind", ["undo_spawn", "clean_up_spawn", "delete_session"])
 async def test_jobs_of_all_tenants_are_done(open_mesh: OpenMesh, postgres: Any, kind: str) -> None:
     many, one = (f"t-{uuid4().hex[:12]}" for _ in range(2))
     async with open_mesh() as mesh, superuser(postgres) as link, job_worker_of(mesh.settings) as worker:

@@ -10,7 +10,15 @@ from psycopg.types.json import Jsonb
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.session.grown import BEING_SPAWNED, FILL_TENANT, IDLE, TENANT, Grown, grown_database
+from tests.support.session.grown import (
+    BEING_SPAWNED,
+    FILL_TENANT,
+    IDLE,
+    TENANT,
+    Grown,
+    due_time_of,
+    grown_database,
+)
 from tests.support.session.statements import SQL
 
 SESSIONS = 8_000
@@ -77,9 +85,9 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_killed_runs": {},
     "lock_session_of_run": {},
     "lock_parent_of_run": {},
-    "claim_run": {"runner_id": "r", "lease_ttl": "1 s", "is_further": False},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
     "get_claimed": {},
-    "queue_run": {"session_id": IDLE, "run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
+    "queue_run": {"session_id": IDLE, "run_id": "new", "run_timeout": "1 hour", "max_attempts": 3},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "get_finalizing": {},
     "supersede_decided": {"epoch": 1, "entry_id": "e"},
@@ -121,10 +129,11 @@ BY_ID: dict[str, dict[str, Any]] = {
     "retry_dead_job": {},
     "discard_job": {},
     "get_job_state": {},
-    "extend_lease": {"lease_ttl": "1 s"},
-    "return_entry": {"pause": "0 s", "was_leased": True, "used_attempts": 1},
+    "extend_lease": {"epoch": 1, "lease_ttl": "1 s"},
+    "undo_take": {"was_leased": True, "used_attempts": 1},
+    "release_entry": {"pause": "0 s", "attempt_count": 0},
     "beat": {"longest_break": "3 s"},
-    "is_lost_run": {"taken_due_time": None},
+    "lock_lost_entry": {"taken_due_time": None},
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
     "list_requested": {"spawner": "", "include_archived": True},
     "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
@@ -165,6 +174,7 @@ def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
         "parent_session_id": asked,
         "family_root": asked,
         "run_id": f"run{asked[3:]}",
+        "taken_until": due_time_of(grown, f"run{asked[3:]}"),
         "request_id": f"r{SESSIONS // 2}{TENANT}",
         "kind": "delete_session",
         "key": asked,

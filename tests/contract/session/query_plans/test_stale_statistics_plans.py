@@ -9,7 +9,7 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import ALL_TENANTS
 
-from tests.support.session.grown import TENANT, Grown, come_alive, grown_database
+from tests.support.session.grown import TENANT, Grown, come_alive, due_time_of, grown_database
 from tests.support.session.plans import COUNTED, blocks_touched
 
 SESSIONS = 6_000
@@ -31,7 +31,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_live_run": {},
     "lock_session_of_run": {},
     "lock_parent_of_run": {},
-    "claim_run": {"runner_id": "r", "lease_ttl": "1 s", "is_further": False},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
     "get_claimed": {},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "get_finalizing": {},
@@ -55,8 +55,10 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_inbox": {"max_bytes": 1000},
     "measure_inbox": {},
     "acknowledge_inbox": {"keys": ["k1"]},
-    "extend_lease": {"lease_ttl": "1 s"},
-    "is_lost_run": {"taken_due_time": None},
+    "extend_lease": {"epoch": 1, "lease_ttl": "1 s"},
+    "undo_take": {"was_leased": True, "used_attempts": 1},
+    "release_entry": {"attempt_count": 0},
+    "lock_lost_entry": {"taken_due_time": None},
     "delete_entry": {},
     "delay_job": {"due_in": "1 s"},
     "delete_jobs": {},
@@ -96,6 +98,7 @@ def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[
         "parent_session_id": asked,
         "family_root": asked,
         "run_id": f"run{asked[3:]}",
+        "taken_until": due_time_of(grown, f"run{asked[3:]}"),
         "kind": "delete_session",
         "key": asked,
         "keys": [asked],

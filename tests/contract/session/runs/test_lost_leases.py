@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,11 +14,15 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_session.domain.runs import RunOutcome, RunState
+from spawnmesh_session.store import run_queue, runs
+from spawnmesh_session.store.run_queue import ServedRuns
 
 from tests.support.serving import caller_at
 from tests.support.session.drafting import draft
-from tests.support.session.harness import Mesh
+from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
 
 Write = Callable[[Mesh, run_pb.ClaimedRun, str], Awaitable[Any]]
@@ -84,6 +90,23 @@ async def test_old_holder_changes_nothing_in_a_child(mesh: Mesh, write: Write) -
     await write(mesh, new, child.session_id)
 
 
+async def test_ReleaseRun__a_runner_that_was_cut_off_gives_its_attempt_back_once(open_mesh: OpenMesh) -> None:
+    delayed = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", message="session was away")
+    async with open_mesh(lease_ttl_seconds=0.2) as mesh:
+        await mesh.create_tenant()
+        session_id = (await mesh.spawn()).session_id
+        old = await mesh.claim(session_id)
+        new = await mesh.claim(session_id)  # Waits until the lease has run out.
+        assert (new.run.attempt_count, new.run.epoch) == (2, old.run.epoch + 1)
+        for delay, left in ((None, 2), (delayed, 1), (delayed, 1)):
+            request = run_pb.ReleaseRunRequest(epoch=old.run.epoch, delay=delay)
+            error = await refused(mesh.run(old, mesh.runs.ReleaseRun, request))
+            assert error.reason is Reason.RUN_LEASE_LOST
+            assert (await mesh.get(session_id)).latest_run.attempt_count == left
+        third = await mesh.claim(session_id)
+        assert third.run.attempt_count == 2
+
+
 @WRITES
 async def test_holder_of_a_run_that_has_ended_changes_nothing(
     mesh: Mesh, transcript: Peer, write: Write
@@ -121,6 +144,75 @@ async def test_runner_whose_run_is_being_claimed_waits_and_loses_its_lease(
         await claiming.commit()
     assert (await refused(writing)).reason is Reason.RUN_LEASE_LOST
     assert (await mesh.get(held.session.session_id)).state == session_pb2.SESSION_STATE_ACTIVE
+
+
+async def heartbeat(mesh: Mesh, held: run_pb.ClaimedRun) -> run_pb.HeartbeatRunResponse:
+    request = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
+    response: run_pb.HeartbeatRunResponse = await mesh.run(held, mesh.runs.HeartbeatRun, request)
+    return response
+
+
+async def claim_anew(connection: Connection, database: Database, tenant: str, run: session_pb2.Run) -> None:
+    """Claim the run for another runner, whose take has found its lease expired."""
+    async with database.transaction(tenant) as expiring:
+        await expiring.execute("update run_queue set due_time = now() where run_id = %s", (run.run_id,))
+    ttl = timedelta(minutes=1)
+    served = ServedRuns(["SUBAGENT"], tenants=[tenant])
+    [taken] = (await run_queue.take_claimable_runs(database, 1, ttl, served)).runs
+    assert await runs.claim_run(connection, taken, runner_id="another", lease_ttl=ttl) is not None
+
+
+async def release(connection: Connection, _database: Database, tenant: str, run: session_pb2.Run) -> None:
+    assert await runs.release_run(connection, tenant, run.run_id, run.epoch) is not None
+
+
+async def end(connection: Connection, _database: Database, tenant: str, run: session_pb2.Run) -> None:
+    locked = await runs.lock_run_with_sessions(connection, tenant, run.run_id)
+    outcome = RunOutcome(state=RunState.FAILED)
+    await runs.end_run(connection, tenant, locked.run, outcome, token_ttl=timedelta(minutes=6))
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (claim_anew, {"state": "RUNNING", "epoch": "2"}),
+        (release, {"state": "QUEUED", "epoch": "1"}),
+        (end, {"state": "FAILED", "epoch": "1"}),
+    ],
+)
+async def test_HeartbeatRun__waits_for_a_change_of_the_run_and_loses_its_lease(
+    mesh: Mesh,
+    remains: Remains,
+    session_database: Database,
+    change: Callable[[Connection, Database, str, session_pb2.Run], Awaitable[None]],
+    facts: dict[str, str],
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    async with session_database.transaction(mesh.tenant) as connection:
+        await change(connection, session_database, mesh.tenant, held.run)
+        beating = asyncio.create_task(heartbeat(mesh, held))
+        done, _ = await asyncio.wait({beating}, timeout=0.5)
+        assert not done
+    error = await refused(beating)
+    assert (error.reason, error.facts) == (Reason.RUN_LEASE_LOST, {"run_id": held.run.run_id, **facts})
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
+        take = "update session.run_queue set leased = true where run_id = %s"  # As a claim begins.
+        await superuser.execute(take, (held.run.run_id,))
+    assert (await refused(heartbeat(mesh, held))).facts == error.facts
+
+
+async def test_HeartbeatRun__is_accepted_after_a_change_of_the_run_that_is_rolled_back(
+    mesh: Mesh, session_database: Database
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    with suppress(InterruptedError):
+        async with session_database.transaction(mesh.tenant) as connection:
+            await end(connection, session_database, mesh.tenant, held.run)
+            beating = asyncio.create_task(heartbeat(mesh, held))
+            done, _ = await asyncio.wait({beating}, timeout=0.5)
+            assert not done
+            raise InterruptedError
+    assert (await beating).run_token
 
 
 async def test_parent_and_child_that_kill_themselves_at_once_do_not_wait_for_each_other(mesh: Mesh) -> None:

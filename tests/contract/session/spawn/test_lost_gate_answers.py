@@ -114,6 +114,33 @@ async def test_SpawnSession__a_gate_whose_answer_was_lost(
     assert await published(postgres, observed, failed.session_id) == outcomes
 
 
+@pytest.mark.parametrize(
+    ("other", "reason"), [(DENY, Reason.SPAWN_REFUSED), (SpawnDecision(), Reason.PLUGIN_FAILED)]
+)
+async def test_SpawnSession__a_plugin_allows_and_another_one_denies_or_fails(
+    observed: Mesh, peers: dict[str, str], postgres: Any, other: SpawnDecision, reason: Reason
+) -> None:
+    async with (
+        plugged(observed, peers, Plugin(on_spawn=ALLOW), name="quota"),
+        plugged(observed, peers, Plugin(on_spawn=other)),
+    ):
+        with pytest.raises(MeshError) as caught:
+            await observed.spawn()
+    assert caught.value.reason is reason
+    failed = await only_session(observed)
+    assert await published(postgres, observed, failed.session_id) == ["spawn_failed"]
+
+
+async def test_SpawnSession__no_plugin_allows_and_none_hears_more(
+    observed: Mesh, peers: dict[str, str], postgres: Any
+) -> None:
+    async with plugged(observed, peers, Plugin(on_spawn=DENY)):
+        with pytest.raises(MeshError):
+            await observed.spawn()
+    failed = await only_session(observed)
+    assert await published(postgres, observed, failed.session_id) == []
+
+
 @asynccontextmanager
 async def keeping_calls() -> AsyncIterator[tuple[str, list[tuple[bytes, Any]]]]:
     """Serve the gate of the hook service. End each call at once, and keep it for later."""

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ from spawnmesh.hook.v1.decision_pb2 import Deny, SpawnDecision
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -23,14 +22,15 @@ from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_components
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.spawns import SpawnFailure, SpawnSpec
-from spawnmesh_session.operations.spawn_saga import SpawnCommand
+from spawnmesh_session.domain.spawns import SpawnFailure
 
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.remains import NOTHING, Remains
+from tests.support.session.spawn_commands import spawn_command
 from tests.support.session.tables import swept
 from tests.support.session.terminal_paths import BrokenCommit
+from tests.support.waiting import eventually
 
 
 async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
@@ -41,29 +41,6 @@ async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
 
 def parts_of_error(error: MeshError) -> tuple[Any, ...]:
     return (error.reason, error.status, error.message, error.facts, error.domain)
-
-
-def spawn_command() -> SpawnCommand:
-    spec = SpawnSpec(
-        session_id=new_id(IdKind.SESSION),
-        request_id=uuid4().hex,
-        payload_hash=b"same",
-        task_hash="",
-        agent_id="default",
-        label="",
-        model="",
-        mode="RUN",
-        context="ISOLATED",
-        cleanup="DELETE",
-        runtime="SUBAGENT",
-        run_timeout=timedelta(hours=1),
-        parent_session_id="",
-        parent_run_id="",
-        mount_path="",
-        attachment_count=1,
-        traceparent="",
-    )
-    return SpawnCommand(spec, "count", [attachment()], [])
 
 
 class ForgetfulDatabase:
@@ -123,6 +100,45 @@ async def test_SpawnSession__spawn_whose_commit_was_done_and_its_answer_lost(
     assert (first.value.reason, first.value.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
     assert first.value.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
     assert again.session_id == repeated.spec.session_id, "the repeat starts over"
+
+
+class AbsentSets:
+    """The blob service is away: it stages nothing, and releases nothing before it is back."""
+
+    def __init__(self) -> None:
+        self.is_back, self.released = asyncio.Event(), list[str]()
+
+    async def stage(self, *_arguments: Any) -> None:
+        raise unavailable("attachment-blob")
+
+    async def release(self, set_id: str) -> None:
+        await self.is_back.wait()
+        self.released.append(set_id)
+
+
+async def test_SpawnSession__outage_is_reported_before_what_the_spawn_made_is_removed(
+    mesh: Mesh, remains: Remains
+) -> None:
+    sets: Any = AbsentSets()
+    async with (
+        start_process("session", mesh.settings) as process,
+        open_components(process, mesh.settings) as components,
+    ):
+        undo = replace(components.spawn_saga.undo, sets=sets)
+        saga = replace(components.spawn_saga, sets=sets, undo=undo)
+        command = spawn_command()
+        with impersonate(mesh.tenant), pytest.raises(MeshError) as refused:
+            async with asyncio.timeout(20):
+                await saga.spawn(mesh.tenant, command)
+        assert (refused.value.reason, refused.value.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
+        assert sets.released == []
+        sets.is_back.set()
+        await eventually(lambda: sets.released)
+        await eventually(lambda: has_no_transcript(remains, mesh.tenant))
+
+
+async def has_no_transcript(remains: Remains, tenant_id: str) -> bool:
+    return (await remains.of(tenant_id))["transcripts"] == 0
 
 
 async def test_SpawnSession__refusal_that_could_not_be_stored_is_not_returned(

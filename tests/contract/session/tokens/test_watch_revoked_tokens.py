@@ -17,6 +17,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.support.serving import client_tokens
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.revoking import HOUR, revoke
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -49,6 +50,18 @@ async def ids_until(mesh: Mesh, token: str, wanted: str, after_change: int = 0) 
     return ids, change
 
 
+async def position_behind(mesh: Mesh, token: str, revoked: str) -> int:
+    """Return a position behind this id. A position is not while an older transaction is open."""
+
+    async def position() -> int:
+        _, change = await ids_until(mesh, token, revoked)
+        async with asyncio.timeout(20), aclosing(responses(mesh, token, change)) as messages:
+            again = [one.token_id for one in (await anext(messages)).tokens if one.tenant_id == mesh.tenant]
+        return 0 if revoked in again else change
+
+    return await eventually(position)
+
+
 async def test_WatchRevokedTokens__reports_what_was_and_what_will_be_revoked(
     mesh: Mesh, service: TokenMinter
 ) -> None:
@@ -66,7 +79,7 @@ async def test_WatchRevokedTokens__is_resumed_at_another_replica_without_the_tok
 ) -> None:
     own = client_tokens(mesh.keys).client_token(mesh.tenant, "operator", HOUR)
     await revoke(mesh, own, token_id="tok_1")
-    _, change = await ids_until(mesh, service.mesh_token(), "tok_1")
+    change = await position_behind(mesh, service.mesh_token(), "tok_1")
     await revoke(mesh, own, token_id="tok_2")
     async with open_mesh() as replica:
         replica.tenant = mesh.tenant

@@ -22,9 +22,11 @@ from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.jobs.store import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
+from spawnmesh_session.domain.runs import outcome_of_lost
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.rpc.wait_session import wait_session
-from spawnmesh_session.store import run_queue
+from spawnmesh_session.store import run_queue, runs
 
 from tests.support.session.calls import another
 from tests.support.session.harness import Mesh, OpenMesh
@@ -43,8 +45,10 @@ async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_fa
         await mesh.create_tenant()
         poisoned = await mesh.spawn()
         async with superuser(postgres) as link:
-            one_too_many = "update session.runs set attempt_count = 2147483647 where tenant_id = %s"
-            await link.execute(one_too_many, (mesh.tenant,))
+            later_than_the_next_epoch = (
+                "update session.runs set epoch = 10, first_epoch = 10 where tenant_id = %s"
+            )
+            await link.execute(later_than_the_next_epoch, (mesh.tenant,))
         healthy = another(mesh)
         await healthy.create_tenant()
         session = await healthy.spawn()
@@ -191,12 +195,45 @@ async def test_sweep__run_kept_or_released_meanwhile_is_not_lost(
 
         async def is_lost() -> bool:
             async with session_database.transaction(mesh.tenant) as connection:
-                return await run_queue.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
+                entry = await run_queue.lock_lost_entry(connection, taken[0])
+                return outcome_of_lost(await runs.get_run(connection, mesh.tenant, run_id), entry) is not None
 
         await eventually(expired)
         assert await is_lost()
         await mesh.run(held, mesh.runs.HeartbeatRun, run_pb.HeartbeatRunRequest(epoch=held.run.epoch))
         assert not await is_lost()
+
+
+async def test_sweep__run_whose_deadline_passes_while_it_waits_for_the_lock_is_timed_out(
+    open_mesh: OpenMesh, postgres: Any
+) -> None:
+    async with open_mesh(lease_ttl_seconds=0.2, max_run_attempts=1) as mesh:
+        await mesh.create_tenant()
+        held = await mesh.claim((await mesh.spawn()).session_id)
+        async with sweeping(mesh) as sweep, superuser(postgres) as link, superuser(postgres) as other:
+
+            async def ended() -> session_pb2.Run | None:
+                await sweep.end_lost_runs()
+                run = (await mesh.get(held.session.session_id)).latest_run
+                return run if run.end_time.seconds else None
+
+            async def is_taken() -> bool:
+                query = "select again_time is not null from session.run_queue where run_id = %s"
+                row = await (await link.execute(query, (held.run.run_id,))).fetchone()
+                assert row is not None
+                return bool(row[0])
+
+            async with other.transaction():
+                lock = "select from session.sessions where session_id = %s for update"
+                await other.execute(lock, (held.session.session_id,))
+                ending = asyncio.create_task(eventually(ended))
+                await eventually(is_taken)
+                await link.execute(
+                    "update session.run_queue set expire_time = now() where run_id = %s", (held.run.run_id,)
+                )
+            run = await ending
+    assert run is not None
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_TIMED_OUT, "RUN_TIMEOUT")
 
 
 async def test_SpawnSession__stale_runner_spawns_nothing_and_the_new_one_gets_the_old_ones_session(
@@ -243,7 +280,8 @@ async def test_WaitSession__hundreds_woken_at_once_leave_connections_to_others(
     request = pb.WaitSessionRequest(session_id=session.session_id)
     request.timeout.FromSeconds(20)
     async with dependencies_of(mesh.settings) as own:
-        deps = replace(own, database=counting, listener=listener, watch_limit=asyncio.Semaphore(2))
+        limit = FairLimiter(LimiterPolicy("reads", "", 4))
+        deps = replace(own, database=counting, listener=listener, watch_limit=limit)
         waiters = [asyncio.create_task(wait_session(request, caller, deps)) for _ in range(300)]
         await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
         listener.wake_all()

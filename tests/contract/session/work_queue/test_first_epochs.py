@@ -94,6 +94,7 @@ async def taken_over(
             claimed=held,
             peers=replace(opened, transcript=counting),
             workspace=folder,
+            max_workspace_bytes=settings.max_workspace_bytes,
             tools={},
             generate_timeout_seconds=20,
         )

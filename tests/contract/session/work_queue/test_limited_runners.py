@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -17,14 +19,17 @@ from spawnmesh.session.v1.session_pb2 import RUNTIME_EXTERNAL
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS
 
 from tests.support.serving import caller_at, client_tokens, runner_tokens
 from tests.support.session.drafting import draft
 from tests.support.session.harness import Mesh
-from tests.support.session.revoking import id_of, revoke
+from tests.support.session.revoking import id_of, is_refused, revoke
+from tests.support.waiting import eventually
 
 SERVICES = {
     **run_pb.DESCRIPTOR.services_by_name,
@@ -53,6 +58,21 @@ async def claim_all(
         while held := (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs:
             claimed += held
     return claimed
+
+
+async def claim_one(mesh: Mesh, token: str) -> run_pb.ClaimedRun:
+    """Claim one run with the token of a harness."""
+    request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1, wait=Duration(seconds=20))
+    with use_token(token):
+        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+    return held
+
+
+async def beat(mesh: Mesh, held: run_pb.ClaimedRun) -> run_pb.HeartbeatRunResponse:
+    """Renew the lease."""
+    request = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
+    answer: run_pb.HeartbeatRunResponse = await mesh.run(held, mesh.runs.HeartbeatRun, request)
+    return answer
 
 
 def sessions_of(claimed: Sequence[run_pb.ClaimedRun]) -> set[str]:
@@ -119,6 +139,81 @@ async def test_ClaimRuns__revoked_token_claims_nothing(mesh: Mesh) -> None:
     session = await mesh.spawn()
     assert await claim_reason(mesh, token) is Reason.TOKEN_REVOKED
     assert (await mesh.claim(session.session_id)).run.attempt_count == 1
+
+
+async def reason_of_run(mesh: Mesh, token: str, session_id: str) -> Reason | None:
+    """Read the session with the token of its run; return the reason of the refusal."""
+    try:
+        with use_token(token):
+            await mesh.peer.unary(mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id))
+    except MeshError as error:
+        return error.reason
+    return None
+
+
+async def test_revoked_harness_loses_the_runs_that_it_holds_and_another_keeps_its_own(mesh: Mesh) -> None:
+    sessions = [(await mesh.spawn()).session_id for _ in range(2)]
+    minter = client_tokens(mesh.keys)
+    harnesses = [minter.runner_token("harness", 600, tenants=[mesh.tenant]) for _ in range(2)]
+    held = [await claim_one(mesh, token) for token in harnesses]
+    assert sessions_of(held) == set(sessions)
+    first, other = held
+    renewed = (await beat(mesh, first)).run_token
+    with use_token(renewed):
+        watch = mesh.peer.stream(
+            mesh.sessions.WatchSession,
+            pb.WatchSessionRequest(session_id=first.session.session_id),
+            timeout_seconds=60,
+        )
+        await anext(watch)
+        operator = client_tokens(mesh.keys).admin_token("operator", 600)
+        await revoke(mesh, operator, token_id=id_of(harnesses[0]))
+        with pytest.raises(MeshError) as ended:
+            async for _ in watch:
+                pass
+    assert ended.value.reason is Reason.TOKEN_REVOKED
+
+    for token in (first.run_token, renewed):
+        assert await reason_of_run(mesh, token, first.session.session_id) is Reason.TOKEN_REVOKED
+    with pytest.raises(MeshError) as refused:
+        await beat(mesh, first)
+    assert refused.value.reason is Reason.TOKEN_REVOKED
+    assert await reason_of_run(mesh, other.run_token, other.session.session_id) is None
+    assert (await beat(mesh, other)).run_token
+
+
+@pytest.mark.parametrize(
+    "expire_time", [datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)]
+)
+async def test_tenant_revokes_its_harness_and_its_runs_whenever_the_harness_expires(
+    mesh: Mesh, expire_time: datetime
+) -> None:
+    """A run goes on when the token that it was claimed with expires, so its end must not count."""
+    minter = client_tokens(mesh.keys)
+    harness = minter.runner_token("harness", 600, tenants=[mesh.tenant])
+    await mesh.spawn()
+    held = await claim_one(mesh, harness)
+    stamp = Timestamp()
+    stamp.FromDatetime(expire_time)
+    operator = minter.client_token(mesh.tenant, "operator", 600)
+    answer = await revoke(mesh, operator, token_id=id_of(harness), expire_time=stamp)
+    left = answer.expire_time.ToDatetime(UTC) - utc_now()
+    assert left > timedelta(seconds=SERVICE_TOKEN_SECONDS)
+    await eventually(is_refused(mesh, held.run_token))
+    assert await claim_reason(mesh, harness) is Reason.TOKEN_REVOKED
+
+
+async def test_tenant_revokes_no_harness_of_several_tenants_but_its_own_runs(mesh: Mesh, other: Mesh) -> None:
+    minter = client_tokens(mesh.keys)
+    harness = minter.runner_token("harness", 600, tenants=[mesh.tenant, other.tenant])
+    sessions = {mesh.tenant: await mesh.spawn(), other.tenant: await other.spawn()}
+    held = {one.tenant_id: one for one in [await claim_one(mesh, harness) for _ in sessions]}
+    operator = minter.client_token(mesh.tenant, "operator", 600)
+    await revoke(mesh, operator, token_id=id_of(harness))
+    await eventually(is_refused(mesh, held[mesh.tenant].run_token))
+    foreign = held[other.tenant]
+    assert await reason_of_run(other, foreign.run_token, foreign.session.session_id) is None
+    assert (await beat(other, foreign)).run_token
 
 
 async def test_ClaimRuns__run_that_waits_for_a_message_keeps_its_agent(
@@ -206,8 +301,7 @@ async def test_token_of_a_claimed_run_opens_no_session_of_another_agent_or_tenan
                     await peer.unary(call, request, timeout_seconds=20)
                 assert caught.value.reason is Reason.NOT_FOUND
     for held in foreign:  # Its runner still holds it, and nothing has changed.
-        beat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
-        assert (await mesh.run(held, mesh.runs.HeartbeatRun, beat)).HasField("lease_expire_time")
+        assert (await beat(mesh, held)).HasField("lease_expire_time")
 
 
 async def test_ClaimRuns__limited_runner_waits_for_a_run_of_its_own(mesh: Mesh, other: Mesh) -> None:

@@ -17,6 +17,7 @@ from spawnmesh_session.app import open_service
 from spawnmesh_session.domain.serving import BEAT_INTERVAL, LONGEST_BREAK
 from spawnmesh_session.store import run_queue
 from spawnmesh_session.store.run_queue import ServedRuns
+from spawnmesh_session.store.runs import claim_run
 
 from tests.support.serving import caller_at
 from tests.support.session.drafting import draft
@@ -160,17 +161,47 @@ async def test_ClaimRuns__claim_after_an_outage_can_be_released_and_undone(
         assert (run.attempt_count, await value_of(link, attempts)) == (0, 2)
 
 
-async def test_ClaimRuns__claim_that_was_undone_although_it_was_committed_is_one_attempt(
+async def test_ClaimRuns__claimer_that_died_counts_as_an_attempt(
     open_mesh: OpenMesh, own: Grown, link: psycopg.AsyncConnection[Any]
 ) -> None:
-    """The database hung before it answered the commit, and then the take was undone."""
-    async with open_mesh(database_url=own.app_dsn, max_run_attempts=2) as mesh:
+    """It took the run from the queue, and did not claim it."""
+    async with (
+        open_mesh(database_url=own.app_dsn, max_run_attempts=2) as mesh,
+        open_database(own.app_dsn, name="test", max_connections=1) as database,
+    ):
+        await mesh.create_tenant()
+        session = await mesh.spawn()
+        await pretend_to_serve_for_long(link)
+        assert (await run_queue.take_claimable_runs(database, 1, LEASE, ServedRuns(["SUBAGENT"]))).runs
+        await link.execute("update session.run_queue set due_time = now()")
+        held = await mesh.claim(session.session_id)
+        assert (held.run.attempt_count, held.run.epoch) == (2, 1)
+        await expire(link, held)
+        async with sweeping(mesh) as sweep:
+            assert await sweep.end_lost_runs() == 1
+        run = (await mesh.get(session.session_id)).latest_run
+        assert (run.error_reason, run.attempt_count) == ("ATTEMPTS_EXHAUSTED", 2)
+
+
+async def test_ReleaseRun__between_take_and_claim_of_another_runner_uses_no_attempt(
+    open_mesh: OpenMesh, own: Grown, link: psycopg.AsyncConnection[Any]
+) -> None:
+    async with (
+        open_mesh(database_url=own.app_dsn, max_run_attempts=3) as mesh,
+        open_database(own.app_dsn, name="test", max_connections=1) as database,
+    ):
         await mesh.create_tenant()
         held = await mesh.claim((await mesh.spawn()).session_id)
         await pretend_to_serve_for_long(link)
-        await link.execute("update session.run_queue set due_time = now(), leased = false, attempts_left = 2")
-        again = await mesh.claim(held.session.session_id)
-        assert (again.run.attempt_count, again.run.epoch) == (1, 2)
+        await expire(link, held)
+        [taken] = (await run_queue.take_claimable_runs(database, 1, LEASE, ServedRuns(["SUBAGENT"]))).runs
+        await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+        async with database.pipelined(mesh.tenant) as connection:
+            assert await claim_run(connection, taken, runner_id="another", lease_ttl=LEASE) is None
+        await mesh.claim(held.session.session_id)
+        run = (await mesh.get(held.session.session_id)).latest_run
+        attempts_left = await value_of(link, "select attempts_left from session.run_queue")
+        assert (run.attempt_count, run.epoch, attempts_left) == (1, 2, 2)
 
 
 async def test_replica_that_drains_counts_as_away(

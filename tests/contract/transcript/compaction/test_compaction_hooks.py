@@ -4,7 +4,6 @@ scripted model."""
 from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.jobs.v1 import job_pb2
-from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs import store as job_store
 from spawnmesh_postgres.jobs.job import ClaimedJob, JobKind
@@ -24,9 +23,7 @@ from tests.support.transcript.compaction_stage import Stage
 from tests.support.transcript.tables import Superuser, rows_of
 from tests.support.waiting import eventually
 
-NO_TAIL = FreshTail(message_count=1, token_count=1)
 COMPACT = compactions.CompactionDecision(compact=compactions.Compact())
-WORDS = " ".join(f"word{number}" for number in range(300))
 
 
 def compact(instructions: str = "") -> compactions.CompactionDecision:

@@ -173,8 +173,8 @@ async def test_statements_cost_what_they_read_and_not_the_length_of_the_transcri
     key = {"tenant_id": session.tenant_id, "session_id": session.session_id}
     page = {**key, "kinds": None, "roles": None, "page_size": 100, "max_bytes": 2**22}
     reads: dict[str, dict[str, Any]] = {
-        "list_entries_after": {**page, "seq": 3000},
-        "list_entries_before": {**page, "seq": 3000},
+        "list_entries_after": {**page, "seq": 3000, "end_seq": 8000},
+        "list_entries_before": {**page, "seq": 3000, "end_seq": 1},
         "read_newest_user_turn": key,
         "scan_entries": {**key, "after_seq": 500, "before_seq": 4003, "row_count": 100},
         "read_entries": {**key, "first_seqs": [3000, 3900], "last_seqs": [3040, 3950]},

@@ -36,7 +36,7 @@ from spawnmesh_transcript.store.tenants import TENANT_TABLES
 from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.files import HEADER, file_of, message
 from tests.support.transcript.fixtures import Service, Session, assistant
-from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS
+from tests.support.transcript.long_transcripts import FILL, FILL_OTHER_TENANTS, FILL_SMALL_TABLES
 from tests.support.transcript.rows_read import Counted, Work, rows_read
 from tests.support.transcript.statements import all_statements
 from tests.support.transcript.tables import Superuser
@@ -89,7 +89,7 @@ async def others(
     for statement in FILL_OTHER_TENANTS if request.param == "many others" else ():
         await superuser.execute(statement)
     yield
-    for table in ("entries", "payloads", "activities"):
+    for table in ("entries", "payloads", "activities", "imports", "summaries"):
         await superuser.execute(f"delete from {table} where tenant_id like 'other-%'")
     await _remove(short)
 
@@ -103,6 +103,8 @@ async def long(others: None, statistics: None, service: Service, superuser: Supe
     parameters = {"tenant_id": grown.tenant_id, "session_id": grown.session_id, "rows": ROWS}
     for statement in FILL:
         await superuser.execute(statement, parameters)
+    for statement in FILL_SMALL_TABLES:
+        await superuser.execute(statement)
     yield Key(grown.tenant_id, grown.session_id)
     await _remove(grown)
 
@@ -140,8 +142,6 @@ def purge_work(table: str) -> Work:
     """Return the deletion of a page of the tenant's rows."""
 
     async def work(connection: Connection, key: Key) -> None:
-        for switch in ("enable_sort", "enable_seqscan"):  # A purge does not set them.
-            await connection.execute(f"set local {switch} = on".encode())
         keys = await TENANT_TABLES.read_keys(connection)
         await delete_rows(connection, key.tenant_id, table, keys, 200)
 

@@ -143,9 +143,7 @@ class AttachmentBlobServiceServicer:
         set id and the same files returns the same answer; with other files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
-        into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
-        same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
-        default.
+        into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,9 +77,7 @@ class AttachmentBlobServiceStub:
     set id and the same files returns the same answer; with other files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
-    into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
-    same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
-    default.
+    into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
     """
     AttachSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]
     """Moves a set from STAGED to ATTACHED. Idempotent. ATTACHMENT_SET_STATE if the set was released."""
@@ -170,9 +168,7 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     set id and the same files returns the same answer; with other files ALREADY_EXISTS.
     POOL_EXHAUSTED if the replica has no capacity for some seconds.
     ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
-    into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
-    same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
-    default.
+    into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
     """
     AttachSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]  # type: ignore[assignment]
     """Moves a set from STAGED to ATTACHED. Idempotent. ATTACHMENT_SET_STATE if the set was released."""
@@ -278,9 +274,7 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         set id and the same files returns the same answer; with other files ALREADY_EXISTS.
         POOL_EXHAUSTED if the replica has no capacity for some seconds.
         ATTACHMENTS_STORED_BYTES_EXCEEDED if the bytes that the tenant does not have yet do not fit
-        into its `max_stored_bytes`. The check sees the sets that are complete: sets that are staged at the
-        same time exceed the limit by their own bytes at most, of which a replica works on 60 MiB by
-        default.
+        into its `max_stored_bytes`. Sets that are staged at the same time never exceed it together.
         """
 
     @_abc_1.abstractmethod

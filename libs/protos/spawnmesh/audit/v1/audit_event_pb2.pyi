@@ -146,7 +146,8 @@ class AuditEvent(_message.Message):
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids that the request and the response name, each as `name=value`, 16 at most. A value that
-        does not look like an id is replaced by its SHA-256.
+        does not look like an id is replaced by its SHA-256. Besides, `session_id` of a calling run, and
+        `client_tenant_id`: the tenant in the token of a client that acts as an operator of the mesh.
         """
 
     def __init__(

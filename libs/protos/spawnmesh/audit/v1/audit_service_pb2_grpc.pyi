@@ -42,7 +42,9 @@ class AuditServiceStub:
     ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_audit_service_pb2.ListAuditEventsRequest, _audit_service_pb2.ListAuditEventsResponse]
     """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
     A client sees the events of its own tenant since the tenant was created. An operator of the mesh
-    sees all.
+    sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
+    out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
+    the last page.
     """
     VerifyAuditEvents: _grpc.UnaryUnaryMultiCallable[_audit_service_pb2.VerifyAuditEventsRequest, _audit_service_pb2.VerifyAuditEventsResponse]
     """Checks the chains of stored events, page by page: those that the caller may list. It finds an
@@ -64,7 +66,9 @@ class AuditServiceAsyncStub(AuditServiceStub):
     ListAuditEvents: _aio.UnaryUnaryMultiCallable[_audit_service_pb2.ListAuditEventsRequest, _audit_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
     """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
     A client sees the events of its own tenant since the tenant was created. An operator of the mesh
-    sees all.
+    sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
+    out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
+    the last page.
     """
     VerifyAuditEvents: _aio.UnaryUnaryMultiCallable[_audit_service_pb2.VerifyAuditEventsRequest, _audit_service_pb2.VerifyAuditEventsResponse]  # type: ignore[assignment]
     """Checks the chains of stored events, page by page: those that the caller may list. It finds an
@@ -89,7 +93,9 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_audit_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_audit_service_pb2.ListAuditEventsResponse]]:
         """Returns events by their time, page by page. Events that are stored meanwhile may be missed.
         A client sees the events of its own tenant since the tenant was created. An operator of the mesh
-        sees all.
+        sees all. A page looks at 5,000 events at most, so that it costs the same whatever it leaves
+        out: it can have fewer events than requested, or none. Only an empty `next_page_token` marks
+        the last page.
         """
 
     @_abc_1.abstractmethod

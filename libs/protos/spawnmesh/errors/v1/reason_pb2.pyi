@@ -58,8 +58,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
     `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
     too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
-    `READ calls`. Or a peer outside of the mesh answered RESOURCE_EXHAUSTED, and the text does not
-    say that a message is too large.
+    `READ calls`. Or the token of a harness has too many claims (`claims of a token`), or too many
+    callers watch the health of the process (`streams without a token`). Or a peer outside of the
+    mesh answered RESOURCE_EXHAUSTED, and the text does not say that a message is too large.
     """
     REASON_CONFLICT: _Reason.ValueType  # 13
     """ABORTED. The transaction lost against a concurrent one. Call again."""
@@ -293,8 +294,9 @@ REASON_POOL_EXHAUSTED: Reason.ValueType  # 12
 """RESOURCE_EXHAUSTED with RetryInfo. All database connections are in use, all upload slots (then
 `pool` is `uploads`), or all worker processes for large content (then it is `cpu workers`). Or
 too many calls of the tenant wait for a place in their class: then `pool` is the class, such as
-`READ calls`. Or a peer outside of the mesh answered RESOURCE_EXHAUSTED, and the text does not
-say that a message is too large.
+`READ calls`. Or the token of a harness has too many claims (`claims of a token`), or too many
+callers watch the health of the process (`streams without a token`). Or a peer outside of the
+mesh answered RESOURCE_EXHAUSTED, and the text does not say that a message is too large.
 """
 REASON_CONFLICT: Reason.ValueType  # 13
 """ABORTED. The transaction lost against a concurrent one. Call again."""

@@ -22,25 +22,52 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspawnmesh/hook/v1/event.proto\x12\x11spawnmesh.hook.v1\"\x99\x01\n\x10\x42\x65\x66oreSpawnEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x19\n\x11parent_session_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12\x18\n\x10\x61ttachment_count\x18\x05 \x01(\x05\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\"\xde\x01\n\x18\x42\x65\x66oreAgentFinalizeEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x16\n\x0erevision_count\x18\x04 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x05 \x01(\x05\x12\x12\n\ndraft_text\x18\x06 \x01(\t\x12\x13\n\x0b\x64raft_bytes\x18\x07 \x01(\x03\x12\x19\n\x11has_final_effects\x18\x08 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\t \x01(\x08\"_\n\x17\x42\x65\x66oreModelResolveEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x0e\n\x06models\x18\x04 \x03(\t\"\x90\x01\n\x16\x42\x65\x66orePromptBuildEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x15\n\rmessage_count\x18\x04 \x01(\x05\x12\x12\n\ntool_names\x18\x05 \x03(\t\x12\x15\n\rsystem_prompt\x18\x06 \x01(\t\"\x8c\x01\n\x13\x42\x65\x66oreToolCallEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x11\n\ttool_name\x18\x04 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x06 \x01(\t*\x8e\x04\n\x08HookKind\x12\x19\n\x15HOOK_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16HOOK_KIND_BEFORE_SPAWN\x10\x01\x12#\n\x1fHOOK_KIND_BEFORE_AGENT_FINALIZE\x10\x02\x12\x1c\n\x18HOOK_KIND_SUBAGENT_ENDED\x10\x03\x12\x1e\n\x1aHOOK_KIND_SUBAGENT_SPAWNED\x10\x04\x12\"\n\x1eHOOK_KIND_BEFORE_MODEL_RESOLVE\x10\x05\x12!\n\x1dHOOK_KIND_BEFORE_PROMPT_BUILD\x10\x06\x12\x17\n\x13HOOK_KIND_LLM_INPUT\x10\x07\x12\x18\n\x14HOOK_KIND_LLM_OUTPUT\x10\x08\x12\x1e\n\x1aHOOK_KIND_BEFORE_TOOL_CALL\x10\t\x12\x1d\n\x19HOOK_KIND_AFTER_TOOL_CALL\x10\n\x12\x17\n\x13HOOK_KIND_AGENT_END\x10\x0b\x12\x1b\n\x17HOOK_KIND_SESSION_START\x10\x0c\x12\x19\n\x15HOOK_KIND_SESSION_END\x10\r\x12\x1d\n\x19HOOK_KIND_DELIVERY_TARGET\x10\x0e\x12\x1f\n\x1bHOOK_KIND_BEFORE_COMPACTION\x10\x0f\x12\x1e\n\x1aHOOK_KIND_AFTER_COMPACTION\x10\x10\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspawnmesh/hook/v1/event.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"\x99\x01\n\x10\x42\x65\x66oreSpawnEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x19\n\x11parent_session_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12\x18\n\x10\x61ttachment_count\x18\x05 \x01(\x05\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\"\xde\x01\n\x18\x42\x65\x66oreAgentFinalizeEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x16\n\x0erevision_count\x18\x04 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x05 \x01(\x05\x12\x12\n\ndraft_text\x18\x06 \x01(\t\x12\x13\n\x0b\x64raft_bytes\x18\x07 \x01(\x03\x12\x19\n\x11has_final_effects\x18\x08 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\t \x01(\x08\"\x8b\x01\n\x17\x42\x65\x66oreModelResolveEvent\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x06run_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x19\n\x08\x61gent_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x1f\n\x06models\x18\x04 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10\x11\"\x05r\x03(\x80\x02\"\xbd\x01\n\x16\x42\x65\x66orePromptBuildEvent\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x06run_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x19\n\x08\x61gent_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x15\n\rmessage_count\x18\x04 \x01(\x05\x12$\n\ntool_names\x18\x05 \x03(\tB\x10\xbaH\r\x92\x01\n\x10\x80\x01\"\x05r\x03(\x80\x02\x12\x15\n\rsystem_prompt\x18\x06 \x01(\t\"\xbb\x01\n\x13\x42\x65\x66oreToolCallEvent\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x06run_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x19\n\x08\x61gent_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x1b\n\ttool_name\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1e\n\x0ctool_call_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x16\n\x0e\x61rguments_json\x18\x06 \x01(\t*\x8e\x04\n\x08HookKind\x12\x19\n\x15HOOK_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16HOOK_KIND_BEFORE_SPAWN\x10\x01\x12#\n\x1fHOOK_KIND_BEFORE_AGENT_FINALIZE\x10\x02\x12\x1c\n\x18HOOK_KIND_SUBAGENT_ENDED\x10\x03\x12\x1e\n\x1aHOOK_KIND_SUBAGENT_SPAWNED\x10\x04\x12\"\n\x1eHOOK_KIND_BEFORE_MODEL_RESOLVE\x10\x05\x12!\n\x1dHOOK_KIND_BEFORE_PROMPT_BUILD\x10\x06\x12\x17\n\x13HOOK_KIND_LLM_INPUT\x10\x07\x12\x18\n\x14HOOK_KIND_LLM_OUTPUT\x10\x08\x12\x1e\n\x1aHOOK_KIND_BEFORE_TOOL_CALL\x10\t\x12\x1d\n\x19HOOK_KIND_AFTER_TOOL_CALL\x10\n\x12\x17\n\x13HOOK_KIND_AGENT_END\x10\x0b\x12\x1b\n\x17HOOK_KIND_SESSION_START\x10\x0c\x12\x19\n\x15HOOK_KIND_SESSION_END\x10\r\x12\x1d\n\x19HOOK_KIND_DELIVERY_TARGET\x10\x0e\x12\x1f\n\x1bHOOK_KIND_BEFORE_COMPACTION\x10\x0f\x12\x1e\n\x1aHOOK_KIND_AFTER_COMPACTION\x10\x10\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.hook.v1.event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOOKKIND']._serialized_start=821
-  _globals['_HOOKKIND']._serialized_end=1347
-  _globals['_BEFORESPAWNEVENT']._serialized_start=53
-  _globals['_BEFORESPAWNEVENT']._serialized_end=206
-  _globals['_BEFOREAGENTFINALIZEEVENT']._serialized_start=209
-  _globals['_BEFOREAGENTFINALIZEEVENT']._serialized_end=431
-  _globals['_BEFOREMODELRESOLVEEVENT']._serialized_start=433
-  _globals['_BEFOREMODELRESOLVEEVENT']._serialized_end=528
-  _globals['_BEFOREPROMPTBUILDEVENT']._serialized_start=531
-  _globals['_BEFOREPROMPTBUILDEVENT']._serialized_end=675
-  _globals['_BEFORETOOLCALLEVENT']._serialized_start=678
-  _globals['_BEFORETOOLCALLEVENT']._serialized_end=818
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['session_id']._loaded_options = None
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['run_id']._loaded_options = None
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['run_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['agent_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['models']._loaded_options = None
+  _globals['_BEFOREMODELRESOLVEEVENT'].fields_by_name['models']._serialized_options = b'\272H\014\222\001\t\020\021\"\005r\003(\200\002'
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['session_id']._loaded_options = None
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['run_id']._loaded_options = None
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['run_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['agent_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['tool_names']._loaded_options = None
+  _globals['_BEFOREPROMPTBUILDEVENT'].fields_by_name['tool_names']._serialized_options = b'\272H\r\222\001\n\020\200\001\"\005r\003(\200\002'
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['session_id']._loaded_options = None
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['run_id']._loaded_options = None
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['run_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['agent_id']._serialized_options = b'\272H\004r\002(@'
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['tool_name']._loaded_options = None
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['tool_name']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['tool_call_id']._loaded_options = None
+  _globals['_BEFORETOOLCALLEVENT'].fields_by_name['tool_call_id']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_HOOKKIND']._serialized_start=987
+  _globals['_HOOKKIND']._serialized_end=1513
+  _globals['_BEFORESPAWNEVENT']._serialized_start=82
+  _globals['_BEFORESPAWNEVENT']._serialized_end=235
+  _globals['_BEFOREAGENTFINALIZEEVENT']._serialized_start=238
+  _globals['_BEFOREAGENTFINALIZEEVENT']._serialized_end=460
+  _globals['_BEFOREMODELRESOLVEEVENT']._serialized_start=463
+  _globals['_BEFOREMODELRESOLVEEVENT']._serialized_end=602
+  _globals['_BEFOREPROMPTBUILDEVENT']._serialized_start=605
+  _globals['_BEFOREPROMPTBUILDEVENT']._serialized_end=794
+  _globals['_BEFORETOOLCALLEVENT']._serialized_start=797
+  _globals['_BEFORETOOLCALLEVENT']._serialized_end=984
 # @@protoc_insertion_point(module_scope)

@@ -173,7 +173,7 @@ class BeforeAgentFinalizeEvent(_message.Message):
     revision_count: _builtins.int
     """The number of revisions so far in this run."""
     max_revision_count: _builtins.int
-    """The largest number of revisions in a run."""
+    """The largest number of revisions in a run. The hook service sets it."""
     draft_text: _builtins.str
     """The draft. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     draft_bytes: _builtins.int

@@ -478,8 +478,13 @@ class DispatchBeforeSpawnResponse(_message.Message):
 
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
+    HAS_ALLOW_FIELD_NUMBER: _builtins.int
     decided_by: _builtins.str
     """The plugin that denied. Empty if the spawn is allowed."""
+    has_allow: _builtins.bool
+    """A plugin has allowed the session, although another one denied it: it has to hear that the spawn
+    failed. PLUGIN_FAILED has the fact `has_allow` for this.
+    """
     @_builtins.property
     def decision(self) -> _decision_pb2.SpawnDecision:
         """The merged decision."""
@@ -489,10 +494,11 @@ class DispatchBeforeSpawnResponse(_message.Message):
         *,
         decision: _decision_pb2.SpawnDecision | None = ...,
         decided_by: _builtins.str = ...,
+        has_allow: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_by", b"decided_by", "decision", b"decision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_by", b"decided_by", "decision", b"decision", "has_allow", b"has_allow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -528,7 +534,7 @@ class GetSpawnDecisionResponse(_message.Message):
 
     ALLOWED_FIELD_NUMBER: _builtins.int
     allowed: _builtins.bool
-    """DispatchBeforeSpawn has allowed the session."""
+    """A plugin has allowed the session."""
     def __init__(
         self,
         *,

@@ -184,9 +184,10 @@ class HookServiceServicer:
 
     def GetSpawnDecision(self, request, context):
         """Returns whether plugins have allowed the session, for a caller that does not know the answer of
-        DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
-        allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
-        as long as the log. False if there was no plugin to call, and while the dispatch goes on.
+        DispatchBeforeSpawn, and has to tell plugins how the spawn ended. That is so if
+        DispatchBeforeSpawn has allowed it, or if the log has an allow of a plugin, whatever others
+        answered. An allow is remembered as long as the log. False if there was no plugin to call, and
+        while the dispatch goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -246,7 +247,10 @@ class HookServiceServicer:
 
     def ListDeliveries(self, request, context):
         """Returns what was dispatched and delivered, newest first. Sees everything that was committed
-        before the call. A row is kept for 30 days, or as long as the operator configures.
+        before the call. A row is kept for 30 days, or as long as the operator configures. A page looks
+        at 5,000 deliveries at most, those of the run, else of the session, else of the plugin, so that
+        it costs the same whatever it leaves out: it can have fewer than requested, or none. Only an
+        empty `next_page_token` marks the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

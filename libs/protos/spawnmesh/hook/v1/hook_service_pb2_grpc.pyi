@@ -78,9 +78,10 @@ class HookServiceStub:
     """
     GetSpawnDecision: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]
     """Returns whether plugins have allowed the session, for a caller that does not know the answer of
-    DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
-    allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
-    as long as the log. False if there was no plugin to call, and while the dispatch goes on.
+    DispatchBeforeSpawn, and has to tell plugins how the spawn ended. That is so if
+    DispatchBeforeSpawn has allowed it, or if the log has an allow of a plugin, whatever others
+    answered. An allow is remembered as long as the log. False if there was no plugin to call, and
+    while the dispatch goes on.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -120,7 +121,10 @@ class HookServiceStub:
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
-    before the call. A row is kept for 30 days, or as long as the operator configures.
+    before the call. A row is kept for 30 days, or as long as the operator configures. A page looks
+    at 5,000 deliveries at most, those of the run, else of the session, else of the plugin, so that
+    it costs the same whatever it leaves out: it can have fewer than requested, or none. Only an
+    empty `next_page_token` marks the last page.
     """
     RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
@@ -177,9 +181,10 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     GetSpawnDecision: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetSpawnDecisionRequest, _hook_service_pb2.GetSpawnDecisionResponse]  # type: ignore[assignment]
     """Returns whether plugins have allowed the session, for a caller that does not know the answer of
-    DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
-    allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
-    as long as the log. False if there was no plugin to call, and while the dispatch goes on.
+    DispatchBeforeSpawn, and has to tell plugins how the spawn ended. That is so if
+    DispatchBeforeSpawn has allowed it, or if the log has an allow of a plugin, whatever others
+    answered. An allow is remembered as long as the log. False if there was no plugin to call, and
+    while the dispatch goes on.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
@@ -219,7 +224,10 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """Returns what was dispatched and delivered, newest first. Sees everything that was committed
-    before the call. A row is kept for 30 days, or as long as the operator configures.
+    before the call. A row is kept for 30 days, or as long as the operator configures. A page looks
+    at 5,000 deliveries at most, those of the run, else of the session, else of the plugin, so that
+    it costs the same whatever it leaves out: it can have fewer than requested, or none. Only an
+    empty `next_page_token` marks the last page.
     """
     RelayNativeStop: _aio.UnaryUnaryMultiCallable[_native_stop_pb2.RelayNativeStopRequest, _native_stop_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
     """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
@@ -321,9 +329,10 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.GetSpawnDecisionResponse, _abc.Awaitable[_hook_service_pb2.GetSpawnDecisionResponse]]:
         """Returns whether plugins have allowed the session, for a caller that does not know the answer of
-        DispatchBeforeSpawn. That is so if DispatchBeforeSpawn has allowed it, or if the log has an
-        allow of a plugin and no deny: a replica may have died between the two. An allow is remembered
-        as long as the log. False if there was no plugin to call, and while the dispatch goes on.
+        DispatchBeforeSpawn, and has to tell plugins how the spawn ended. That is so if
+        DispatchBeforeSpawn has allowed it, or if the log has an allow of a plugin, whatever others
+        answered. An allow is remembered as long as the log. False if there was no plugin to call, and
+        while the dispatch goes on.
         """
 
     @_abc_1.abstractmethod
@@ -393,7 +402,10 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListDeliveriesResponse, _abc.Awaitable[_hook_service_pb2.ListDeliveriesResponse]]:
         """Returns what was dispatched and delivered, newest first. Sees everything that was committed
-        before the call. A row is kept for 30 days, or as long as the operator configures.
+        before the call. A row is kept for 30 days, or as long as the operator configures. A page looks
+        at 5,000 deliveries at most, those of the run, else of the session, else of the plugin, so that
+        it costs the same whatever it leaves out: it can have fewer than requested, or none. Only an
+        empty `next_page_token` marks the last page.
         """
 
     @_abc_1.abstractmethod

@@ -55,7 +55,9 @@ class RelayNativeStopRequest(_message.Message):
     harness: Global___NativeHarness.ValueType
     """The harness that sent the event."""
     event_json: _builtins.str
-    """The event as the harness wrote it: a JSON object, in which `session_id` has at most 256 bytes."""
+    """The event as the harness wrote it: a JSON object, in which `session_id` has at most 256
+    bytes. INVALID_REQUEST for more than 10,000 JSON values.
+    """
     def __init__(
         self,
         *,

@@ -176,7 +176,9 @@ class DispatchBeforeToolCallRequest(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> _event_pb2.BeforeToolCallEvent:
-        """The facts, with the arguments."""
+        """The facts, with the arguments. (A plugin gets them with markers in place of secrets, which can be
+        longer.)
+        """
 
     def __init__(
         self,

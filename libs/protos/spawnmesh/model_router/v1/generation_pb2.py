@@ -28,13 +28,17 @@ from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot
 from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/model_router/v1/generation.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\"\x90\x03\n\x10\x43\x61ndidateVerdict\x12\r\n\x05model\x18\x01 \x01(\t\x12\x33\n\x07verdict\x18\x02 \x01(\x0e\x32\".spawnmesh.model_router.v1.Verdict\x12\x39\n\x06reason\x18\x03 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x36\n\x12\x63ooling_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x37\n\x06images\x18\x06 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x07 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x45\n\x10\x63ooling_audience\x18\x08 \x01(\x0e\x32+.spawnmesh.model_router.v1.CooldownAudience\"\xd6\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x05 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x13\n\x0bhttp_status\x18\x06 \x01(\x05\"d\n\x0fToolDeclaration\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12\x15\n\ris_idempotent\x18\x04 \x01(\x08\"P\n\x10PartialExecution\x12$\n\ntool_names\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n\x10\x80 \"\x05r\x03(\x80\x08\x12\x16\n\x0esent_to_person\x18\x02 \x01(\x08\"\xc2\x01\n\x0e\x45\x61rlierAttempt\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x06reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x14\n\x0cstream_broke\x18\x04 \x01(\x08\"Z\n\nNamedImage\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08\x12\x32\n\x05image\x18\x02 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageB\x06\xbaH\x03\xc8\x01\x01\"\x95\x03\n\nCompletion\x12.\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\x12:\n\x0bstop_reason\x18\x02 \x01(\x0e\x32%.spawnmesh.model_router.v1.StopReason\x12=\n\x08verdicts\x18\x03 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\x12\x34\n\x08\x61ttempts\x18\x04 \x03(\x0b\x32\".spawnmesh.model_router.v1.Attempt\x12\x37\n\x06images\x18\x05 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x36\n\x0c\x66\x61iled_usage\x18\x07 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage*\xe6\x04\n\x0e\x46\x61iloverReason\x12\x1f\n\x1b\x46\x41ILOVER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILOVER_REASON_RATE_LIMIT\x10\x01\x12\x1e\n\x1a\x46\x41ILOVER_REASON_OVERLOADED\x10\x02\x12\x1b\n\x17\x46\x41ILOVER_REASON_BILLING\x10\x03\x12\x18\n\x14\x46\x41ILOVER_REASON_AUTH\x10\x04\x12\"\n\x1e\x46\x41ILOVER_REASON_AUTH_PERMANENT\x10\x05\x12\x1b\n\x17\x46\x41ILOVER_REASON_TIMEOUT\x10\x06\x12 \n\x1c\x46\x41ILOVER_REASON_SERVER_ERROR\x10\x07\x12#\n\x1f\x46\x41ILOVER_REASON_TLS_CERTIFICATE\x10\x08\x12$\n FAILOVER_REASON_CONTEXT_OVERFLOW\x10\t\x12\x1a\n\x16\x46\x41ILOVER_REASON_FORMAT\x10\n\x12#\n\x1f\x46\x41ILOVER_REASON_MODEL_NOT_FOUND\x10\x0b\x12#\n\x1f\x46\x41ILOVER_REASON_SESSION_EXPIRED\x10\x0c\x12\"\n\x1e\x46\x41ILOVER_REASON_EMPTY_RESPONSE\x10\r\x12$\n FAILOVER_REASON_NO_ERROR_DETAILS\x10\x0e\x12 \n\x1c\x46\x41ILOVER_REASON_UNCLASSIFIED\x10\x0f\x12\x1b\n\x17\x46\x41ILOVER_REASON_UNKNOWN\x10\x10\x12\x1f\n\x1b\x46\x41ILOVER_REASON_NO_FAILOVER\x10\x11*\xb6\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n\x10VERDICT_ANSWERED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_COOLING\x10\x03\x12\x15\n\x11VERDICT_INCAPABLE\x10\x04\x12\x16\n\x12VERDICT_NOT_NEEDED\x10\x05\x12\x11\n\rVERDICT_READY\x10\x06\x12\x11\n\rVERDICT_PROBE\x10\x07*\xb9\x01\n\x0cImageOutcome\x12\x1d\n\x19IMAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12IMAGE_OUTCOME_SENT\x10\x01\x12\x1a\n\x16IMAGE_OUTCOME_STRIPPED\x10\x02\x12\x1a\n\x16IMAGE_OUTCOME_WITHHELD\x10\x03\x12\x1f\n\x1bIMAGE_OUTCOME_ROUTED_AROUND\x10\x04\x12\x19\n\x15IMAGE_OUTCOME_REFUSED\x10\x05*v\n\x10\x43ooldownAudience\x12!\n\x1d\x43OOLDOWN_AUDIENCE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43OOLDOWN_AUDIENCE_TENANT\x10\x01\x12!\n\x1d\x43OOLDOWN_AUDIENCE_ALL_TENANTS\x10\x02*\x89\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTOP_REASON_END\x10\x01\x12\x18\n\x14STOP_REASON_TOOL_USE\x10\x02\x12\x16\n\x12STOP_REASON_LENGTH\x10\x03\x12\x17\n\x13STOP_REASON_REFUSAL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/model_router/v1/generation.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\"\x90\x03\n\x10\x43\x61ndidateVerdict\x12\r\n\x05model\x18\x01 \x01(\t\x12\x33\n\x07verdict\x18\x02 \x01(\x0e\x32\".spawnmesh.model_router.v1.Verdict\x12\x39\n\x06reason\x18\x03 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x36\n\x12\x63ooling_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x37\n\x06images\x18\x06 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x07 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x45\n\x10\x63ooling_audience\x18\x08 \x01(\x0e\x32+.spawnmesh.model_router.v1.CooldownAudience\"\xd6\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x05 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x13\n\x0bhttp_status\x18\x06 \x01(\x05\"x\n\x0fToolDeclaration\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\"\n\x0fparameters_json\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\x12\x15\n\ris_idempotent\x18\x04 \x01(\x08\"P\n\x10PartialExecution\x12$\n\ntool_names\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n\x10\x80 \"\x05r\x03(\x80\x08\x12\x16\n\x0esent_to_person\x18\x02 \x01(\x08\"\xc2\x01\n\x0e\x45\x61rlierAttempt\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x06reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x14\n\x0cstream_broke\x18\x04 \x01(\x08\"Z\n\nNamedImage\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08\x12\x32\n\x05image\x18\x02 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageB\x06\xbaH\x03\xc8\x01\x01\"\x95\x03\n\nCompletion\x12.\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\x12:\n\x0bstop_reason\x18\x02 \x01(\x0e\x32%.spawnmesh.model_router.v1.StopReason\x12=\n\x08verdicts\x18\x03 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\x12\x34\n\x08\x61ttempts\x18\x04 \x03(\x0b\x32\".spawnmesh.model_router.v1.Attempt\x12\x37\n\x06images\x18\x05 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12\x36\n\x0c\x66\x61iled_usage\x18\x07 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage*\xe6\x04\n\x0e\x46\x61iloverReason\x12\x1f\n\x1b\x46\x41ILOVER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILOVER_REASON_RATE_LIMIT\x10\x01\x12\x1e\n\x1a\x46\x41ILOVER_REASON_OVERLOADED\x10\x02\x12\x1b\n\x17\x46\x41ILOVER_REASON_BILLING\x10\x03\x12\x18\n\x14\x46\x41ILOVER_REASON_AUTH\x10\x04\x12\"\n\x1e\x46\x41ILOVER_REASON_AUTH_PERMANENT\x10\x05\x12\x1b\n\x17\x46\x41ILOVER_REASON_TIMEOUT\x10\x06\x12 \n\x1c\x46\x41ILOVER_REASON_SERVER_ERROR\x10\x07\x12#\n\x1f\x46\x41ILOVER_REASON_TLS_CERTIFICATE\x10\x08\x12$\n FAILOVER_REASON_CONTEXT_OVERFLOW\x10\t\x12\x1a\n\x16\x46\x41ILOVER_REASON_FORMAT\x10\n\x12#\n\x1f\x46\x41ILOVER_REASON_MODEL_NOT_FOUND\x10\x0b\x12#\n\x1f\x46\x41ILOVER_REASON_SESSION_EXPIRED\x10\x0c\x12\"\n\x1e\x46\x41ILOVER_REASON_EMPTY_RESPONSE\x10\r\x12$\n FAILOVER_REASON_NO_ERROR_DETAILS\x10\x0e\x12 \n\x1c\x46\x41ILOVER_REASON_UNCLASSIFIED\x10\x0f\x12\x1b\n\x17\x46\x41ILOVER_REASON_UNKNOWN\x10\x10\x12\x1f\n\x1b\x46\x41ILOVER_REASON_NO_FAILOVER\x10\x11*\xb6\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n\x10VERDICT_ANSWERED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_COOLING\x10\x03\x12\x15\n\x11VERDICT_INCAPABLE\x10\x04\x12\x16\n\x12VERDICT_NOT_NEEDED\x10\x05\x12\x11\n\rVERDICT_READY\x10\x06\x12\x11\n\rVERDICT_PROBE\x10\x07*\xb9\x01\n\x0cImageOutcome\x12\x1d\n\x19IMAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12IMAGE_OUTCOME_SENT\x10\x01\x12\x1a\n\x16IMAGE_OUTCOME_STRIPPED\x10\x02\x12\x1a\n\x16IMAGE_OUTCOME_WITHHELD\x10\x03\x12\x1f\n\x1bIMAGE_OUTCOME_ROUTED_AROUND\x10\x04\x12\x19\n\x15IMAGE_OUTCOME_REFUSED\x10\x05*v\n\x10\x43ooldownAudience\x12!\n\x1d\x43OOLDOWN_AUDIENCE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43OOLDOWN_AUDIENCE_TENANT\x10\x01\x12!\n\x1d\x43OOLDOWN_AUDIENCE_ALL_TENANTS\x10\x02*\x89\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTOP_REASON_END\x10\x01\x12\x18\n\x14STOP_REASON_TOOL_USE\x10\x02\x12\x16\n\x12STOP_REASON_LENGTH\x10\x03\x12\x17\n\x13STOP_REASON_REFUSAL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.model_router.v1.generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TOOLDECLARATION'].fields_by_name['name']._loaded_options = None
+  _globals['_TOOLDECLARATION'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
+  _globals['_TOOLDECLARATION'].fields_by_name['parameters_json']._loaded_options = None
+  _globals['_TOOLDECLARATION'].fields_by_name['parameters_json']._serialized_options = b'\272H\006r\004(\200\200\020'
   _globals['_PARTIALEXECUTION'].fields_by_name['tool_names']._loaded_options = None
   _globals['_PARTIALEXECUTION'].fields_by_name['tool_names']._serialized_options = b'\272H\r\222\001\n\020\200 \"\005r\003(\200\010'
   _globals['_EARLIERATTEMPT'].fields_by_name['model']._loaded_options = None
@@ -43,28 +47,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMEDIMAGE'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\200\010'
   _globals['_NAMEDIMAGE'].fields_by_name['image']._loaded_options = None
   _globals['_NAMEDIMAGE'].fields_by_name['image']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_FAILOVERREASON']._serialized_start=1710
-  _globals['_FAILOVERREASON']._serialized_end=2324
-  _globals['_VERDICT']._serialized_start=2327
-  _globals['_VERDICT']._serialized_end=2509
-  _globals['_IMAGEOUTCOME']._serialized_start=2512
-  _globals['_IMAGEOUTCOME']._serialized_end=2697
-  _globals['_COOLDOWNAUDIENCE']._serialized_start=2699
-  _globals['_COOLDOWNAUDIENCE']._serialized_end=2817
-  _globals['_STOPREASON']._serialized_start=2820
-  _globals['_STOPREASON']._serialized_end=2957
+  _globals['_FAILOVERREASON']._serialized_start=1730
+  _globals['_FAILOVERREASON']._serialized_end=2344
+  _globals['_VERDICT']._serialized_start=2347
+  _globals['_VERDICT']._serialized_end=2529
+  _globals['_IMAGEOUTCOME']._serialized_start=2532
+  _globals['_IMAGEOUTCOME']._serialized_end=2717
+  _globals['_COOLDOWNAUDIENCE']._serialized_start=2719
+  _globals['_COOLDOWNAUDIENCE']._serialized_end=2837
+  _globals['_STOPREASON']._serialized_start=2840
+  _globals['_STOPREASON']._serialized_end=2977
   _globals['_CANDIDATEVERDICT']._serialized_start=209
   _globals['_CANDIDATEVERDICT']._serialized_end=609
   _globals['_ATTEMPT']._serialized_start=612
   _globals['_ATTEMPT']._serialized_end=826
   _globals['_TOOLDECLARATION']._serialized_start=828
-  _globals['_TOOLDECLARATION']._serialized_end=928
-  _globals['_PARTIALEXECUTION']._serialized_start=930
-  _globals['_PARTIALEXECUTION']._serialized_end=1010
-  _globals['_EARLIERATTEMPT']._serialized_start=1013
-  _globals['_EARLIERATTEMPT']._serialized_end=1207
-  _globals['_NAMEDIMAGE']._serialized_start=1209
-  _globals['_NAMEDIMAGE']._serialized_end=1299
-  _globals['_COMPLETION']._serialized_start=1302
-  _globals['_COMPLETION']._serialized_end=1707
+  _globals['_TOOLDECLARATION']._serialized_end=948
+  _globals['_PARTIALEXECUTION']._serialized_start=950
+  _globals['_PARTIALEXECUTION']._serialized_end=1030
+  _globals['_EARLIERATTEMPT']._serialized_start=1033
+  _globals['_EARLIERATTEMPT']._serialized_end=1227
+  _globals['_NAMEDIMAGE']._serialized_start=1229
+  _globals['_NAMEDIMAGE']._serialized_end=1319
+  _globals['_COMPLETION']._serialized_start=1322
+  _globals['_COMPLETION']._serialized_end=1727
 # @@protoc_insertion_point(module_scope)

@@ -393,7 +393,7 @@ class ToolDeclaration(_message.Message):
     description: _builtins.str
     """The description for the model."""
     parameters_json: _builtins.str
-    """The JSON Schema of the parameters."""
+    """The JSON Schema of the parameters: an object of JSON. Empty: the tool has no parameters."""
     is_idempotent: _builtins.bool
     """A call with an unknown outcome can be repeated. For any other tool that ran, a model that takes
     over is told that the outcome is unknown.

@@ -75,7 +75,9 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.ToolDeclaration]:
-        """The tools that the model may call."""
+        """The tools that the model may call. INVALID_REQUEST if their parameters, and the tool calls in
+        `messages`, have more than 100,000 JSON values in all.
+        """
 
     @_builtins.property
     def fallbacks(self) -> Global___Fallbacks:

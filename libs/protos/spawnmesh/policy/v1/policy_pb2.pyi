@@ -146,7 +146,7 @@ class _RpcClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RpcClass.Val
     RPC_CLASS_RUN: _RpcClass.ValueType  # 8
     """A step of the loop of a run, such as a heartbeat. No client calls it. Runners of the mesh have no
     limits here: a step must not wait, and the number of running runs bounds it. A harness of a
-    tenant has the limits of RPC_CLASS_WRITE.
+    tenant has the limits of RPC_CLASS_WRITE, and as many places as that class for steps alone.
     """
 
 class RpcClass(_RpcClass, metaclass=_RpcClassEnumTypeWrapper):
@@ -173,7 +173,7 @@ RPC_CLASS_WATCH: RpcClass.ValueType  # 7
 RPC_CLASS_RUN: RpcClass.ValueType  # 8
 """A step of the loop of a run, such as a heartbeat. No client calls it. Runners of the mesh have no
 limits here: a step must not wait, and the number of running runs bounds it. A harness of a
-tenant has the limits of RPC_CLASS_WRITE.
+tenant has the limits of RPC_CLASS_WRITE, and as many places as that class for steps alone.
 """
 Global___RpcClass: _TypeAlias = RpcClass  # noqa: Y015
 
@@ -240,6 +240,7 @@ class CallPolicy(_message.Message):
     WITHOUT_TENANT_FIELD_NUMBER: _builtins.int
     RPC_CLASS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    WITHOUT_PLACE_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
     """For a call that stays open until there is something new: it ends with TOKEN_EXPIRED when its
     token expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token
@@ -260,6 +261,10 @@ class CallPolicy(_message.Message):
     rpc_class: Global___RpcClass.ValueType
     """If `callers` has CALLER_CLIENT, CALLER_RUN or CALLER_RUNNER: the class, which decides the limits
     of a tenant's calls.
+    """
+    without_place: _builtins.bool
+    """If `rpc_class` is RPC_CLASS_RUN: a harness needs no place for the call, because the call keeps a
+    lease that would end while it waits.
     """
     @_builtins.property
     def callers(self) -> _containers.RepeatedScalarFieldContainer[Global___Caller.ValueType]:
@@ -284,10 +289,11 @@ class CallPolicy(_message.Message):
         without_tenant: _builtins.bool = ...,
         rpc_class: Global___RpcClass.ValueType = ...,
         audit: Global___AuditPolicy | None = ...,
+        without_place: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_tenant", b"without_tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "callers", b"callers", "checks_run", b"checks_run", "ends_with_token", b"ends_with_token", "role", b"role", "rpc_class", b"rpc_class", "services", b"services", "without_place", b"without_place", "without_tenant", b"without_tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,8 @@ class RunServiceStub:
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
+    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
+      are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
     - The claim is a further attempt, unless the lease of the last runner expired and the service has
       not been serving for as long as a lease lasts: that runner may only have met an outage.
@@ -107,7 +109,9 @@ class RunServiceStub:
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-    The lease may have run out, as long as no other runner has claimed the run.
+    The lease may have run out, as long as no other runner has claimed the run. If one has, the call
+    is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+    the runner was cut off and not lost.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
@@ -131,6 +135,8 @@ class RunServiceAsyncStub(RunServiceStub):
     - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
       a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
     - The call waits up to `wait` for the first run. It returns an empty list if none came.
+    - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
+      are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
     - A claimed run is RUNNING, with epoch + 1 and a lease.
     - The claim is a further attempt, unless the lease of the last runner expired and the service has
       not been serving for as long as a lease lasts: that runner may only have met an outage.
@@ -193,7 +199,9 @@ class RunServiceAsyncStub(RunServiceStub):
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-    The lease may have run out, as long as no other runner has claimed the run.
+    The lease may have run out, as long as no other runner has claimed the run. If one has, the call
+    is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+    the runner was cut off and not lost.
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
@@ -220,6 +228,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
           a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         - The call waits up to `wait` for the first run. It returns an empty list if none came.
+        - A token that names tenants or agents has at most 16 calls at a time at a replica. Further ones
+          are refused with RESOURCE_EXHAUSTED POOL_EXHAUSTED and RetryInfo.
         - A claimed run is RUNNING, with epoch + 1 and a lease.
         - The claim is a further attempt, unless the lease of the last runner expired and the service has
           not been serving for as long as a lease lasts: that runner may only have met an outage.
@@ -318,7 +328,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_service_pb2.ReleaseRunResponse, _abc.Awaitable[_run_service_pb2.ReleaseRunResponse]]:
         """Returns the run to the queue, for a runner that must stop, or that cannot work because something
         it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
-        The lease may have run out, as long as no other runner has claimed the run.
+        The lease may have run out, as long as no other runner has claimed the run. If one has, the call
+        is refused with RUN_LEASE_LOST, and with `delay` the attempt that this claim used is given back:
+        the runner was cut off and not lost.
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is

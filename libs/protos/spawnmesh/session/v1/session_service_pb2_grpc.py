@@ -100,7 +100,9 @@ class SessionServiceServicer:
         waits within its own deadline, then ABORTED SPAWN_IN_PROGRESS.
         - If something was unavailable, the spawn is undone with UNAVAILABLE SPAWN_FAILED (or
         PLUGIN_FAILED whose fact `is_transient` is `true`). Repeat the call with the same
-        `request_id`: it starts over with a new session.
+        `request_id`: it starts over with a new session. After five such failures of the
+        tenant in a row, a replica tries one spawn a second, and refuses the others with the same
+        reason before it creates anything, until a dependency answers.
         - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
         AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
         RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such

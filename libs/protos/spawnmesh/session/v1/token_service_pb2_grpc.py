@@ -58,7 +58,10 @@ class TokenServiceServicer:
         - A client revokes tokens of its own tenant. An operator of the mesh names the tenant.
         - A repeat returns the same answer; a later `expire_time` replaces an earlier one. A token that
         does not exist is revoked like any other.
-        - A revocation cannot be withdrawn. It is forgotten when the token expires.
+        - The tokens of the runs that a harness claimed with the token are revoked with it. A client
+        revokes the token of a harness that is for its tenant alone.
+        - A revocation cannot be withdrawn. It is forgotten some minutes after the token expires, when
+        no token of a run that was claimed with it is valid any more.
         - At most 10,000 tokens of a tenant are revoked at a time: REVOCATION_COUNT_EXCEEDED.
         - The deletion of the tenant keeps its revocations.
         """

@@ -102,8 +102,9 @@ class ClassLimits(_message.Message):
     concurrent_call_count: _builtins.int
     """The calls of the tenant's clients at the same time, and as many again of its runs and of
     services on its behalf. Further calls wait in turn for a place, for some seconds, and are then
-    refused with POOL_EXHAUSTED; calls that wait for events are refused at once. A replica has four
-    times the default of places for all tenants, whatever the number here is.
+    refused with POOL_EXHAUSTED; calls that wait for events are refused at once. A replica has six
+    times the default of places for all tenants, whatever the number here is. The number of `write`
+    also bounds the steps of runs that harnesses of the tenant make at the same time.
     """
     def __init__(
         self,

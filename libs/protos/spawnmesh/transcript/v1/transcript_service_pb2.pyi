@@ -577,9 +577,14 @@ class ListEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
+    READ_SEQ_FIELD_NUMBER: _builtins.int
     has_more: _builtins.bool
-    """There are more entries in the same direction. A page can have fewer entries than requested if
-    they are large.
+    """The transcript goes on in the same direction behind `read_seq`. A page can have fewer entries
+    than requested if they are large.
+    """
+    read_seq: _builtins.int
+    """Entries up to this seq, or downwards down to it, were returned, or left out by the filter. The
+    next page is after it, or downwards before it.
     """
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
@@ -595,10 +600,11 @@ class ListEntriesResponse(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         head: Global___Head | None = ...,
         has_more: _builtins.bool = ...,
+        read_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "head", b"head", "read_seq", b"read_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

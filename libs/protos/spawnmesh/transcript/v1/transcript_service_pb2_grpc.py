@@ -187,7 +187,9 @@ class TranscriptServiceServicer:
 
     def ListEntries(self, request, context):
         """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-        committed before the call; later entries may be missed.
+        committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
+        so that it costs the same whatever the filter leaves out: it can have fewer entries than
+        requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

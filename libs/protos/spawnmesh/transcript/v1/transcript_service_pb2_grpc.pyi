@@ -100,7 +100,9 @@ class TranscriptServiceStub:
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]
     """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-    committed before the call; later entries may be missed.
+    committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
+    so that it costs the same whatever the filter leaves out: it can have fewer entries than
+    requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
     """
     FollowEntries: _grpc.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]
     """Streams the entries after a position, then new ones as they commit, each once and in order.
@@ -199,7 +201,9 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-    committed before the call; later entries may be missed.
+    committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
+    so that it costs the same whatever the filter leaves out: it can have fewer entries than
+    requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
     """
     FollowEntries: _aio.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]  # type: ignore[assignment]
     """Streams the entries after a position, then new ones as they commit, each once and in order.
@@ -343,7 +347,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.ListEntriesResponse, _abc.Awaitable[_transcript_service_pb2.ListEntriesResponse]]:
         """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-        committed before the call; later entries may be missed.
+        committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
+        so that it costs the same whatever the filter leaves out: it can have fewer entries than
+        requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
         """
 
     @_abc_1.abstractmethod

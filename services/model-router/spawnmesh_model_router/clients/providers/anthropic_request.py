@@ -56,8 +56,16 @@ def accepts_thinking_budget(messages: Sequence[message_pb2.Message]) -> bool:
         elif newest:
             break
     called = any(block.HasField("tool_call") for block in newest)
-    first = next((wire["type"] for block in newest for wire in _render_block(block)), "")
+    first = next((kind for block in newest for kind in _types(block)), "")
     return not called or first in _THOUGHTS
+
+
+def _types(block: message_pb2.ContentBlock) -> Iterator[str]:
+    """Yield the types of what the block becomes, without reading the arguments of a call."""
+    if block.HasField("tool_call"):
+        yield "tool_use"
+    else:
+        yield from (wire["type"] for wire in _render_block(block))
 
 
 def _thinking_fields(thinking: ThinkingSetting) -> Wire:

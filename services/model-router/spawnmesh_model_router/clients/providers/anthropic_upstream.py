@@ -1,23 +1,21 @@
 """Call Anthropic through the official SDK."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anthropic
-import httpx2
 from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers, yield_every_event
 
 from spawnmesh_model_router.clients.credentials import Credential
 from spawnmesh_model_router.clients.providers.anthropic_request import messages_request
 from spawnmesh_model_router.clients.providers.anthropic_stream import read_messages
+from spawnmesh_model_router.clients.providers.bounded_http import http_options
 from spawnmesh_model_router.clients.providers.client_cache import ClientCache
 from spawnmesh_model_router.clients.providers.idle_timeout import with_idle_timeout
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.clients.providers.thinking import thinking_setting
-from spawnmesh_model_router.clients.providers.tls import trust_store
 from spawnmesh_model_router.domain.answer import PieceStream, StreamTimeouts
 from spawnmesh_model_router.domain.router_config import Model, Provider
 
@@ -30,7 +28,7 @@ async def open_upstream(
     _name: str, provider: Provider, connect_seconds: float
 ) -> AsyncIterator["AnthropicUpstream"]:
     """Yield the provider. Its connections close with the block."""
-    async with anthropic.DefaultAioHttpClient(verify=trust_store()) as http:
+    async with anthropic.DefaultAioHttpClient(**http_options(frames_events=True)) as http:
         yield AnthropicUpstream(provider, http, connect_seconds)
 
 
@@ -76,21 +74,8 @@ class AnthropicUpstream:
     ) -> PieceStream:
         async with asyncio.timeout(timeouts.first_seconds):
             stream = await client.messages.create(**body, stream=True)
-            await _raise_error_body(stream.response)
         # Pings reset the idle timeout: a thinking model may send nothing else.
         yield_every_event(stream)
         async with stream, aclosing(read_messages(with_idle_timeout(aiter(stream), timeouts))) as pieces:
             async for piece in pieces:
                 yield piece
-
-
-async def _raise_error_body(response: httpx2.Response) -> None:
-    """Raise anthropic.APIError if the response is a JSON error in the place of a stream."""
-    if "json" not in response.headers.get("content-type", ""):
-        return
-    try:
-        body = json.loads(await response.aread())
-    except (ValueError, RecursionError):
-        return
-    if isinstance(body, dict) and "error" in body:
-        raise anthropic.APIError("the answer is an error", response.request, body=body)

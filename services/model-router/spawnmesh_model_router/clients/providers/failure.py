@@ -39,10 +39,21 @@ def to_provider_failure(
         may_think = isinstance(error, StreamIdleTimeout) and not has_output
         detail = "no answer in time"
         return ProviderFailed(FailoverReason.TIMEOUT, detail, is_about_request=may_think, is_silent=True)
-    if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
-        return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
+    if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError | RecursionError):
+        return _unreadable()
     if _is_broken(error):
         return ProviderFailed(FailoverReason.TIMEOUT, "the connection broke")
+    try:
+        return _judge_answer(error, provider, request)
+    except RecursionError:  # An SDK has parsed a body that is too deep to be written again.
+        return _unreadable()
+
+
+def _unreadable() -> ProviderFailed:
+    return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
+
+
+def _judge_answer(error: Exception, provider: str, request: ProviderRequest) -> ProviderFailed:
     status = _status(error)
     failure = _evidence(error, status, provider)
     reason = classify(failure)
@@ -80,7 +91,7 @@ def _status(error: Exception) -> int | None:
     """Return the status of an error response; None if a response with status 200 broke off."""
     # Google's SDK uses `code`.
     given = (getattr(error, name, None) for name in ("status_code", "code"))
-    return next((status for status in given if isinstance(status, int) and 400 <= status <= 599), None)
+    return next((status for status in given if isinstance(status, int) and 300 <= status <= 599), None)
 
 
 def _evidence(error: Exception, status: int | None, provider: str) -> ModelFailure:

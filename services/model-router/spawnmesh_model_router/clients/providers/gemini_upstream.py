@@ -10,6 +10,7 @@ from google import genai
 from google.genai import types as genai_types
 
 from spawnmesh_model_router.clients.credentials import Credential
+from spawnmesh_model_router.clients.providers.bounded_http import http_options
 from spawnmesh_model_router.clients.providers.client_cache import ClientCache
 from spawnmesh_model_router.clients.providers.gemini_request import generate_request
 from spawnmesh_model_router.clients.providers.gemini_stream import read_generated
@@ -31,7 +32,7 @@ async def open_upstream(
 ) -> AsyncIterator["GeminiUpstream"]:
     """Yield the provider. Its connections close with the block."""
     timeout = openai.Timeout(None, connect=connect_seconds)
-    async with openai.DefaultAioHttpClient(timeout=timeout, verify=trust_store()) as http:
+    async with openai.DefaultAioHttpClient(timeout=timeout, **http_options(frames_events=True)) as http:
         yield GeminiUpstream(provider, http)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import openai
 
-_FIRST_ERROR_STATUS = 400
+_FIRST_ERROR_STATUS = 300  # No redirect is followed.
 
 
 class OpenAiHttpError(Exception):
-    """An error response, completely read. It has the fields of the SDK's exception."""
+    """An error response that was read. It has the fields of the SDK's exception."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(f"HTTP {response.status_code}")
@@ -83,7 +83,7 @@ def _error_in(content: bytes) -> dict[str, Any]:
     """Return the error in a JSON body; empty for any other body."""
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     error = body.get("error", body) if isinstance(body, dict) else body
     return error if isinstance(error, dict) else {}

@@ -10,6 +10,7 @@ import openai
 from spawnmesh_runtime.workarounds.provider_sdks import forget_environment_headers
 
 from spawnmesh_model_router.clients.credentials import Credential
+from spawnmesh_model_router.clients.providers.bounded_http import http_options
 from spawnmesh_model_router.clients.providers.client_cache import ClientCache
 from spawnmesh_model_router.clients.providers.idle_timeout import with_idle_timeout
 from spawnmesh_model_router.clients.providers.openai_http import OpenAiHttpError, OpenAiTransport
@@ -20,7 +21,6 @@ from spawnmesh_model_router.clients.providers.responses_request import responses
 from spawnmesh_model_router.clients.providers.responses_stream import ends, error_in, read_response
 from spawnmesh_model_router.clients.providers.sse import read_events
 from spawnmesh_model_router.clients.providers.thinking import thinking_setting
-from spawnmesh_model_router.clients.providers.tls import trust_store
 from spawnmesh_model_router.domain.answer import Finished, PieceStream, StreamTimeouts
 from spawnmesh_model_router.domain.router_config import Model, Provider
 
@@ -35,7 +35,7 @@ async def open_upstream(
     name: str, provider: Provider, connect_seconds: float
 ) -> AsyncIterator["OpenAiUpstream"]:
     """Yield the provider. Its connections close with the block."""
-    async with openai.DefaultAioHttpClient(verify=trust_store()) as http:
+    async with openai.DefaultAioHttpClient(**http_options(frames_events=False)) as http:
         yield OpenAiUpstream(name, provider, http, connect_seconds)
 
 

@@ -1,6 +1,5 @@
 """The content of a model call, in terms that all wire formats share."""
 
-import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +24,12 @@ _MAX_IMAGE_TOKENS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool with the JSON Schema of its parameters."""
+    """A tool with the JSON Schema of its parameters, which has `schema_bytes` as JSON."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+    schema_bytes: int
     idempotent: bool = False
 
 
@@ -64,18 +64,24 @@ class ProviderRequest:
             for message in self.messages
             for block in message.content
         )
-        declared = (
-            part
-            for tool in self.tools
-            for part in (tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
-        )
-        return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in (*content, *declared))
+        declared = (text for tool in self.tools for text in (tool.name, tool.description))
+        texts = (self.system_prompt, *content, *declared)
+        return sum(len(text.encode()) for text in texts) + sum(tool.schema_bytes for tool in self.tools)
+
+    @property
+    def content_bytes(self) -> int:
+        """Return about the size of all content, images included."""
+        declared = sum(len(tool.description) + tool.schema_bytes for tool in self.tools)
+        return len(self.system_prompt) + declared + self._message_bytes
+
+    @property
+    def _message_bytes(self) -> int:
+        messages = sum(message.ByteSize() for message in self.messages)
+        return messages + sum(one.image.ByteSize() for one in self.named_images)
 
     def usage_bounds(self, model: Model) -> UsageBounds:
         """Return the most tokens that a call of the model can use for this request."""
-        messages = sum(message.ByteSize() for message in self.messages)
-        named = sum(one.image.ByteSize() for one in self.named_images)
-        asked = self.text_bytes + messages + named + self.image_count * _MAX_IMAGE_TOKENS
+        asked = self.text_bytes + self._message_bytes + self.image_count * _MAX_IMAGE_TOKENS
         output = min(self.max_output, model.max_output) if self.max_output else model.max_output
         return UsageBounds(min(asked + _PROVIDER_PROMPT_TOKENS, model.context_window), output)
 

@@ -16,19 +16,26 @@ DONE = "[DONE]"
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """An event must be complete within so many bytes. No answer of the mesh may be larger."""
 
+MAX_ERROR_BYTES = 1024 * 1024
+"""So much of an error body is read."""
+
 _MAX_OTHER_LINES = 256
 
 
 class EventReader:
-    """Splits bytes into the data of events. Ignores comments and all fields but `data`."""
+    """Splits bytes into the data of events. Ignores comments and the fields `id` and `retry`."""
 
     def __init__(self) -> None:
+        self.names: list[bytes] = []
+        """The name of each event that was returned last; empty for an event without one."""
         self._unread: list[bytes] = []
         """The received part of a line that is not complete."""
         self._byte_count = 0
         """The bytes that were received since the last event."""
+        self._name = b""
         self._data: list[bytes] = []
         self._other: list[bytes] = []
+        self._other_room = MAX_ERROR_BYTES
 
     def feed(self, received: bytes) -> list[str]:
         """Return the data of the events that are complete now.
@@ -36,6 +43,7 @@ class EventReader:
         Raises UnicodeDecodeError for data that is not UTF-8, and ValueError for an event above
         MAX_EVENT_BYTES.
         """
+        self.names = []
         self._byte_count += len(received)
         self._unread.append(received)
         if b"\n" not in received:
@@ -46,15 +54,26 @@ class EventReader:
         for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
-            elif not line and self._data:
+            elif not line:
                 if any(self._data):  # Some endpoints send empty data as a keepalive.
                     events.append(b"\n".join(self._data).decode())
+                    self.names.append(self._name)
+                self._name = b""
                 self._data.clear()
-            elif len(self._other) < _MAX_OTHER_LINES:
-                self._other.append(line)
+            elif line.startswith(b"event:"):
+                self._name = line[6:].removeprefix(b" ")
+            else:
+                self._keep_other(line)
         if events:
             self._byte_count = len(rest)
         return self._within_bounds(events)
+
+    def _keep_other(self, line: bytes) -> None:
+        """Keep a line that may belong to a JSON error."""
+        has_room = len(self._other) < _MAX_OTHER_LINES and len(line) <= self._other_room
+        if has_room and not line.startswith(b":"):
+            self._other.append(line)
+            self._other_room -= len(line)
 
     def _within_bounds(self, events: list[str]) -> list[str]:
         if self._byte_count > MAX_EVENT_BYTES:
@@ -66,8 +85,8 @@ class EventReader:
         return self.feed(b"\n\n")
 
     def error_body(self) -> dict[str, Any] | None:
-        """Return the error of a JSON body that was sent instead of events; None if there
-        is none.
+        """Return the error of a JSON body that was sent instead of events, or between them; None if
+        there is none.
         """
         try:
             body = json.loads(b"\n".join(self._other))

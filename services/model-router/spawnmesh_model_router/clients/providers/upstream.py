@@ -26,9 +26,11 @@ class Upstream(Protocol):
         credential: Credential,
         timeouts: StreamTimeouts,
     ) -> PieceStream:
-        """Yield the answer of the model `name` as it arrives.
+        """Render the request, and return a generator that yields the answer of the model `name` as
+        it arrives.
 
-        Raises the errors of the SDK. Closing the generator cancels the call.
+        A thread may call the function itself, which does no I/O. The generator raises the errors of
+        the SDK. Closing it cancels the call.
         """
 
 

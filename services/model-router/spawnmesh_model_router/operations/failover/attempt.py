@@ -1,10 +1,9 @@
 """Read the answer of one attempt."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from spawnmesh_model_router.clients.providers.failure import to_provider_failure
 from spawnmesh_model_router.clients.providers.history import MendedRequest
 from spawnmesh_model_router.clients.providers.stream_sanitizer import StreamSanitizer
 from spawnmesh_model_router.domain.answer import (
@@ -13,6 +12,7 @@ from spawnmesh_model_router.domain.answer import (
     HiddenOutput,
     Piece,
     PieceStream,
+    ProviderFailed,
     TextPiece,
     ToolCall,
     Usage,
@@ -20,15 +20,17 @@ from spawnmesh_model_router.domain.answer import (
     written_bytes_of,
 )
 
+ToFailure = Callable[[Exception], Awaitable[ProviderFailed]]
+
 
 async def read_attempt(
-    pieces: PieceStream, answer: Answer, provider: str, mended: MendedRequest, bounds: UsageBounds
+    pieces: PieceStream, answer: Answer, to_failure: ToFailure, mended: MendedRequest, bounds: UsageBounds
 ) -> AsyncGenerator[TextPiece | ToolCall | HiddenOutput, None]:
     """Yield the output for the caller and the reports of hidden output, as they arrive.
 
     Adds every piece to `answer`, which is complete at the end. Raises ProviderFailed. Closing or
-    cancelling the generator cancels the call, and is not a failure. `bounds` limit the counts of
-    tokens.
+    cancelling the generator cancels the call, and is not a failure. `to_failure` classifies any
+    other error, and `bounds` limit the counts of tokens.
     """
     sanitizer, written_bytes = StreamSanitizer(), 0
     async with aclosing(pieces):
@@ -38,9 +40,7 @@ async def read_attempt(
             except StopAsyncIteration:
                 break
             except Exception as error:
-                raise to_provider_failure(
-                    error, provider, mended.request, has_output=answer.has_output
-                ) from error
+                raise await to_failure(error) from error
             for received in sanitized:
                 written_bytes += written_bytes_of(received)
                 piece = mended.restore(_within(bounds, received, written_bytes))

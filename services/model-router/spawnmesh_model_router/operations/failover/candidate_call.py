@@ -12,8 +12,10 @@ from opentelemetry.trace import Span
 from spawnmesh_runtime.defer import defer
 
 from spawnmesh_model_router.clients.credentials import Credential
-from spawnmesh_model_router.clients.providers.history import mend_request
-from spawnmesh_model_router.domain.answer import Answer, Finished, ProviderFailed
+from spawnmesh_model_router.clients.providers.failure import to_provider_failure
+from spawnmesh_model_router.clients.providers.history import MendedRequest, mend_request
+from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
+from spawnmesh_model_router.domain.answer import Answer, Finished, PieceStream, ProviderFailed
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
 from spawnmesh_model_router.domain.errors import model_refused, stream_broken
 from spawnmesh_model_router.domain.events import (
@@ -115,16 +117,10 @@ class CandidateCall:
                 plan.mentions_partial_execution,
                 plan.thinking,
             )
-            mended = mend_request(plan.request, kind)
-            pieces = deps.upstreams[provider].stream(
-                mended.request,
-                self.model.model,
-                deps.config.models[str(self.model)],
-                credential,
-                deps.retries.timeouts,
-            )
+            mended, pieces = await self._begin(plan.request, credential)
             bounds = mended.request.usage_bounds(deps.config.models[str(self.model)])
-            async with aclosing(read_attempt(pieces, answer, provider, mended, bounds)) as output:
+            to_failure = partial(self._to_failure, mended.request, answer)
+            async with aclosing(read_attempt(pieces, answer, to_failure, mended, bounds)) as output:
                 async for piece in output:
                     yield piece
             finished = answer.require_complete()
@@ -140,6 +136,31 @@ class CandidateCall:
             raise
         finally:
             defer(partial(span.end, time_ns()))
+
+    async def _begin(
+        self, request: ProviderRequest, credential: Credential
+    ) -> tuple[MendedRequest, PieceStream]:
+        """Return the request as the provider accepts it, and the call, which begins with its first
+        piece.
+        """
+        deps, provider = self.deps, self.model.provider
+
+        def render() -> tuple[MendedRequest, PieceStream]:
+            mended = mend_request(request, deps.config.providers[provider].kind)
+            model = deps.config.models[str(self.model)]
+            timeouts = deps.retries.timeouts
+            upstream = deps.upstreams[provider]
+            return mended, upstream.stream(mended.request, self.model.model, model, credential, timeouts)
+
+        return await deps.threads.run(self._tenant_id, request.content_bytes, render)
+
+    async def _to_failure(self, request: ProviderRequest, answer: Answer, error: Exception) -> ProviderFailed:
+        """Return the failure for the error of a call. What the error repeats of the request is no
+        evidence.
+        """
+        provider, has_output = self.model.provider, answer.has_output
+        judge = partial(to_provider_failure, error, provider, request, has_output=has_output)
+        return await self.deps.threads.run(self._tenant_id, request.content_bytes, judge)
 
     def _record(
         self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0

@@ -12,6 +12,7 @@ from spawnmesh_model_router.domain.answer import StreamTimeouts
 from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.operations.failover.availability import Availability
+from spawnmesh_model_router.operations.request_threads import RequestThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ChainDependencies:
     config: RouterConfig
     availability: Availability
     upstreams: Mapping[str, Upstream]
+    threads: RequestThreads
     retries: RetrySettings
     tracer: Tracer
     metrics: RouterMetrics

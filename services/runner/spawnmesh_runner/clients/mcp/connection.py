@@ -19,6 +19,7 @@ from mcp_types import (
     Tool,
 )
 from pydantic import ValidationError
+from spawnmesh_materialize.errors import MaterializeError, MaterializeReason, reason_of
 
 from spawnmesh_runner.clients.mcp.config import McpServer, confinement_of
 from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secrets, resolve_secrets
@@ -77,6 +78,7 @@ class McpConnection:
         self._client: Client | None = None
         self._listed: list[Tool] | None = None
         self._problem = ""
+        self._found_full_disk = False
         # Set once there is a client, or once there will be none any more.
         self._ready = asyncio.Event()
         self._needed = asyncio.Event()
@@ -120,9 +122,11 @@ class McpConnection:
     async def tools(self) -> list[Tool]:
         """Return the tools that the server listed at its first connection.
 
-        Raises ServerUnavailable.
+        Raises ServerUnavailable, and MaterializeError DISK_FULL if there was no room to start it.
         """
         await self._ready.wait()
+        if self._listed is None and self._found_full_disk:
+            raise MaterializeError(MaterializeReason.DISK_FULL)
         if self._listed is None:
             raise ServerUnavailable(self._problem)
         return self._listed
@@ -223,6 +227,7 @@ class McpConnection:
         except Exception as error:  # noqa: BLE001 - a server's failure fails no run
             if not was_connected:
                 self._problem = self._describe_problem(error)
+                self._found_full_disk = self._server.url is None and _is_disk_full(error)
                 log.warning(
                     "mcp server unavailable",
                     server=self._name,
@@ -280,6 +285,7 @@ class McpConnection:
                 self._lose,
                 start_with=lambda arguments: command_line(arguments, confinement),
                 watch=self._watch,
+                on_excess=self._end_for,
             ) as streams:
                 try:
                     yield streams
@@ -290,8 +296,12 @@ class McpConnection:
         """Return once the server uses more than it may."""
         memory_bytes = self._server.max_memory_bytes if self._cgroup is None else None
         bounds = Bounds(memory_bytes, self._workspace, self._max_workspace_bytes)
-        self._excess = await wait_for_excess(pid, bounds, self._sandbox.processes)
-        log.warning("mcp server above a limit", server=self._name, why=self._excess)
+        self._end_for(await wait_for_excess(pid, bounds, self._sandbox.processes))
+
+    def _end_for(self, excess: str) -> None:
+        """Note why the server is being ended."""
+        self._excess = excess
+        log.warning("mcp server above a limit", server=self._name, why=excess)
 
     def _found_excess(self) -> str:
         """Return what the server used too much of, for which it was ended."""
@@ -337,6 +347,13 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(one)
     else:
         yield error
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return any(
+        isinstance(leaf, OSError) and reason_of(leaf) is MaterializeReason.DISK_FULL
+        for leaf in _leaves(error)
+    )
 
 
 def _type_names(error: BaseException) -> str:

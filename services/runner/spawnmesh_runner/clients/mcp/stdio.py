@@ -4,7 +4,6 @@ The process ends with the run.
 """
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -18,13 +17,11 @@ import anyio
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic import ValidationError
 from spawnmesh_core.cancellation import shield_until_done
 from spawnmesh_runtime.workarounds.subprocess_pipes import close_pipes
 
-from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
 from spawnmesh_runner.clients.mcp.stderr_tail import StderrTail
+from spawnmesh_runner.clients.mcp.stdio_messages import Incoming, forward_messages
 from spawnmesh_runner.clients.threads import finish_in_thread
 
 log = structlog.get_logger()
@@ -33,9 +30,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _EXIT_SECONDS = 1.0  # The wait after its input is closed, and again after SIGTERM.
 _REAP_SECONDS = 2.0
 _POLL_SECONDS = 0.01
-_CHUNK_BYTES = 64 * 1024
 
-Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -51,6 +46,7 @@ async def open_stdio(
     on_silence: Callable[[], object],
     start_with: Callable[[Sequence[str]], list[str]],
     watch: Callable[[int], Awaitable[object]] | None = None,
+    on_excess: Callable[[str], object] | None = None,
 ) -> AsyncIterator[Streams]:
     """Run the command in `workspace` and open streams to its standard input and output.
 
@@ -58,8 +54,9 @@ async def open_stdio(
     nothing of this process. `start_with` makes the command line that starts it, in a sandbox or
     without one. `stderr` keeps the end of its standard error. When the block ends, the process and
     its group have ended, and in a sandbox every process that it started. If this process is killed,
-    so is the command. `on_silence` is called when its output ends. `watch` is called with the id of
-    the process, which is killed when it returns. Raises OSError if it cannot be started.
+    so is the command. `on_silence` is called when its output ends, or is no longer read because it
+    is above a bound; before that, `on_excess` is called with the reason. `watch` is called with the
+    id of the process, which is killed when it returns. Raises OSError if it cannot be started.
     """
     own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
     # The agent writes to the command's directory: Python must not import modules from there.
@@ -90,7 +87,7 @@ async def open_stdio(
         await shield_until_done(start())  # A task that is cancelled here still has to end the process.
         async with asyncio.TaskGroup() as group:
             pumps = [
-                group.create_task(_read(started[0], incoming, on_silence)),
+                group.create_task(_read(started[0], incoming, on_silence, on_excess)),
                 group.create_task(_write(started[0], outgoing, incoming)),
                 group.create_task(_follow(started[0], stderr)),
             ]
@@ -125,51 +122,24 @@ def _make_home(workspace: Path, home: Path) -> None:
         os.close(fd)
 
 
-async def _read(process: Process, incoming: Incoming, on_silence: Callable[[], object]) -> None:
+async def _read(
+    process: Process,
+    incoming: Incoming,
+    on_silence: Callable[[], object],
+    on_excess: Callable[[str], object] | None,
+) -> None:
     """Forward the process's messages, one a line.
 
-    Stop when its output ends or a message is too large.
+    Stop when its output ends or is above a bound.
     """
+    assert process.stdout is not None
     with incoming:
         try:
-            await _read_lines(process, incoming)
+            excess = await forward_messages(process.stdout, incoming)
+            if excess and on_excess is not None:
+                on_excess(excess)
         finally:
             on_silence()  # Report it before the callers learn that no answer will come.
-
-
-async def _read_lines(process: Process, incoming: Incoming) -> None:
-    assert process.stdout is not None
-    held = bytearray()
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        while chunk := await process.stdout.read(_CHUNK_BYTES):
-            *lines, rest = chunk.split(b"\n")
-            for line in lines:
-                held += line
-                if (message := _parsed(bytes(held))) is not None:
-                    await incoming.send(message)
-                held.clear()
-            held += rest
-            if len(held) > MAX_MESSAGE_BYTES:
-                log.warning("mcp server message too large", max_bytes=MAX_MESSAGE_BYTES)
-                return
-
-
-def _parsed(line: bytes) -> SessionMessage | None:
-    """Return the message of a line; an error for a malformed response; None for other output."""
-    with suppress(ValidationError):
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    with suppress(ValueError, RecursionError):
-        request_id = _id_of(line)
-        if request_id is not None:
-            problem = ErrorData(code=PARSE_ERROR, message="malformed answer")
-            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=problem))
-    return None
-
-
-def _id_of(line: bytes) -> int | str | None:
-    value = json.loads(line)
-    request_id = value.get("id") if isinstance(value, dict) and "method" not in value else None
-    return request_id if isinstance(request_id, int | str) else None
 
 
 async def _write(process: Process, outgoing: Outgoing, incoming: Incoming) -> None:

@@ -20,7 +20,8 @@ _PREFIX = "mcp-"
 
 @asynccontextmanager
 async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> AsyncIterator[Path | None]:
-    """Create and lock a cgroup with these bounds, and end its processes and remove it at the end.
+    """Create and lock a cgroup with these bounds and the least weight for processors, and end its
+    processes and remove it at the end.
 
     Out of memory, the kernel ends all of its processes. Yields None without a parent. Raises
     OSError if the parent does not let this process bound memory and processes below it.
@@ -35,6 +36,8 @@ async def own_cgroup(parent: Path | None, memory_bytes: int, processes: int) -> 
             (cgroup / "memory.swap.max").write_text("0")
         (cgroup / "memory.oom.group").write_text("1")
         (cgroup / "pids.max").write_text(str(processes))
+        with suppress(OSError):  # Without the controller, the niceness of the processes counts alone.
+            (cgroup / "cpu.weight").write_text("1")
         yield cgroup
     finally:
         try:

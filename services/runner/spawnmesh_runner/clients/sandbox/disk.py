@@ -1,6 +1,7 @@
 """The space that a directory takes, which a program may be changing at the same time."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 ENTRY_BYTES = 4096
@@ -13,12 +14,13 @@ class Unreadable(Exception):
     """A directory cannot be looked into: it is too deep, or not readable."""
 
 
-def directory_bytes(root: Path, enough: int) -> int:
+def directory_bytes(root: Path, enough: int, go_on: Callable[[], object] = lambda: None) -> int:
     """Return the bytes that the directory takes, or some number above `enough`. May block.
 
-    Symlinks are not followed, and a file with several names counts once. Raises Unreadable.
+    Symlinks are not followed, and a file with several names counts once. `go_on` is called at each
+    entry, and may raise. Raises Unreadable.
     """
-    found = _Walk(enough)
+    found = _Walk(enough, go_on)
     try:
         fd = os.open(root, _FLAGS)
     except FileNotFoundError:
@@ -31,9 +33,10 @@ def directory_bytes(root: Path, enough: int) -> int:
 
 
 class _Walk:
-    def __init__(self, enough: int) -> None:
+    def __init__(self, enough: int, go_on: Callable[[], object]) -> None:
         self.total = 0
         self._enough = enough
+        self._go_on = go_on
         self._linked: set[int] = set()
 
     def add(self, fd: int, depth: int) -> None:
@@ -43,6 +46,7 @@ class _Walk:
             for entry in entries:
                 if self.total > self._enough:
                     return
+                self._go_on()
                 try:
                     self._add_entry(fd, entry, depth)
                 except PermissionError:

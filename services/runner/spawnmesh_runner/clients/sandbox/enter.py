@@ -306,6 +306,7 @@ def main(parent_pid: int, spec: dict[str, Any]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It is for the program.
     if spec["cgroup"]:  # Before the namespaces, from which it cannot be seen.
         _write(f"{spec['cgroup']}/cgroup.procs", "0")
+    os.nice(19)  # However many processes the program has, the runner gets a processor first.
     with suppress(OSError):  # Out of memory, the kernel ends the program, not the runner.
         _write("/proc/self/oom_score_adj", "1000")
     uid, gid, workspace = os.geteuid(), os.getegid(), None

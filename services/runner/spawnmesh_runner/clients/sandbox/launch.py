@@ -16,13 +16,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent_pid: int, cgroup: str, program: str, arguments: list[str]) -> None:
-    """Join the cgroup, ask Linux for the parent-death signal, and execute the program.
+    """Join the cgroup, take the lowest priority, ask Linux for the parent-death signal, and execute
+    the program.
 
     Other systems have no such signal.
     """
     if cgroup:
         with open(f"{cgroup}/cgroup.procs", "w") as file:
             file.write("0")
+    os.nice(19)  # However many processes the program has, the runner gets a processor first.
     if sys.platform == "linux":
         # Out of memory, the kernel ends the program, not the runner.
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

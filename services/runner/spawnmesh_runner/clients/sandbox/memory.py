@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -39,25 +39,28 @@ class Held:
         return sum(size for (of, _, _), size in self.files.items() if of == device)
 
 
-def held_by(pids: Iterable[int], disk: int, limit_bytes: int) -> Held:
+def held_by(pids: Iterable[int], disk: int, limit_bytes: int, go_on: Callable[[], object]) -> Held:
     """Return what the processes hold. May block.
 
     `disk` is the device on which deleted files count. Above the limit, private memory that
-    processes share since a fork counts once for all, which takes longer to find out.
+    processes share since a fork counts once for all, which takes longer to find out. `go_on` is
+    called at each process, descriptor and mapping, and may raise.
     """
     held = Held()
     devices = (_memory_device(), disk)
     for pid in pids:
+        go_on()
         with suppress(FileNotFoundError, ProcessLookupError):
             facts = _facts(pid, "status")
             held.private[pid] = facts.get(b"RssAnon", 0)
             try:
-                _add_open_files(pid, devices, held.files)
-                _add_mapped_files(pid, devices, held.files)
+                _add_open_files(pid, devices, held.files, go_on)
+                _add_mapped_files(pid, devices, held.files, go_on)
             except PermissionError:
                 held.hidden += facts.get(b"RssShmem", 0)
     if held.memory_bytes() > limit_bytes:
         for pid in held.private:
+            go_on()
             with suppress(OSError):
                 held.private[pid] = _facts(pid, "smaps_rollup").get(b"Pss_Anon", held.private[pid])
     return held
@@ -68,19 +71,25 @@ def _facts(pid: int, name: str) -> dict[bytes, int]:
         return {fact: int(size) * _KIB for fact, size in _FIELD.findall(file.read())}
 
 
-def _add_open_files(pid: int, devices: tuple[int, int], files: dict[File, int]) -> None:
+def _add_open_files(
+    pid: int, devices: tuple[int, int], files: dict[File, int], go_on: Callable[[], object]
+) -> None:
     with os.scandir(f"/proc/{pid}/fd") as entries:
         for entry in entries:
+            go_on()
             with suppress(FileNotFoundError):
                 _add(os.stat(entry.path), devices, files)
 
 
-def _add_mapped_files(pid: int, devices: tuple[int, int], files: dict[File, int]) -> None:
+def _add_mapped_files(
+    pid: int, devices: tuple[int, int], files: dict[File, int], go_on: Callable[[], object]
+) -> None:
     """Add mapped files. Where the kernel does not show the size of one, its mappings count."""
     names = {f"{os.major(one):02x}:{os.minor(one):02x}".encode(): one for one in devices}
     sizes: dict[File, int] = {}
     with open(f"/proc/{pid}/maps", "rb") as lines:
         for line in lines:
+            go_on()
             span, _, _, device, inode, *path = line.split(None, 5)
             if device not in names or not path or not path[0].rstrip().endswith(b"(deleted)"):
                 continue

@@ -1,11 +1,13 @@
 """The watch over a program: it looks at what the program uses and says when that is too much.
 
 The kernel bounds each process, and a cgroup all of them together. Without a cgroup nothing but a
-look from time to time bounds the memory of all processes, and nothing else bounds a workspace.
+look from time to time bounds the memory of all processes, and nothing else bounds a workspace. So a
+program must not make the looks long or rare: one that takes too long is an excess of its own.
 """
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,14 @@ from pathlib import Path
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runner.clients.sandbox.disk import Unreadable, directory_bytes
+from spawnmesh_runner.clients.sandbox.look import MAX_LOOK_SECONDS, Look, LookTooLong
 from spawnmesh_runner.clients.sandbox.memory import held_by
 from spawnmesh_runner.clients.sandbox.processes import ProcessTable
 from spawnmesh_runner.clients.threads import finish_in_thread
 
-_PAUSE_SECONDS = 0.5
-_PAUSE_SHARE = 9  # A look that takes long, as at many files, is taken a tenth of the time.
+_MIN_PAUSE_SECONDS = 0.5
+_MAX_PAUSE_SECONDS = 2.0
+_PAUSE_SHARE = 9  # A look that takes longer than usual, as at many files, is taken less often.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +33,29 @@ class Bounds:
     """None leaves them to a cgroup."""
     workspace: Path
     workspace_bytes: int
+    look_seconds: float = MAX_LOOK_SECONDS
+    """The processor time of a look."""
 
 
 async def wait_for_excess(pid: int, bounds: Bounds, processes: ProcessTable) -> str:
     """Return what is above its bound, once something is. `pid` is the first process."""
     while True:
         start = monotonic_seconds()
-        if excess := await finish_in_thread(partial(_excess, pid, bounds, processes)):
+        look = partial(_excess, pid, bounds, processes)
+        if excess := await finish_in_thread(partial(_in_time, bounds.look_seconds, look)):
             return excess
-        await asyncio.sleep(max(_PAUSE_SECONDS, _PAUSE_SHARE * (monotonic_seconds() - start)))
+        await asyncio.sleep(pause_after(monotonic_seconds() - start))
+
+
+def pause_after(look_seconds: float) -> float:
+    """Return the seconds between a look that took so long and the next one."""
+    return min(max(_MIN_PAUSE_SECONDS, _PAUSE_SHARE * look_seconds), _MAX_PAUSE_SECONDS)
 
 
 async def workspace_excess(workspace: Path, workspace_bytes: int) -> str:
     """Return what is wrong if the workspace is above its bound, or nothing."""
-    return await finish_in_thread(partial(_workspace_excess, workspace, workspace_bytes, 0))
+    look = partial(_workspace_excess, workspace, workspace_bytes, 0)
+    return await finish_in_thread(partial(_in_time, MAX_LOOK_SECONDS, look))
 
 
 def memory_excess(memory_bytes: int) -> str:
@@ -50,22 +63,30 @@ def memory_excess(memory_bytes: int) -> str:
     return f"its processes held more than {memory_bytes} bytes of memory"
 
 
-def _excess(pid: int, bounds: Bounds, processes: ProcessTable) -> str:
+def _in_time(seconds: float, look: Callable[[Look], str]) -> str:
+    """Return what the look found, or that it took too long."""
+    try:
+        return look(Look(seconds))
+    except LookTooLong as problem:
+        return str(problem)
+
+
+def _excess(pid: int, bounds: Bounds, processes: ProcessTable, look: Look) -> str:
     try:
         disk = bounds.workspace.stat().st_dev
     except FileNotFoundError:
         return ""
     memory = sys.maxsize if bounds.memory_bytes is None else bounds.memory_bytes
-    held = held_by(processes.below(pid), disk, memory)
+    held = held_by(processes.below(pid), disk, memory, look.go_on)
     if held.memory_bytes() > memory:
         return memory_excess(memory)
-    return _workspace_excess(bounds.workspace, bounds.workspace_bytes, held.deleted_bytes(disk))
+    return _workspace_excess(bounds.workspace, bounds.workspace_bytes, held.deleted_bytes(disk), look)
 
 
-def _workspace_excess(workspace: Path, workspace_bytes: int, deleted_bytes: int) -> str:
+def _workspace_excess(workspace: Path, workspace_bytes: int, deleted_bytes: int, look: Look) -> str:
     left = workspace_bytes - deleted_bytes
     try:
-        if left < 0 or directory_bytes(workspace, left) > left:
+        if left < 0 or directory_bytes(workspace, left, look.go_on) > left:
             return f"the workspace of the run had more than {workspace_bytes} bytes"
     except Unreadable as problem:
         return f"the size of the run's workspace cannot be found out: {problem}"

@@ -55,7 +55,8 @@ async def open_mcp_servers(
 
     Call `load_mcp_sdk` first. `sandbox` starts the servers that are commands, and they are ended
     when the workspace has more than `max_workspace_bytes`. A server that cannot be used does not
-    fail the run. Each connection has a task that enters and leaves it. When the block ends, all
+    fail the run; MaterializeError DISK_FULL says that another runner may have the room. Each
+    connection has a task that enters and leaves it. When the block ends, all
     servers have ended.
     """
     if not servers:

@@ -55,10 +55,11 @@ class CallScope:
     """The state that one call may access.
 
     `request_id` identifies the call: a repeat after a crash has the same. `answer_entry_id` is the
-    entry of the answer that makes the call.
+    entry of the answer that makes the call. The workspace may have `max_workspace_bytes`.
     """
 
     workspace: Path
+    max_workspace_bytes: int
     peers: Peers
     session_id: str
     answer_entry_id: str

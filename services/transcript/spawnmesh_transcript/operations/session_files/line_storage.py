@@ -30,7 +30,6 @@ from spawnmesh_transcript.operations.session_files.session_file import SessionFi
 from spawnmesh_transcript.operations.stub_creation import create_stubs
 from spawnmesh_transcript.store import appends as append_store
 from spawnmesh_transcript.store import imports as import_store
-from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tenants as tenant_store
 from spawnmesh_transcript.store.appends import ENTRY_ID_KEY
 from spawnmesh_transcript.store.imports import ImportProgress
@@ -130,11 +129,7 @@ async def _store(
             targets = [entry.target_entry_id for entry in new if entry.label]
             known = await import_store.find_entry_seqs(connection, key, targets) if targets else {}
             new = without_lost_labels(new, known)
-            head = await append_store.write_entries(connection, key, new, IMPORT_WRITER, is_import=True)
-            if batch.stubs:
-                await payload_store.insert_stubs(
-                    connection, key, batch.stubs, first_seq=head.seq - len(new) + 1
-                )
+            await append_store.write_entries(connection, key, new, IMPORT_WRITER, batch.stubs, is_import=True)
         if batch.is_last and not reached.malformed:
             reached = await complete_import(
                 connection, key, file_import.file, reached, file_import.policy.token_vocabulary
