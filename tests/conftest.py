@@ -4,9 +4,12 @@ Each of them starts when a test first needs it.
 """
 
 import gc
+import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +25,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 from tests.support.citus.servers import citus_cluster
 from tests.support.commands import Commands
 from tests.support.forking import ForkServer, open_fork_server
+from tests.support.hard_stop import hard_stop, time_limit
 from tests.support.postgres.services import SERVICES_WITH_DATABASE
 
 replace_wait_for()  # Every process of the mesh does so, and its parts are tested on the same loop.
@@ -85,6 +89,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return rank, "stack" in getattr(item, "fixturenames", ())
 
     items.sort(key=place)
+
+
+_stderr = pytest.StashKey[TextIO]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the error output of the process, which is captured while tests run."""
+    config.stash[_stderr] = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process if the test is stuck."""
+    with hard_stop(item.nodeid, time_limit(item), item.config.stash[_stderr]):
+        return (yield)
 
 
 def _quiet(_line: str) -> None:
