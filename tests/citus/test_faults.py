@@ -131,14 +131,15 @@ async def test_worker_that_is_killed_and_started_again_fails_no_run(load: Load, 
 
 @pytest.mark.long_citus
 async def test_shards_that_are_moved_fail_no_run(load: Load, cluster: Cluster) -> None:
-    """Move every shard of one worker to the other and back, while runs go on."""
-    one, two = cluster.workers
+    """Move every shard of one worker to the other, and rebalance the cluster, while runs go on."""
+    one, two = (host_of(worker) for worker in cluster.workers)
     async with load.going():
-        for source, target in ((one, two), (two, one)):
+        for move in (partial(move_shards, cluster, one, two), partial(rebalance, cluster)):
             seen = len(load.ended)
-            await asyncio.to_thread(move_shards, cluster, host_of(source), host_of(target))
+            await asyncio.to_thread(move)
             await eventually(lambda least=seen + TENANTS: len(load.ended) >= least)
     assert successes(load) == len(load.ended)
+    assert set(shards_by_host(cluster)) == {one, two}
 
 
 def move_shards(cluster: Cluster, source: str, target: str) -> None:
@@ -148,12 +149,31 @@ def move_shards(cluster: Cluster, source: str, target: str) -> None:
     row-level security.
     """
     with psycopg.connect(cluster.superuser_dsn, autocommit=True) as connection:
-        shards = connection.execute(
-            "select shardid from citus_shards where table_name = 'session.sessions'::regclass and nodename = %s",
-            (source,),
-        ).fetchall()
-        for (shard,) in shards:
+        for shard in shards_by_host(cluster)[source]:
             connection.execute(
                 "select citus_move_shard_placement(%s, %s, 5432, %s, 5432, shard_transfer_mode => 'block_writes')",
                 (shard, source, target),
             )
+    assert set(shards_by_host(cluster)) == {target}
+
+
+def rebalance(cluster: Cluster) -> None:
+    """Spread the shards over the workers again, as an operator does."""
+    with psycopg.connect(cluster.superuser_dsn, autocommit=True) as connection:
+        connection.execute(
+            "select citus_rebalance_start('by_shard_count', shard_transfer_mode => 'block_writes')"
+        )
+        connection.execute("select citus_rebalance_wait()")
+        states = connection.execute("select state from citus_rebalance_status()").fetchall()
+    assert states == [("finished",)]
+
+
+def shards_by_host(cluster: Cluster) -> dict[str, list[int]]:
+    """Return the shards of the sessions by the address of their worker."""
+    with psycopg.connect(cluster.superuser_dsn, autocommit=True) as connection:
+        placements = connection.execute(
+            "select nodename, array_agg(shardid)"
+            " from pg_dist_shard join pg_dist_placement using (shardid) join pg_dist_node using (groupid)"
+            " where logicalrelid = 'session.sessions'::regclass group by nodename"
+        )
+        return dict(placements.fetchall())
