@@ -44,7 +44,7 @@ Work = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What all clients did in a second, and what a single call took, by the kind of work."""
+    """The rate of all clients, and the times of single calls, by the kind of work."""
 
     rates: dict[str, float]
     waits: dict[str, Samples]

@@ -21,7 +21,7 @@ MAX_COUNT = 500
 """Rows of one table are counted up to this number, so that a status takes milliseconds."""
 
 PrimaryKeys = Mapping[str, Sequence[str]]
-"""The columns of primary keys by table. Each begins with `tenant_id`."""
+"""The columns of primary keys by table. Each has `tenant_id`."""
 
 # Takes no lock. Returns the first and the last key of a page of rows, in the order of the primary
 # key. Index: the primary key.

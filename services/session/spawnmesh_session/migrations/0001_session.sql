@@ -195,14 +195,12 @@ create table run_queue (
     epoch         bigint      not null default 0,          -- Of the run while a runner holds it, else 0.
     runtime       runtime     not null default 'SUBAGENT', -- The runtime of its session.
     agent_id      text        not null default '',         -- The agent of its session.
-    primary key (tenant_id, run_id)
+    primary key (run_id, tenant_id) -- No statement finds a tenant's runs by it, so its order is free.
 );
 comment on table run_queue is 'citus: local';
--- Only an estimate of several rows of a tenant makes the planner prefer an index with more columns
--- to the primary key, and a short queue of few tenants has no statistics of many.
 alter table run_queue
-    alter column tenant_id set (n_distinct = 100), alter column runtime set (n_distinct = 2),
-    alter column agent_id set (n_distinct = 100);
+    alter column tenant_id set statistics 0, alter column runtime set statistics 0,
+    alter column agent_id set statistics 0;
 -- Each index has a condition of its own.
 -- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
 create index run_queue_tenant_due_idx on run_queue (tenant_id, due_time) where due_time >= '-infinity';
