@@ -99,6 +99,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_stderr] = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close it."""
+    config.stash[_stderr].close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """End the process if the test is stuck."""

@@ -42,11 +42,21 @@ async def hang(_event: Any) -> Any:
 
 async def one_timeout(mesh: HookMesh, replica: Peer, timeout: Duration) -> None:
     """Wait until a plugin of another tenant has not answered within its timeout."""
+    await one_timeout_of(await tenant_with_hung_plugin(mesh, replica, timeout))
+
+
+async def one_timeout_of(tenant: Tenant) -> None:
+    """Wait until the tenant's plugin has not answered within its timeout."""
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn()
+
+
+async def tenant_with_hung_plugin(mesh: HookMesh, replica: Peer, timeout: Duration) -> Tenant:
+    """Return a tenant of the replica whose plugin never answers."""
     plugin, other = await mesh.plugin(), mesh.tenant(replica)
     plugin.decide = hang
     await other.register("clock", plugin.endpoint, SPAWN, timeout=timeout)
-    with refused(Reason.PLUGIN_FAILED):
-        await other.spawn()
+    return other
 
 
 async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(
@@ -169,15 +179,18 @@ async def plugin_of_small_messages() -> AsyncIterator[str]:
 async def test_the_error_of_a_plugin_that_hangs_names_its_own_timeout(
     mesh: HookMesh, tenant: Tenant, replica: Peer
 ) -> None:
-    plugin = await mesh.plugin()
+    plugin, other = (
+        await mesh.plugin(),
+        await tenant_with_hung_plugin(mesh, replica, Duration(nanos=200_000_000)),
+    )
 
     async def answer_the_first(event: Any) -> Any:
         if len(plugin.heard) > 1:
             await hang(event)
-        await one_timeout(mesh, replica, Duration(nanos=500_000_000))  # The second call waits for a slot.
+        await one_timeout_of(other)  # The second call waits for a slot, for less than half of its time.
         return ALLOW
 
     plugin.decide = answer_the_first
-    await tenant.register("gate", plugin.endpoint, SPAWN, max_concurrent_calls=1, timeout=Duration(seconds=2))
+    await tenant.register("gate", plugin.endpoint, SPAWN, max_concurrent_calls=1, timeout=Duration(seconds=6))
     await asyncio.gather(tenant.spawn(), tenant.spawn(), return_exceptions=True)
-    assert [delivery.error for delivery in await tenant.deliveries()] == ["no answer within 2 s", ""]
+    assert [delivery.error for delivery in await tenant.deliveries()] == ["no answer within 6 s", ""]
