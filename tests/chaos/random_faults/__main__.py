@@ -14,7 +14,7 @@ from pathlib import Path
 from spawnmesh_devstack.postgres import Postgres
 
 from tests.chaos.random_faults.field import ROOT
-from tests.chaos.random_faults.plan import make_outages, make_plan
+from tests.chaos.random_faults.plan import NODES, make_outages, make_plan
 from tests.chaos.random_faults.report import print_verdict
 from tests.chaos.random_faults.spawn_times import bad_spawns, spawn_times, unanswered_spawns
 from tests.chaos.random_faults.trial import run_trial
@@ -38,7 +38,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "chaos")
     given = parser.parse_args()
     outages = given.outage_seconds
-    plan = make_outages(outages, given.only) if outages else make_plan(given.seed, 60 * given.minutes)
+    nodes = NODES if given.citus else ()
+    plan = make_outages(outages, given.only) if outages else make_plan(given.seed, 60 * given.minutes, nodes)
     if not plan:
         parser.error(f"no outage begins with {given.only!r}")
     name = "outages" if outages else f"seed-{given.seed}"

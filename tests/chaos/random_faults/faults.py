@@ -12,7 +12,7 @@ from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.processes import ChildProcess
 
 from tests.chaos.random_faults.field import Field
-from tests.chaos.random_faults.plan import POSTGRES, S3, Fault, FaultKind, group_of
+from tests.chaos.random_faults.plan import S3, Fault, FaultKind, group_of
 from tests.support.links import Link
 
 Report = Callable[[str], None]
@@ -88,10 +88,11 @@ class Faults:
     async def _active(self, fault: Fault) -> AsyncIterator[None]:
         stack = self._field.stack
         match fault.kind:
-            case FaultKind.KILL | FaultKind.AWAY if fault.target == POSTGRES:
-                await stack.postgres.process.kill()
+            case FaultKind.KILL | FaultKind.AWAY if fault.target in self._field.servers:
+                server = self._field.servers[fault.target]
+                await server.process.kill()
                 yield
-                await _insist(stack.postgres.start)
+                await _insist(server.start)
             case FaultKind.AWAY if fault.target == S3:
                 await stack.s3.stop()
                 yield
@@ -130,8 +131,8 @@ class Faults:
         await self._field.stack.s3.start()
 
     def _process(self, target: str) -> ChildProcess:
-        stack = self._field.stack
-        return stack.postgres.process if target == POSTGRES else stack.processes[target]
+        server = self._field.servers.get(target)
+        return self._field.stack.processes[target] if server is None else server.process
 
 
 def _processes(fault: Fault) -> list[str]:

@@ -23,7 +23,8 @@ from spawnmesh_devstack.processes import Execute, execute
 from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.chaos.random_faults import plugin
-from tests.chaos.random_faults.plan import MODEL, PLUGIN, POSTGRES, S3
+from tests.chaos.random_faults.plan import MODEL, NODES, PLUGIN, POSTGRES, S3
+from tests.support.citus.servers import CitusPostgres
 from tests.support.links import Link, open_link, to_address, to_postgres
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +45,13 @@ class Field:
     plugin_endpoint: str
     targets: Mapping[str, str]
     """Each service's target, by its kebab id, through the links."""
+
+    @property
+    def servers(self) -> dict[str, Postgres]:
+        """The servers of the database by the targets of their faults."""
+        coordinator = self.stack.postgres
+        workers = coordinator.cluster.workers if isinstance(coordinator, CitusPostgres) else ()
+        return {POSTGRES: coordinator, **dict(zip(NODES, workers, strict=False))}
 
     @property
     def workspace_root(self) -> Path:

@@ -7,6 +7,8 @@ from random import Random
 from spawnmesh_devstack.members import SERVICES
 
 PLUGIN, MODEL, POSTGRES, S3, DISK = "chaos-plugin", "scripted-model", "postgres", "s3", "disk"
+NODES = (f"{POSTGRES} node 1", f"{POSTGRES} node 2")
+"""The workers of a Citus cluster, whose coordinator is POSTGRES."""
 REPLICATED = (
     *SERVICES,
     "session-worker",
@@ -101,11 +103,11 @@ class Fault:
         return f"{self.kind} {self.target}{delay} for {self.seconds:.1f} s"
 
 
-def make_plan(seed: int, window_seconds: float) -> list[Fault]:
+def make_plan(seed: int, window_seconds: float, nodes: tuple[str, ...] = ()) -> list[Fault]:
     """Return the faults in the order of their beginning; all are over within the window.
 
     At most two are active at once, and never two on one service or store. Each kind has its turn
-    before one comes again.
+    before one comes again. Nodes of a cluster meet the faults of PostgreSQL's process as often.
     """
     random = Random(seed)
     end = window_seconds - _QUIET_SECONDS
@@ -122,7 +124,8 @@ def make_plan(seed: int, window_seconds: float) -> list[Fault]:
             now = min(fault.end_seconds for fault in active)
             active = [fault for fault in active if fault.end_seconds > now]
         busy = {group_of(fault.target) for fault in active}
-        target = random.choice(_TARGETS[kind])
+        more = nodes * _TARGETS[kind].count(POSTGRES)
+        target = random.choice((*_TARGETS[kind], *more))
         longest = min(_MOST_SECONDS[kind], window_seconds / 3, end - now)
         # Most faults are short: the square of a random number is small more often than large.
         seconds = round(max(_MIN_SECONDS, longest * random.random() ** 2), 1)

@@ -32,20 +32,20 @@ def citus_postgres(node_count: int) -> NewPostgres:
     """
     if reason := why_missing():
         raise RuntimeError(reason)
-    return partial(_CitusPostgres, worker_count=node_count - 1)
+    return partial(CitusPostgres, worker_count=node_count - 1)
 
 
 @asynccontextmanager
 async def citus_cluster(root: Path, watchdog: Watchdog) -> AsyncIterator[Cluster]:
     """Start a coordinator and two workers below `root`, and stop all at the end."""
     log_file = root / "postgres.log"
-    async with _CitusPostgres(
+    async with CitusPostgres(
         root / "coordinator", log_file, watchdog, lambda _line: None, worker_count=2
     ) as server:
         yield server.cluster
 
 
-class _CitusPostgres(Postgres):
+class CitusPostgres(Postgres):
     """The coordinator. Its workers start before it and stop after it."""
 
     def __init__(

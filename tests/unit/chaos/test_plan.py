@@ -9,6 +9,7 @@ from spawnmesh_runner.clients.retry import GIVE_UP_AFTER_SECONDS
 
 from tests.chaos.random_faults.plan import (
     MODEL,
+    NODES,
     PLUGIN,
     POSTGRES,
     REPLICATED,
@@ -45,6 +46,14 @@ def test_faults_are_over_within_the_window_and_never_two_on_one_part(seed: int, 
         ]
         assert len(active) < 2
         assert group_of(fault.target) not in {group_of(other.target) for other in active}
+
+
+def test_nodes_of_a_cluster_meet_the_faults_of_the_process_of_postgresql() -> None:
+    faults = [fault for seed in range(20) for fault in make_plan(seed, 900.0, NODES)]
+    for node in NODES:
+        kinds = {fault.kind for fault in faults if fault.target == node}
+        assert kinds == {FaultKind.KILL, FaultKind.PAUSE, FaultKind.AWAY}
+        assert group_of(node) == POSTGRES
 
 
 def test_faults_stay_below_the_longest_time_of_their_kind() -> None:

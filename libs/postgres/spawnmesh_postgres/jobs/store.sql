@@ -14,12 +14,18 @@ from added where due_time <= now() limit 1
 
 -- name: reschedule_job
 -- Inserts the job. If it exists, it is due anew and has all its attempts again, also if a worker
--- has claimed it: the end of that attempt changes nothing. Locks the row. Index: jobs_pkey.
-insert into jobs (tenant_id, kind, key, due_time, arguments, traceparent)
-values (%(tenant_id)s, %(kind)s, %(key)s, now() + %(due_in)s::interval, %(arguments)s, %(traceparent)s)
-on conflict (tenant_id, kind, key) do update
-set due_time = excluded.due_time, claim_id = null, attempt_count = 0, dead_time = null,
-    create_time = excluded.create_time
+-- has claimed it: the end of that attempt changes nothing. Workers are notified when the
+-- transaction commits, if the job is due. Locks the row. Index: jobs_pkey.
+with rescheduled as (
+    insert into jobs (tenant_id, kind, key, due_time, arguments, traceparent)
+    values (%(tenant_id)s, %(kind)s, %(key)s, now() + %(due_in)s::interval, %(arguments)s, %(traceparent)s)
+    on conflict (tenant_id, kind, key) do update
+    set due_time = excluded.due_time, claim_id = null, attempt_count = 0, dead_time = null,
+        create_time = excluded.create_time
+    returning due_time
+)
+select pg_notify('jobs' || (select suffix from _spawnmesh_channels), '')
+from rescheduled where due_time <= now()
 
 -- name: delay_job
 -- Makes a job due after %(due_in)s that the worker has claimed, or that no worker has if claim_id

@@ -14,8 +14,8 @@
 --   2. A partial index has a condition that every row meant for it fulfils and that only the
 --      statements for this index repeat, such as `position >= 0`. No other statement can use it by
 --      mistake.
---   3. The columns that every statement compares have no statistics, or in run_queue fixed numbers
---      of distinct values: then the planner expects as many rows of any tenant.
+--   3. The columns that every statement compares have no statistics: then the planner expects as
+--      many rows of any tenant.
 --   4. A lookup for each of several ids is a subquery with a limit, an order or a lock, or it is in
 --      the select list: the planner does not join it with the query around it.
 --
@@ -408,9 +408,6 @@ create policy adding on audit_events for insert
     with check (current_setting('spawnmesh.tenant', true) = '*');
 create policy retention on audit_events for delete to current_user
     using (current_setting('spawnmesh.tenant', true) = '*');
-
--- The fixed numbers of distinct values take effect with an analyze.
-analyze run_queue;
 
 -- ------------------------------------------------------------------------------------------
 -- Row-level security

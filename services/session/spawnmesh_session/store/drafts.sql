@@ -1,8 +1,10 @@
 -- name: begin_finalizing
 -- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent. Returns
--- no row, and does nothing, unless the run is held at the epoch, no other draft is decided, the
--- draft is not superseded and no message waits. Locks the run. A message that arrives at the same
--- time is seen by decide_run. Index: runs_pkey, inbox_messages_unread_idx, sessions_pkey.
+-- no row, and does nothing, unless the run is held at the epoch, no other draft is decided, no
+-- decided draft is superseded and no message waits. A draft that was sent back may begin again: its
+-- repeat gets the stored answer of the plugins, and decide_run refuses it. Locks the run. A message
+-- that arrives at the same time is seen by decide_run. Index: runs_pkey, inbox_messages_unread_idx,
+-- sessions_pkey.
 update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
   and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')

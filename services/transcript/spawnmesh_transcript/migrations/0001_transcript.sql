@@ -156,6 +156,7 @@ create table entries (
     dropped_bytes    integer     not null default 0,
     token_vocabulary text        not null default 'o200k_base', -- The vocabulary of token_count.
     primary key (tenant_id, session_id, seq),
+    check ((label = '') = (target_seq is null)),
     constraint entries_id_key unique (entry_id, tenant_id)
 );
 
