@@ -36,6 +36,7 @@ from tests.support.deploy.rendering import Object, refusal
         ({"s3": {"bundled": {"image": {"digest": "4.48"}}}}, "/s3/bundled/image/digest"),
         ({"tokens": {"clientIssuers": ["client", "session"]}}, "/tokens/clientIssuers/1"),
         ({"tokens": {"testSecret": ""}}, "/tokens/testSecret"),
+        ({"tokens": {"jwksUrl": "http://keys.example.com/jwks.json"}}, "/tokens/jwksUrl"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"logLevel": "verbose"}, "/logLevel"),
         ({"tokens": {"existingSecret": ""}}, "/tokens/existingSecret"),

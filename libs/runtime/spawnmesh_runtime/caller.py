@@ -92,6 +92,14 @@ class Caller:
         return self.kind in _OF_THE_MESH and not is_limited
 
     @property
+    def charged_tenant_id(self) -> str:
+        """The tenant whose share of this process the call takes; empty for the mesh itself.
+
+        A runner of tenants takes the share of the first of them.
+        """
+        return self.tenant_id or self.client_tenant_id or min(self.tenants, default="")
+
+    @property
     def token_id(self) -> str:
         """The id under which the token can be revoked; empty for services."""
         return self.revocation_key.partition("/")[2]

@@ -13,8 +13,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import jwt
 import structlog
@@ -36,6 +38,23 @@ _GIVEN_UP_SECONDS = 60.0
 _MAX_HANGING = 4
 
 log = structlog.get_logger()
+
+
+def check_https(url: str) -> str:
+    """Return the URL. Raise ValueError for one without HTTPS whose host is not this machine: anyone
+    on the way could replace the keys.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise ValueError("must start with https:// unless its host is this machine")
+    return url
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class JwksUnreadable(Exception):

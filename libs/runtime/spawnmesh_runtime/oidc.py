@@ -6,9 +6,7 @@ tenant and the roles. It opens what the token of a client opens.
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 import jwt
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -22,7 +20,7 @@ from spawnmesh_runtime.claims import (
     text_claim,
     token_id_of,
 )
-from spawnmesh_runtime.jwks import JwksUrl, KeySource
+from spawnmesh_runtime.jwks import JwksUrl, KeySource, check_https
 from spawnmesh_runtime.key_verifier import KeyVerifier, TokenRules, check_form
 from spawnmesh_runtime.revoked_tokens import revocation_key
 
@@ -56,10 +54,7 @@ class OidcIssuer(BaseModel):
     @field_validator("issuer", "jwks_url")
     @classmethod
     def _is_private_on_its_way(cls, value: str) -> str:
-        url = urlsplit(value)
-        if url.scheme != "https" and not _is_loopback(url.hostname or ""):
-            raise ValueError("must start with https:// unless its host is this machine")
-        return value
+        return check_https(value)
 
     @field_validator("tenants")
     @classmethod
@@ -142,13 +137,6 @@ class OidcVerifier(KeyVerifier):
             raise invalid_token(f"the claim {name} is not a list of names")
         granted = [one for one in value if not isinstance(one, str) or _rank(one) <= self._max_role]
         return highest_role(granted, name)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _rank(name: str) -> ClientRole:

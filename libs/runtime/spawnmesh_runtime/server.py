@@ -131,7 +131,9 @@ class MeshServer(grpc.aio.Server):
         # A stream of new events ends with its token, or with its connection.
         is_endless = method.policy.ends_with_token and handler.response_streaming
         max_seconds = inf if is_endless else process.settings.max_call_seconds
-        step = bounded_calls(authorized_calls(step, method, process.revoked), max_seconds)
+        is_stream = handler.request_streaming or handler.response_streaming
+        step = authorized_calls(step, method, process.revoked, is_stream=is_stream)
+        step = bounded_calls(step, max_seconds)
         step = typed_errors(step, process.service, self._translate)
         step = audited_calls(step, method, self._record)
         step = logged_calls(step, path, process.service, self._durations)

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from spawnmesh_runtime.call_limits import DefaultCallLimits
+from spawnmesh_runtime.jwks import check_https
 from spawnmesh_runtime.oidc import OidcIssuer
 
 MIB = 1024 * 1024
@@ -117,7 +118,12 @@ class ProcessSettings(BaseSettings):
             raise ValueError("must be host:port")
         return value
 
-    @field_validator("jwks_url", "otlp_endpoint")
+    @field_validator("jwks_url")
+    @classmethod
+    def _is_private_on_its_way(cls, value: str | None) -> str | None:
+        return value if value is None else check_https(value)
+
+    @field_validator("otlp_endpoint")
     @classmethod
     def _url_is_http(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):

@@ -1,4 +1,6 @@
-"""A provider that sends endless, inflated or very deep bodies fails alone, and fills no memory."""
+"""A provider that sends endless, inflated, very deep or very wide bodies fails alone, and fills no
+memory.
+"""
 
 from collections.abc import Callable
 
@@ -6,7 +8,7 @@ import pytest
 
 from tests.support.model_router.fixtures import World
 from tests.support.model_router.gemini import open_gemini_router
-from tests.support.model_router.hostile import MIB, Flood, encoded, memory_bound, nested
+from tests.support.model_router.hostile import MIB, Flood, encoded, memory_bound, nested, wide
 from tests.support.model_router.provider import BROKEN, Answering, chat, sse
 
 KEPT_BYTES = 64 * MIB
@@ -30,6 +32,14 @@ DEEP: dict[str, tuple[Callable[[], Answering], str]] = {
     "json": (lambda: nested(200), "TIMEOUT"),
     "event": (
         lambda: nested(200, "text/event-stream", "event: message_delta\ndata: "),
+        "SERVER_ERROR",
+    ),
+}
+WIDE: dict[str, tuple[Callable[[], Answering], str]] = {
+    "error": (lambda: wide(500), "SERVER_ERROR"),
+    "json": (lambda: wide(200), "TIMEOUT"),
+    "event": (
+        lambda: wide(200, "text/event-stream", "event: message_delta\ndata: "),
         "SERVER_ERROR",
     ),
 }
@@ -88,4 +98,13 @@ async def test_Generate__deep_json_is_a_body_that_cannot_be_read(
     world: World, model: str, shape: str
 ) -> None:
     make, reason = DEEP[shape]
+    assert await failure_of(world, model, make()) == reason
+
+
+@pytest.mark.parametrize("model", ["one", "claude", "flash"])
+@pytest.mark.parametrize("shape", WIDE)
+async def test_Generate__json_of_millions_of_values_is_a_body_that_is_not_read(
+    world: World, model: str, shape: str
+) -> None:
+    make, reason = WIDE[shape]
     assert await failure_of(world, model, make()) == reason

@@ -25,11 +25,17 @@ TOKEN = "sesame-sesame-sesame"
 Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[None]]
 
 
-async def send(writer: asyncio.StreamWriter, body: object, *headers: str, status: str = "200 OK") -> None:
+async def send(
+    writer: asyncio.StreamWriter,
+    body: object,
+    *headers: str,
+    status: str = "200 OK",
+    content_type: str = "application/json",
+) -> None:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [
         f"HTTP/1.1 {status}",
-        "content-type: application/json",
+        f"content-type: {content_type}",
         f"content-length: {len(data)}",
         *headers,
         "",
@@ -155,6 +161,40 @@ async def test_an_endless_answer_is_aborted(mesh: ScriptedMesh, keys: Path, tmp_
     result = await called(mesh, keys, tmp_path, answer, [])
     assert result.startswith("MCP_")
     assert sent < 60_000_000
+
+
+def events(*messages: dict[str, Any]) -> bytes:
+    """Return an answer that is a stream of these messages."""
+    return b"".join(b"data: " + json.dumps(message).encode() + b"\n\n" for message in messages)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_an_answer_of_millions_of_values_is_not_read(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, content_type: str
+) -> None:
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        wide = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{}] * 2_000_000}}
+        body = json.dumps(wide).encode() if "json" in content_type else events(wide)
+        await send(writer, body, content_type=content_type)
+
+    result = await called(mesh, keys, tmp_path, answer, [], call_timeout_seconds=2)
+    assert result.startswith("MCP_")
+
+
+async def test_the_values_of_many_events_do_not_add_up(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        told = {
+            "jsonrpc": "2.0",
+            "method": "notifications/message",
+            "params": {"level": "info", "data": [0] * 1000},
+        }
+        await send(
+            writer, events(*[told] * 1500, result_of(message, "at last")), content_type="text/event-stream"
+        )
+
+    assert await called(mesh, keys, tmp_path, answer, []) == "at last"
 
 
 async def test_a_compressed_answer_is_refused(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from google.protobuf import wrappers_pb2
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import caller_tenant_id
-from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.server import build_server
 
 from tests.support.waiting import eventually
@@ -37,16 +40,35 @@ class Sets(blob_grpc.AttachmentBlobServiceServicer):
         return blob_pb.StageSetResponse()
 
 
+class Runs(run_grpc.RunServiceServicer):
+    """A service whose claims wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self.claiming: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def ClaimRuns(self, request: Any, context: Any) -> run_pb.ClaimRunsResponse:
+        self.claiming.append(request.runner_id)
+        await self.go_on.wait()
+        return run_pb.ClaimRunsResponse()
+
+
 @pytest.fixture
-async def sets(process_named: Any, peer_of: Any) -> AsyncIterator[tuple[Sets, Any]]:
+async def served(process_named: Any, peer_of: Any) -> AsyncIterator[tuple[Sets, Runs, Any]]:
     server = build_server(process_named("transcript", request_memory_bytes=2 * MIB))
-    servicer = Sets()
-    blob_grpc.add_AttachmentBlobServiceServicer_to_server(servicer, server)
+    sets, runs = Sets(), Runs()
+    blob_grpc.add_AttachmentBlobServiceServicer_to_server(sets, server)
+    run_grpc.add_RunServiceServicer_to_server(runs, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with peer_of(f"127.0.0.1:{port}", caller="session") as peer:
-        yield servicer, peer
+        yield sets, runs, peer
     await server.stop(None)
+
+
+@pytest.fixture
+def sets(served: tuple[Sets, Runs, Any]) -> tuple[Sets, Any]:
+    return served[0], served[2]
 
 
 async def stage(peer: Any, tenant_id: str, size: int) -> None:
@@ -72,6 +94,32 @@ async def test_a_tenant_has_half_of_the_bytes_and_another_tenant_and_small_reque
     assert not second.done()
     servicer.go_on.set()
     await asyncio.gather(first, second, other, small)
+
+
+async def test_a_runner_of_tenants_takes_their_share_and_not_that_of_the_mesh(served: Any, keys: Any) -> None:
+    _, runs, peer = served
+    minter = keys.minter("runner")
+
+    async def claim(runner_id: str, token: str) -> None:
+        request = run_pb.ClaimRunsRequest(runner_id=runner_id)
+        request.MergeFromString(unknown_field(LARGE))
+        with use_token(token):
+            await peer.unary(run_grpc.RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)
+
+    harness = minter.runner_token(tenants=["acme"])
+    first = asyncio.create_task(claim("first", harness))
+    await eventually(lambda: runs.claiming == ["first"])
+    second = asyncio.create_task(claim("second", harness))
+    of_the_mesh = asyncio.create_task(claim("of the mesh", minter.runner_token()))
+    await eventually(lambda: runs.claiming == ["first", "of the mesh"])
+    runs.go_on.set()
+    await asyncio.gather(first, second, of_the_mesh)
+
+
+def unknown_field(size: int) -> bytes:
+    """Return a field that no contract has, with so many bytes."""
+    message = wrappers_pb2.StringValue(value="x" * size).SerializeToString()
+    return b"\xfa\x7f" + message[1:]  # Field 2047 in the place of field 1.
 
 
 async def test_what_waits_has_a_bound_as_well(sets: Any) -> None:

@@ -58,6 +58,12 @@ def nested(status: int, content_type: str = "application/json", begin: str = "")
     return _body(status, {"content-type": content_type}, text.encode)
 
 
+def wide(status: int, content_type: str = "application/json", begin: str = "") -> Answering:
+    """Answer with JSON of two million objects in six MiB."""
+    text = f"{begin}[{'{},' * (2 * MIB)}{{}}]\n\n"
+    return _body(status, {"content-type": content_type}, text.encode)
+
+
 def _body(status: int, headers: dict[str, str], make: Callable[[], bytes]) -> Answering:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, body=make(), headers=headers)

@@ -8,6 +8,7 @@ from contextlib import suppress
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
+from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_VALUES
 from spawnmesh_runner.clients.mcp.stdio_messages import (
     MAX_STRAY_BYTES,
     MAX_STRAY_LINES,
@@ -62,6 +63,14 @@ async def test_long_lines_that_are_no_messages_leave_others_their_turns_and_have
     assert (excess, turns >= 9) == ("", True)
     excess, _, turns = await forwarded(line * 1_000)
     assert (excess, turns < 20) == (TOO_MANY, True)
+
+
+async def test_a_message_of_too_many_values_ends_the_connection_and_a_long_text_does_not() -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "a,b;" * 250_000}]}}
+    assert (await forwarded(json.dumps(message).encode() + b"\n"))[:2] == ("", 1)
+    message["result"] = {"content": [{}] * (MAX_MESSAGE_VALUES + 1)}
+    excess, count, _ = await forwarded(json.dumps(message).encode() + b"\n" + MESSAGE)
+    assert (excess, count) == (f"it wrote a message of more than {MAX_MESSAGE_VALUES} values", 0)
 
 
 async def test_lines_between_messages_do_not_add_up() -> None:

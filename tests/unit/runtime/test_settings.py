@@ -26,7 +26,16 @@ def test_variables_are_read_by_the_services_prefix(monkeypatch: pytest.MonkeyPat
     [
         ("LISTEN", "secret", "HOOK_LISTEN: must be host:port"),
         ("LISTEN", "a:70000", "HOOK_LISTEN: must be host:port"),
-        ("JWKS_URL", "file:///secret", "HOOK_JWKS_URL: must start with http:// or https://"),
+        (
+            "JWKS_URL",
+            "file:///secret",
+            "HOOK_JWKS_URL: must start with https:// unless its host is this machine",
+        ),
+        (
+            "JWKS_URL",
+            "http://keys.example.com/jwks.json",
+            "HOOK_JWKS_URL: must start with https:// unless its host is this machine",
+        ),
         ("TLS_CERT_FILE", "/secret", "HOOK_*: tls_cert_file and tls_key_file come together"),
         ("TLS_CA_FILE", "/secret", "HOOK_*: tls_ca_file needs tls_cert_file and tls_key_file"),
         ("CLIENT_ISSUERS", "secret", "a list or a number cannot be read"),

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
@@ -39,9 +40,11 @@ def authenticated_calls(inner: Step, verifier: TokenVerifier) -> Step:
     return step
 
 
-def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) -> Step:
+def authorized_calls(
+    inner: Step, method: ServedMethod, revoked: RevokedTokens, *, is_stream: bool = False
+) -> Step:
     """Refuse callers that are not authenticated, whose token is revoked, or that the contract does
-    not allow.
+    not allow. A call whose messages stream in either direction ends when its token is revoked.
     """
     policy = method.policy
     callers, services, role = policy.callers, policy.services, policy.role
@@ -69,8 +72,9 @@ def authorized_calls(inner: Step, method: ServedMethod, revoked: RevokedTokens) 
             raise _role_missing(caller, role)
         elif kind is CallerKind.SERVICE and policy.without_tenant is bool(caller.tenant_id):
             raise MeshError(Reason.CALLER_NOT_ALLOWED, "the token of the service is for other RPCs")
-        if policy.ends_with_token:
-            return await _until_token_ends(inner, call, caller, revoked)
+        if policy.ends_with_token or (is_stream and not _is_left_to_rpc(caller, policy)):
+            left = caller.expire_timestamp - utc_now().timestamp() if policy.ends_with_token else inf
+            return await _until_token_ends(inner, call, caller, revoked, left)
         return await inner(call)
 
     return step
@@ -84,8 +88,12 @@ def is_revoked(caller: Caller, policy: CallPolicy, revoked: RevokedTokens) -> bo
     """
     if any(key in revoked for key in caller.further_keys):
         return True
-    is_left_to_rpc = policy.checks_run and caller.kind is CallerKind.RUN
-    return caller.revocation_key in revoked and not is_left_to_rpc
+    return caller.revocation_key in revoked and not _is_left_to_rpc(caller, policy)
+
+
+def _is_left_to_rpc(caller: Caller, policy: CallPolicy) -> bool:
+    """Return whether the RPC finds out by itself whether the run has ended."""
+    return policy.checks_run and caller.kind is CallerKind.RUN
 
 
 def _acts_as_admin(caller: Caller, policy: CallPolicy) -> bool:
@@ -118,14 +126,15 @@ def _token_revoked() -> MeshError:
     )
 
 
-async def _until_token_ends(inner: Step, call: Call, caller: Caller, revoked: RevokedTokens) -> object:
-    """Run the call until its token expires or is revoked: later messages must not reach the holder
-    of the token.
+async def _until_token_ends(
+    inner: Step, call: Call, caller: Caller, revoked: RevokedTokens, left_seconds: float
+) -> object:
+    """Run the call until its token is revoked, or until the time that is left to it is over: later
+    messages must not reach the holder of the token, nor come from it.
     """
     keys = (caller.revocation_key, *caller.further_keys)
     try:
-        left = min(caller.expire_timestamp - utc_now().timestamp(), _LONGEST_SECONDS)
-        async with asyncio.timeout(left) as bound:
+        async with asyncio.timeout(min(left_seconds, _LONGEST_SECONDS)) as bound:
             with ExitStack() as watched:
                 for key in keys:
                     watched.enter_context(revoked.ending(key, partial(_end_now, bound)))

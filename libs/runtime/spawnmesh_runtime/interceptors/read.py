@@ -44,7 +44,7 @@ def read_calls(
     async def unary(call: Call) -> object:
         # `read()` instead of the iterator of grpc.aio: the iterator is part of a reference cycle
         # that keeps the last message in memory until a garbage collection. Nothing keeps the bytes.
-        tenant_id = call.caller.tenant_id if call.caller is not None else ""
+        tenant_id = call.caller.charged_tenant_id if call.caller is not None else ""
         watch = None if memory is None else partial(memory.slow.watch, tenant_id)
         call.request = await _read(call.context, timeout_seconds, watch)
         if call.request is END_OF_STREAM:

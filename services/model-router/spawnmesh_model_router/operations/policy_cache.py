@@ -69,7 +69,7 @@ class PolicyCache:
         # Otherwise this may be the policy from before the change.
         if generation == self._generation:
             _remember(self._fresh, tenant_id, known)
-        _remember(self._last_known, tenant_id, known)
+            _remember(self._last_known, tenant_id, known)
         return policy
 
     def learn(self, tenant_id: str, policy: TenantPolicy) -> None:

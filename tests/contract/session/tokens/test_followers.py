@@ -22,9 +22,12 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.archive_service_pb2_grpc import ArchiveServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -213,6 +216,31 @@ async def test_stream_of_new_entries_ends_when_its_run_is_killed(services: Servi
     with use_token(held.run_token), pytest.raises(MeshError) as ended:
         await follow()
     assert has_begun
+    assert ended.value.reason is Reason.TOKEN_REVOKED
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_upload_that_is_open_ends_when_its_token_is_revoked(services: Services) -> None:
+    mesh, tokens = services.mesh, client_tokens(services.mesh.keys)
+    transcript = services.peers["transcript"]
+    stolen, own = (tokens.client_token(mesh.tenant, name, HOUR) for name in ("thief", "operator"))
+    session_id, has_begun = new_id(IdKind.SESSION), asyncio.Event()
+
+    async def pieces() -> AsyncIterator[archive_pb.ImportTranscriptRequest]:
+        yield archive_pb.ImportTranscriptRequest(spec=archive_pb.ImportSpec(session_id=session_id))
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async def upload() -> None:
+        stub: Any = ArchiveServiceStub(transcript.channel)
+        with use_token(stolen):
+            await transcript.unary(stub.ImportTranscript, pieces(), timeout_seconds=60)
+
+    uploading = asyncio.create_task(upload())
+    await has_begun.wait()
+    await revoke(mesh, own, token_id=id_of(stolen))
+    with pytest.raises(MeshError) as ended:
+        await uploading
     assert ended.value.reason is Reason.TOKEN_REVOKED
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import httpx2
 import openai
+from spawnmesh_core.json_text import require_few_nodes
+
+from spawnmesh_model_router.clients.providers.sse import MAX_EVENT_VALUES
 
 _FIRST_ERROR_STATUS = 300  # No redirect is followed.
 
@@ -82,6 +85,7 @@ def _with_content(prepared: httpx2.Request, content: bytes) -> httpx2.Request:
 def _error_in(content: bytes) -> dict[str, Any]:
     """Return the error in a JSON body; empty for any other body."""
     try:
+        require_few_nodes(content.decode(errors="replace"), MAX_EVENT_VALUES)
         body = json.loads(content)
     except (ValueError, RecursionError):
         return {}

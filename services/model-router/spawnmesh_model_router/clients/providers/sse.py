@@ -10,11 +10,16 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from spawnmesh_core.json_text import require_few_nodes
+
 DONE = "[DONE]"
 """The data that ends OpenAI's streams."""
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """An event must be complete within so many bytes. No answer of the mesh may be larger."""
+
+MAX_EVENT_VALUES = 100_000
+"""An event has at most so many JSON values: each takes a hundred bytes in memory, and two as text."""
 
 MAX_ERROR_BYTES = 1024 * 1024
 """So much of an error body is read."""
@@ -41,7 +46,7 @@ class EventReader:
         """Return the data of the events that are complete now.
 
         Raises UnicodeDecodeError for data that is not UTF-8, and ValueError for an event above
-        MAX_EVENT_BYTES.
+        MAX_EVENT_BYTES or MAX_EVENT_VALUES.
         """
         self.names = []
         self._byte_count += len(received)
@@ -56,7 +61,7 @@ class EventReader:
                 self._data.append(line[5:].removeprefix(b" "))
             elif not line:
                 if any(self._data):  # Some endpoints send empty data as a keepalive.
-                    events.append(b"\n".join(self._data).decode())
+                    events.append(_event(b"\n".join(self._data)))
                     self.names.append(self._name)
                 self._name = b""
                 self._data.clear()
@@ -89,10 +94,16 @@ class EventReader:
         there is none.
         """
         try:
-            body = json.loads(b"\n".join(self._other))
+            body = json.loads(_event(b"\n".join(self._other)))
         except (ValueError, RecursionError):
             return None
         return body if isinstance(body, dict) and "error" in body else None
+
+
+def _event(data: bytes) -> str:
+    text = data.decode()
+    require_few_nodes(text, MAX_EVENT_VALUES)
+    return text
 
 
 async def read_events(received: AsyncIterator[bytes]) -> AsyncGenerator[list[Any], None]:

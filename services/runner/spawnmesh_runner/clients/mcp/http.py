@@ -7,9 +7,11 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
+from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
 
 _LEAVE_SECONDS = 2.0
+_MAX_MARKS = 5 * MAX_MESSAGE_VALUES
+"""A text in a message has some as well, so this bound is above that of the values."""
 
 
 @asynccontextmanager
@@ -51,10 +53,9 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("a compressed response to a request for none", request=request)
-        # Events are limited one by one, by their reader.
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedBody(response.stream)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        has_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = (_BoundedEvents if has_events else _BoundedBody)(response.stream)
         return response
 
     async def aclose(self) -> None:
@@ -62,16 +63,39 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
+    """A body that is one message."""
+
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = mark_count = 0
         async for chunk in self._inner:
-            size += len(chunk)
-            if size > MAX_MESSAGE_BYTES:
+            size, mark_count = size + len(chunk), mark_count + _marks(chunk)
+            if size > MAX_MESSAGE_BYTES or mark_count > _MAX_MARKS:
                 raise ResponseTooLarge("more than a message may have")
             yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _BoundedEvents(_BoundedBody):
+    """A body of events, each of which is a message. Their reader limits the size of each."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        mark_count, before = 0, b""
+        async for chunk in self._inner:
+            # An event ends with a blank line, of which a part may have arrived before.
+            seen = before + chunk
+            end = max(seen.rfind(blank) for blank in (b"\n\n", b"\r\n\r\n", b"\r\r"))
+            mark_count = _marks(seen[end:]) if end >= 0 else mark_count + _marks(chunk)
+            if mark_count > _MAX_MARKS or _marks(chunk) > _MAX_MARKS:
+                raise ResponseTooLarge("more than an event may have")
+            before = seen[-3:]
+            yield chunk
+
+
+def _marks(data: bytes) -> int:
+    """Return the number of characters that stand before JSON values, also within strings."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")

@@ -10,7 +10,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
+from spawnmesh_core.json_text import TooManyNodes, require_few_nodes
+
+from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
 
 MAX_STRAY_LINES = 1000
 """The lines in a row that are no messages, blank ones included. Some programs also log here."""
@@ -38,6 +40,8 @@ async def forward_messages(output: asyncio.StreamReader, incoming: Incoming) -> 
             for line in lines:
                 held += line
                 size = len(held)
+                if _is_wide(held):
+                    return f"it wrote a message of more than {MAX_MESSAGE_VALUES} values"
                 message = _parsed(bytes(held)) if held else None
                 held.clear()
                 if message is not None:
@@ -58,6 +62,16 @@ async def forward_messages(output: asyncio.StreamReader, incoming: Incoming) -> 
             if len(held) > MAX_MESSAGE_BYTES:
                 return f"it wrote a message of more than {MAX_MESSAGE_BYTES} bytes"
     return ""
+
+
+def _is_wide(line: bytearray) -> bool:
+    if len(line) <= MAX_MESSAGE_VALUES:
+        return False
+    try:
+        require_few_nodes(line.decode(errors="replace"), MAX_MESSAGE_VALUES)
+    except TooManyNodes:
+        return True
+    return False
 
 
 def _parsed(line: bytes) -> SessionMessage | None:
