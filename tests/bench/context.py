@@ -88,7 +88,7 @@ class Conversation:
     async def append(self, bodies: Sequence[entry_pb2.EntryBody]) -> None:
         """Append all bodies in one call."""
         request = pb.AppendEntriesRequest(
-            session_id=self.session_id, claim=self.claim, idempotency_key=new_id(IdKind.ENTRY), entries=bodies
+            session_id=self.session_id, claim=self.claim, request_id=new_id(IdKind.ENTRY), entries=bodies
         )
         with use_token(self.token()):
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)

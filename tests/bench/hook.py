@@ -104,7 +104,7 @@ async def _dead_plugin(bench: Bench, stack: Stack, peer: Peer) -> None:
 
 
 async def _dispatch(peer: Peer, tenant: str) -> float:
-    request = pb.DispatchBeforeAgentFinalizeRequest(event=_event(), dispatch_key="draft")
+    request = pb.DispatchBeforeAgentFinalizeRequest(event=_event(), request_id="draft")
     stub = HookServiceStub(peer.channel)
     with impersonate(tenant):
         began = perf_counter()

@@ -81,7 +81,7 @@ class Transcript:
     async def append(self, *bodies: entry_pb2.EntryBody) -> None:
         """Append all bodies in one call."""
         request = pb.AppendEntriesRequest(
-            session_id=self.session_id, claim=self.claim, idempotency_key=uuid.uuid4().hex, entries=bodies
+            session_id=self.session_id, claim=self.claim, request_id=uuid.uuid4().hex, entries=bodies
         )
         with use_token(self.token):
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)

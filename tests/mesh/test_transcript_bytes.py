@@ -100,7 +100,7 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
                 request = pb.AppendEntriesRequest(
                     session_id=run.session_id,
                     claim=claim,
-                    idempotency_key=key,
+                    request_id=key,
                     entries=[EntryBody(message=message), EntryBody(opaque=opaque)],
                 )
                 await peer.unary(stub.AppendEntries, request)

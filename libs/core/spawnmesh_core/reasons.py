@@ -72,7 +72,6 @@ class Reason(StrEnum):
     ATTACHMENTS_STORED_BYTES_EXCEEDED = auto()
     WRITER_CLAIM_LOST = auto()
     UNOWNED_APPEND_NOT_ALLOWED = auto()
-    IDEMPOTENCY_KEY_REUSED = auto()
     SESSION_TAKEOVER = auto()
     TRANSCRIPT_DELETED = auto()
     IMPORT_MALFORMED = auto()

@@ -61,7 +61,6 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     Status.ALREADY_EXISTS: (
         Reason.REQUEST_ID_REUSED,
         Reason.ALREADY_EXISTS,
-        Reason.IDEMPOTENCY_KEY_REUSED,
         Reason.IMPORT_CONTENT_DIFFERS,
     ),
     Status.FAILED_PRECONDITION: (

@@ -33,7 +33,7 @@ def translate(error: BaseException) -> MeshError | None:
     an internal error.
 
     After a lost connection it is unknown whether the transaction was committed. Callers repeat the
-    call with the same request_id or idempotency key.
+    call with the same request_id.
     """
     if isinstance(error, PoolTimeout):
         return MeshError(

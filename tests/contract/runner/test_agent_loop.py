@@ -102,7 +102,7 @@ async def test_FinalizeRun__pending_messages_are_read_first(
             return list(self)[index] if not mesh.outcomes else []
 
     mesh.inbox = LateInbox(
-        [pb.InboxMessage(key="message:v1:m1", idempotency_key="m1 for good", text="News.")]
+        [pb.InboxMessage(key="message:v1:m1", append_request_id="m1 for good", text="News.")]
     )
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.finalized)

@@ -10,7 +10,7 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
-from spawnmesh_runner.domain.idempotency_keys import call_request_id
+from spawnmesh_runner.domain.request_ids import call_request_id
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner

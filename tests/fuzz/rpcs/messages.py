@@ -155,7 +155,7 @@ class RandomMessages:
             return self._random.choice(field.enum_type.values).number
         if field.type == FieldDescriptor.TYPE_BYTES:
             return b"a"
-        if field.name in ("request_id", "idempotency_key"):
+        if field.name == "request_id":
             return f"{self._random.getrandbits(128):032x}"
         seen = self._random.choice(self._seen) if self._seen else "a"
         return self._random.choice((self._random.choice(_PLAUSIBLE_TEXTS), seen))

@@ -23,7 +23,7 @@ from tests.support.security.tenants import Filled, settled_rows, stored_rows
 
 REFUSALS = {"NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "ABORTED"}
 
-CHOSEN = {"agent", "dispatch_key", "event_key", "file_name", "plugin", "request", "source", "tool_call"}
+CHOSEN = {"agent", "event_key", "file_name", "plugin", "request", "source", "tool_call"}
 """Kinds of ids that a caller chooses for its own things. Two tenants may choose the same."""
 
 HARMLESS = {

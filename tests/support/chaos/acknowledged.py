@@ -41,7 +41,7 @@ class History:
     """The acknowledged writes, and the refusals by RPC."""
 
     appended: dict[str, int] = field(default_factory=dict)
-    """The seq of each entry, by its idempotency key, which is also its text."""
+    """The seq of each entry, by its request_id, which is also its text."""
     spawned: dict[str, tuple[str, float]] = field(default_factory=dict)
     """The session of each `request_id`, and the time of the answer."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -173,7 +173,7 @@ class Harness:
         request = transcript_pb.AppendEntriesRequest(
             session_id=self.session_id,
             claim=self._claim,
-            idempotency_key=text,
+            request_id=text,
             entries=[EntryBody(message=message)],
         )
         (entry,) = (await self.on_transcript("AppendEntries", request)).entries

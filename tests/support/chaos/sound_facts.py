@@ -142,7 +142,7 @@ def sound() -> Facts:
         ],
         "entries": [*entries, *of_parent],
         "appends": [
-            {"session_id": CHILD, "idempotency_key": key, "first_seq": seq}
+            {"session_id": CHILD, "request_id": key, "first_seq": seq}
             for key, seq in (("a", 1), ("b", 2), ("c", 3))
         ],
         "allowed_spawns": [{"tenant_id": T, "session_id": name} for name in (CHILD, "ses_undone")],

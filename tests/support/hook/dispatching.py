@@ -44,7 +44,7 @@ async def dispatch(
 ) -> Any:
     """Return the answer of the dispatch. Each call uses a new draft, and spawns a new session."""
     finalize = pb.DispatchBeforeAgentFinalizeRequest(
-        event=events.BeforeAgentFinalizeEvent(**_RUN), dispatch_key=uuid.uuid4().hex
+        event=events.BeforeAgentFinalizeEvent(**_RUN), request_id=uuid.uuid4().hex
     )
     spawn = pb.DispatchBeforeSpawnRequest(event=events.BeforeSpawnEvent(session_id=f"ses_{uuid.uuid4().hex}"))
     model = run_pb.DispatchBeforeModelResolveRequest(event=events.BeforeModelResolveEvent(**_RUN))

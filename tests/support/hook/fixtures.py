@@ -260,7 +260,7 @@ class Tenant:
         self, key: str, *, run_id: str = "run_1", timeout_seconds: float = 20.0, **facts: Any
     ) -> pb.DispatchBeforeAgentFinalizeResponse:
         event = events.BeforeAgentFinalizeEvent(**{"session_id": "ses_1", "run_id": run_id, **facts})
-        request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=key)
+        request = pb.DispatchBeforeAgentFinalizeRequest(event=event, request_id=key)
         answer: pb.DispatchBeforeAgentFinalizeResponse = await self.as_session(
             "DispatchBeforeAgentFinalize", request, timeout_seconds
         )

@@ -239,7 +239,7 @@ class _Runs(run_grpc.RunServiceServicer):
     async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
         listed = run_pb.ListInboxResponse(messages=self.mesh.inbox[: self.mesh.inbox_page])
         for message in listed.messages:
-            message.idempotency_key = message.idempotency_key or message.key
+            message.append_request_id = message.append_request_id or message.key
         return listed
 
     async def AcknowledgeInbox(

@@ -68,11 +68,11 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
         self, request: transcript_pb.AppendEntriesRequest, context: Any
     ) -> transcript_pb.AppendEntriesResponse:
         stored = b"".join(body.SerializeToString(deterministic=True) for body in request.entries)
-        replayed = request.idempotency_key in self.mesh.appended
+        replayed = request.request_id in self.mesh.appended
         if replayed:
-            known, entries = self.mesh.appended[request.idempotency_key]
+            known, entries = self.mesh.appended[request.request_id]
             if known != stored:
-                raise MeshError(Reason.IDEMPOTENCY_KEY_REUSED, "other entries")
+                raise MeshError(Reason.REQUEST_ID_REUSED, "other entries")
         else:
             self._check_claim(request.claim)
             blocks = [block for body in request.entries for block in body.message.content]
@@ -81,7 +81,7 @@ class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
             entries = [
                 self.mesh.store(body, request.claim.run_id, request.claim.epoch) for body in request.entries
             ]
-            self.mesh.appended[request.idempotency_key] = stored, entries
+            self.mesh.appended[request.request_id] = stored, entries
         self.mesh.refuse_if_scripted("AppendEntries")
         appended = [transcript_pb.AppendedEntry(entry_id=entry.entry_id, seq=entry.seq) for entry in entries]
         return transcript_pb.AppendEntriesResponse(entries=appended, replayed=replayed)

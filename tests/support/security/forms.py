@@ -24,8 +24,8 @@ _KINDS = (
     (r"(.*_)?entry_id", "entry"),
     (r"(spawnable_agents|agent_id)", "agent"),
     (r"(set|upload|blob|file|tenant|token)_id", None),
-    (r"(incarnation|chain_hash|line_chain|sha256|plugin|keys|dispatch_key|event_key)", None),
-    (r"(request_id|idempotency_key)", "request"),
+    (r"(incarnation|chain_hash|line_chain|sha256|plugin|keys|event_key)", None),
+    (r"request_id", "request"),
     (r"tool_call_id", "tool_call"),
 )
 """Names of fields that are ids, and the kind of the id; None if the kind is the name itself."""

@@ -87,7 +87,6 @@ async def fill_tenant(stack: Stack) -> Filled:
         "request": uuid4().hex,
         "tool_call": f"call-{unique}",
         "token_id": new_id(IdKind.TOKEN),
-        "dispatch_key": f"dispatch-{unique}",
         "event_key": f"event-{unique}",
         "job_kind": "notify_parent",
         "job_key": f"job-{unique}",
@@ -175,7 +174,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
         append = transcripts.AppendEntriesRequest(
             session_id=ids["session"],
             claim=claim,
-            idempotency_key=ids["request"],
+            request_id=ids["request"],
             entries=[entry_pb2.EntryBody(message=one) for one in (answer, result, last)],
         )
         # The first long text starts a worker, which takes seconds on a busy machine.

@@ -28,7 +28,7 @@ async def draft(
         append = transcript_pb.AppendEntriesRequest(
             session_id=held.session.session_id,
             claim=claim,
-            idempotency_key=key or uuid4().hex,
+            request_id=key or uuid4().hex,
             entries=[EntryBody(message=message)],
         )
         appended = await transcript.unary(stub.AppendEntries, append, timeout_seconds=60)

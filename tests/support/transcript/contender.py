@@ -89,7 +89,7 @@ class Contender:
         request = pb.AppendEntriesRequest(
             session_id=self.orders.session_id,
             claim=self.claim(),
-            idempotency_key=key,
+            request_id=key,
             entries=[assistant(key)],
         )
         began = time.monotonic()

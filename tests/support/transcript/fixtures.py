@@ -177,7 +177,7 @@ class Session:
         request = pb.AppendEntriesRequest(
             session_id=self.session_id,
             claim=claim,
-            idempotency_key=key or secrets.token_hex(8),
+            request_id=key or secrets.token_hex(8),
             entries=entries,
         )
         with use_token(token or (self.run_token(claim) if claim else self.service_token())):

@@ -36,7 +36,7 @@ FILL = (
     from generate_series(1, %(rows)s) n
     """,
     f"""
-    insert into appends (tenant_id, session_id, idempotency_key, content_hash, first_seq, last_seq,
+    insert into appends (tenant_id, session_id, request_id, content_hash, first_seq, last_seq,
         writer_run_id, writer_epoch)
     select {_KEY}, 'key-' || n, 'x', n, n + 1, '', 0 from generate_series(2, %(rows)s - 1) n
     """,

@@ -19,8 +19,8 @@ _ENTRIES = """
 
 
 _KEYS = """
-    select idempotency_key, content_hash, first_seq, last_seq, writer_run_id, writer_epoch
-    from appends where tenant_id = %s and session_id = %s order by first_seq, idempotency_key
+    select request_id, content_hash, first_seq, last_seq, writer_run_id, writer_epoch
+    from appends where tenant_id = %s and session_id = %s order by first_seq, request_id
 """
 
 

@@ -127,7 +127,7 @@ async def the_claim_acquired_again(world: World) -> None:
 
 async def an_append_that_contradicts_its_key(world: World) -> None:
     await world.session.append([assistant("a")], claim=world.claim, key="k")
-    with refused(Reason.IDEMPOTENCY_KEY_REUSED):
+    with refused(Reason.REQUEST_ID_REUSED):
         await world.session.append([user("b")], claim=world.claim, key="k")
 
 

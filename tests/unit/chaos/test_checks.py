@@ -150,7 +150,7 @@ ANOMALIES = [
         "refused append is there",
         appends.check_presence,
         lambda f: (
-            f.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 3}),
+            f.tables["appends"].append({"session_id": CHILD, "request_id": "d", "first_seq": 3}),
             f.calls.append(refused("append", session_id=CHILD, key="d", text="d")),
         ),
     ),
@@ -236,7 +236,7 @@ def again(facts: Facts) -> Row:
 
 
 def shared(facts: Facts) -> Call:
-    facts.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 3})
+    facts.tables["appends"].append({"session_id": CHILD, "request_id": "d", "first_seq": 3})
     return append("d", 3, 5.0, 6.0)
 
 
@@ -310,7 +310,7 @@ def test_append_without_an_answer_takes_effect_after_its_call_only() -> None:
     facts = sound()
     unanswered = Call("append", T, 8.0, {"session_id": CHILD, "key": "d"}, 8.5, Outcome.UNKNOWN)
     facts.calls += [append("e", 5, 5.0, 6.0), unanswered]
-    facts.tables["appends"].append({"session_id": CHILD, "idempotency_key": "d", "first_seq": 6})
+    facts.tables["appends"].append({"session_id": CHILD, "request_id": "d", "first_seq": 6})
     assert appends.check_order(facts) == []
     facts.tables["appends"][-1]["first_seq"] = 4
     assert appends.check_order(facts) == ["e ended before d began, and has the seq 5 > 4"]

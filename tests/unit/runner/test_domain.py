@@ -16,7 +16,7 @@ from spawnmesh_runner.domain.failure import (
     describe_failure,
     find_delay,
 )
-from spawnmesh_runner.domain.idempotency_keys import answer_key, call_request_id, result_key
+from spawnmesh_runner.domain.request_ids import answer_request_id, call_request_id, result_request_id
 from spawnmesh_runner.domain.reasons import TRANSIENT
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.domain.turns import (
@@ -34,9 +34,9 @@ ENTRY = "ent_" + "0" * 26
 
 
 def test_keys_differ_by_epoch_and_turn_and_fit_the_contracts() -> None:
-    keys = {answer_key(RUN, epoch, turn) for epoch in (1, 2, 12) for turn in (1, 2, 21)}
+    keys = {answer_request_id(RUN, epoch, turn) for epoch in (1, 2, 12) for turn in (1, 2, 21)}
     assert len(keys) == 9
-    assert all(len(key) <= 128 for key in [*keys, result_key(ENTRY, 255), call_request_id(ENTRY, 255)])
+    assert all(len(key) <= 128 for key in [*keys, result_request_id(ENTRY, 255), call_request_id(ENTRY, 255)])
 
 
 def test_calls_of_one_answer_have_different_request_ids() -> None:

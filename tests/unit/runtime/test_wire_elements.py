@@ -123,7 +123,7 @@ def append_of(texts: int) -> transcript_pb.AppendEntriesRequest:
     message = message_pb2.Message(role=message_pb2.ROLE_USER, content=[ONE_TEXT.content[0]] * texts)
     return transcript_pb.AppendEntriesRequest(
         session_id="ses_" + "0" * 26,
-        idempotency_key="a",
+        request_id="a",
         entries=[entry_pb2.EntryBody(message=message)] * 256,
     )
 

@@ -44,9 +44,9 @@ TEXT_KEY = f"ent_1:{hashlib.sha256(b'42').hexdigest()}"
 
 def test_keys_name_the_text_and_the_question() -> None:
     assert DRAFT.text_key == TEXT_KEY
-    assert DRAFT.dispatch_key == f"run_1:{TEXT_KEY}:00"
-    assert replace(DRAFT, has_final_effects=True).dispatch_key == f"run_1:{TEXT_KEY}:10"
-    assert replace(DRAFT, is_last_turn=True).dispatch_key == f"run_1:{TEXT_KEY}:01"
+    assert DRAFT.dispatch_request_id == f"run_1:{TEXT_KEY}:00"
+    assert replace(DRAFT, has_final_effects=True).dispatch_request_id == f"run_1:{TEXT_KEY}:10"
+    assert replace(DRAFT, is_last_turn=True).dispatch_request_id == f"run_1:{TEXT_KEY}:01"
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ SENT = datetime(1970, 1, 1, 0, 0, 2, 7, tzinfo=UTC)
 
 def test_key_of_a_message_has_its_time_in_microseconds() -> None:
     message = InboxMessage("message:v1:r1", "text", "", "", SENT)
-    assert message.idempotency_key == "message:v1:r1:2000007"
+    assert message.append_request_id == "message:v1:r1:2000007"
 
 
 def test_key_of_a_child_result_stays_the_same_at_every_time() -> None:
     for time in (SENT, SENT + timedelta(days=1)):
         message = InboxMessage("announce:v1:ses_2:run_2", "text", "ses_2", "SUCCEEDED", time)
-        assert message.idempotency_key == "announce:v1:ses_2:run_2"
+        assert message.append_request_id == "announce:v1:ses_2:run_2"
 
 
 @pytest.mark.parametrize(

@@ -77,14 +77,14 @@ def test_a_writer_without_a_claim_loses_none() -> None:
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        (replace(APPEND, idempotency_key="other"), True),
+        (replace(APPEND, request_id="other"), True),
         (APPEND, False),
-        (replace(LOST, idempotency_key="other"), False),
-        (replace(APPEND, idempotency_key="other", settings_version=3), False),
+        (replace(LOST, request_id="other"), False),
+        (replace(APPEND, request_id="other", settings_version=3), False),
         (
             replace(
                 APPEND,
-                idempotency_key="other",
+                request_id="other",
                 entries=[NewEntry(EntryKind.CUSTOM, b"x", target_entry_id="ent_1")],
             ),
             False,

@@ -43,7 +43,7 @@ async def _merged(tenant: HookTenant) -> dict[str, Any]:
     event = BeforeAgentFinalizeEvent(
         session_id=new_id(IdKind.SESSION), run_id=new_id(IdKind.RUN), draft_text="A draft."
     )
-    request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=uuid.uuid4().hex)
+    request = pb.DispatchBeforeAgentFinalizeRequest(event=event, request_id=uuid.uuid4().hex)
     try:
         answer: pb.DispatchBeforeAgentFinalizeResponse = await tenant.as_session(
             "DispatchBeforeAgentFinalize", request

@@ -41,7 +41,7 @@ class ScratchTranscript:
             request = pb.AppendEntriesRequest(
                 session_id=self.run.session_id,
                 claim=_claim(self.run),
-                idempotency_key=uuid.uuid4().hex,
+                request_id=uuid.uuid4().hex,
                 entries=[
                     EntryBody(message=message) for message in messages[start : start + _ENTRIES_PER_APPEND]
                 ],

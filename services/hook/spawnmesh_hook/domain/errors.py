@@ -81,12 +81,12 @@ class PluginFailed(MeshError):
 
 
 class DispatchInProgress(MeshError):
-    """Another call with the same dispatch key is still calling the plugins."""
+    """Another call with the same request_id is still calling the plugins."""
 
     def __init__(self) -> None:
         super().__init__(
             Reason.CONFLICT,
-            "another call is dispatching this draft to the plugins; repeat with the same dispatch_key",
+            "another call is dispatching this draft to the plugins; repeat with the same request_id",
             retry_after_seconds=1.0,
         )
 

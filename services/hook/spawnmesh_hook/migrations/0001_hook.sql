@@ -52,7 +52,7 @@ create table plugins (
 create table decisions (
     tenant_id text not null,
     run_id text not null,
-    dispatch_key text not null,
+    request_id text not null,
     state text not null check (state in ('CLAIMED', 'DECIDED')),
     claim_id uuid not null,
     lease_until timestamptz not null,
@@ -62,7 +62,7 @@ create table decisions (
     revision_number integer not null default 0,
     capped_revisions jsonb not null default '[]', -- A list of plugins, each with its cap.
     decide_time timestamptz not null default now(),
-    primary key (tenant_id, run_id, dispatch_key)
+    primary key (tenant_id, run_id, request_id)
 );
 -- For delete_old. Every row fulfils the condition, but only that statement contains it:
 -- otherwise the planner may read all rows of a tenant where a statement gives the primary key. The

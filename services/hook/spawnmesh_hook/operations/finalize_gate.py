@@ -65,7 +65,7 @@ class FinalizeGate:
         self._dispatcher = dispatcher
 
     async def decide(
-        self, tenant_id: str, event: BeforeAgentFinalizeEvent, dispatch_key: str, budget: TimeBudget
+        self, tenant_id: str, event: BeforeAgentFinalizeEvent, request_id: str, budget: TimeBudget
     ) -> Decision:
         """Return the stored decision about the draft, or call the plugins and store a new one.
 
@@ -73,7 +73,7 @@ class FinalizeGate:
         While another call has claimed the draft, wait for it. Raises PluginFailed, with nothing
         stored, and DispatchInProgress if the budget ends before the other call does.
         """
-        draft = DraftKey(tenant_id, event.run_id, dispatch_key)
+        draft = DraftKey(tenant_id, event.run_id, request_id)
         plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
         if not plugins and not await self._is_claimed_or_decided(draft):
             return decide_draft(merge_decisions([]))

@@ -21,7 +21,7 @@ async def dispatch_before_agent_finalize(
     if not request.event.run_id:
         raise invalid("event.run_id", "must name the run, since revisions are counted by run")
     return _render(
-        await deps.finalize_gate.decide(caller.tenant_id, request.event, request.dispatch_key, budget)
+        await deps.finalize_gate.decide(caller.tenant_id, request.event, request.request_id, budget)
     )
 
 

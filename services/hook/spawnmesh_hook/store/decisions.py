@@ -31,7 +31,7 @@ class DraftKey:
 
     tenant_id: str
     run_id: str
-    dispatch_key: str
+    request_id: str
 
     @property
     def topic(self) -> str:
@@ -39,7 +39,7 @@ class DraftKey:
 
         It is a hash: notifications are short and readable by every listener.
         """
-        parts = f"{self.tenant_id}\n{self.run_id}\n{self.dispatch_key}"
+        parts = f"{self.tenant_id}\n{self.run_id}\n{self.request_id}"
         return hashlib.sha256(parts.encode()).hexdigest()
 
 
@@ -157,4 +157,4 @@ async def find_exhausted_keys(
 
 
 def _key(draft: DraftKey) -> dict[str, Any]:
-    return {"tenant_id": draft.tenant_id, "run_id": draft.run_id, "dispatch_key": draft.dispatch_key}
+    return {"tenant_id": draft.tenant_id, "run_id": draft.run_id, "request_id": draft.request_id}

@@ -1,9 +1,9 @@
 -- name: claim_draft
 -- Locks the row if it exists. Takes it over only after its lease: the time of the row that is not
 -- inserted is now(). Index: decisions_pkey.
-insert into decisions as d (tenant_id, run_id, dispatch_key, state, claim_id, lease_until)
-values (%(tenant_id)s, %(run_id)s, %(dispatch_key)s, 'CLAIMED', %(claim_id)s, now() + %(lease)s)
-on conflict (tenant_id, run_id, dispatch_key) do update
+insert into decisions as d (tenant_id, run_id, request_id, state, claim_id, lease_until)
+values (%(tenant_id)s, %(run_id)s, %(request_id)s, 'CLAIMED', %(claim_id)s, now() + %(lease)s)
+on conflict (tenant_id, run_id, request_id) do update
 set claim_id = excluded.claim_id, lease_until = excluded.lease_until
 where d.state = 'CLAIMED' and d.lease_until < excluded.decide_time
 returning claim_id;
@@ -12,19 +12,19 @@ returning claim_id;
 -- Takes no lock. Index: decisions_pkey.
 select answer, reason, decided_by, revision_number, capped_revisions
 from decisions
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(request_id)s
     and state = 'DECIDED';
 
 -- name: is_claimed_or_decided
 -- Takes no lock. Index: decisions_pkey.
 select from decisions
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s;
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(request_id)s;
 
 -- name: lock_claim
 -- Locks the row if the claim still holds it. Index: decisions_pkey.
 select claim_id
 from decisions
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(request_id)s
     and state = 'CLAIMED' and claim_id = %(claim_id)s
 for update;
 
@@ -33,13 +33,13 @@ for update;
 update decisions
 set state = 'DECIDED', answer = %(answer)s, reason = %(reason)s, decided_by = %(decided_by)s,
     revision_number = %(revision_number)s, capped_revisions = %(capped_revisions)s
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(request_id)s
     and claim_id = %(claim_id)s;
 
 -- name: release_claim
 -- Locks the row. Index: decisions_pkey.
 delete from decisions
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and request_id = %(request_id)s
     and state = 'CLAIMED' and claim_id = %(claim_id)s;
 
 -- name: notify_claim_ended

@@ -22,7 +22,7 @@ async def drain_inbox(assignment: Assignment) -> None:
             return
         for message in inbox.messages:
             await append_message(
-                assignment, message.idempotency_key, text_message(message_pb2.ROLE_USER, message.text)
+                assignment, message.append_request_id, text_message(message_pb2.ROLE_USER, message.text)
             )
         acknowledgement = pb.AcknowledgeInboxRequest(
             epoch=assignment.epoch, keys=[message.key for message in inbox.messages]

@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import traced
 
-from spawnmesh_runner.domain.idempotency_keys import call_request_id, result_key
+from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
 from spawnmesh_runner.loop.transcript_appends import append_message
@@ -152,7 +152,7 @@ async def _append_result(assignment: Assignment, call: OpenCall, answer: _Answer
     )
     if answer.made is not None:
         message.content.add(tool_call=answer.made)
-    key = result_key(call.answer_entry_id, call.index)
+    key = result_request_id(call.answer_entry_id, call.index)
     try:
         await append_message(assignment, key, message)
     except MeshError as error:

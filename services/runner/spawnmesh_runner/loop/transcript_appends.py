@@ -9,7 +9,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.clients.retry import call_with_retry
-from spawnmesh_runner.domain.idempotency_keys import answer_key
+from spawnmesh_runner.domain.request_ids import answer_request_id
 from spawnmesh_runner.loop.answer_limits import fit_answer, variants_with_fewer_arguments
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.attachment_redaction import variants_without_markers
@@ -26,7 +26,7 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
 async def _append(assignment: Assignment, key: str, entries: Sequence[entry_pb2.EntryBody]) -> str:
     peers = assignment.peers
     request = pb.AppendEntriesRequest(
-        session_id=assignment.session_id, claim=assignment.writer, idempotency_key=key, entries=entries
+        session_id=assignment.session_id, claim=assignment.writer, request_id=key, entries=entries
     )
     appended = await call_with_retry(peers.transcript, peers.transcripts.AppendEntries, request)
     return appended.entries[0].entry_id
@@ -42,7 +42,7 @@ async def append_answer(
     The stored answer is within the transcript's limits. It holds no redaction marker in place of a
     file's content: models copy the markers that they see in earlier calls.
     """
-    key = answer_key(assignment.run_id, assignment.epoch, turn)
+    key = answer_request_id(assignment.run_id, assignment.epoch, turn)
     kept = fit_answer(answer)
     note_bodies = [entry_pb2.EntryBody(system_note=note) for note in notes]
     smaller = {

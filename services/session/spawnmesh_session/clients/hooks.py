@@ -48,10 +48,10 @@ class Hooks:
         return answer.allowed
 
     async def before_finalize(
-        self, event: BeforeAgentFinalizeEvent, dispatch_key: str
+        self, event: BeforeAgentFinalizeEvent, request_id: str
     ) -> pb.DispatchBeforeAgentFinalizeResponse:
         """Dispatch before_agent_finalize: continue or revise. The same key gets the same answer."""
-        request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=dispatch_key)
+        request = pb.DispatchBeforeAgentFinalizeRequest(event=event, request_id=request_id)
         return await self.peer.unary(
             self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=_FINALIZE_SECONDS
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
 
 
 def superseding_label(entry_id: str) -> tuple[str, list[EntryBody]]:
-    """Return the idempotency key and the entries that mark a withdrawn draft as superseded."""
+    """Return the request_id and the entries that mark a withdrawn draft as superseded."""
     return f"withdraw:v1:{entry_id}", [EntryBody(label=Label(entry_id=entry_id, kind=LABEL_KIND_SUPERSEDED))]
 
 
@@ -63,6 +63,6 @@ class Transcripts:
     ) -> None:
         """Append the entries once for each key; in a run's name if there is a claim."""
         request = pb.AppendEntriesRequest(
-            session_id=session_id, claim=claim, idempotency_key=key, entries=entries
+            session_id=session_id, claim=claim, request_id=key, entries=entries
         )
         await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)

@@ -33,7 +33,7 @@ class Draft:
         return f"{self.entry_id}:{hashlib.sha256(self.text.encode()).hexdigest()}"
 
     @property
-    def dispatch_key(self) -> str:
+    def dispatch_request_id(self) -> str:
         """Name the question that the hooks answer."""
         return f"{self.run_id}:{self.text_key}:{int(self.has_final_effects)}{int(self.is_last_turn)}"
 

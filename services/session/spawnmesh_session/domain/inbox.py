@@ -28,7 +28,7 @@ class InboxMessage:
     create_time: datetime
 
     @property
-    def idempotency_key(self) -> str:
+    def append_request_id(self) -> str:
         """Return a key that no other message of the session ever has.
 
         The key of a child's result is unique. Another key names a request_id, which may be used

@@ -145,7 +145,7 @@ class FinalizeSaga:
             has_final_effects=draft.has_final_effects,
             is_last_turn=draft.is_last_turn,
         )
-        answer = await self.hooks.before_finalize(event, draft.dispatch_key)
+        answer = await self.hooks.before_finalize(event, draft.dispatch_request_id)
         if answer.decision.HasField("revise"):
             return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
         return Acceptance(

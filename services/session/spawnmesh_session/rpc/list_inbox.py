@@ -23,7 +23,7 @@ async def list_inbox(request: ListInboxRequest, caller: Caller, deps: Dependenci
 def _render(message: InboxMessage) -> InboxMessageProto:
     return InboxMessageProto(
         key=message.key,
-        idempotency_key=message.idempotency_key,
+        append_request_id=message.append_request_id,
         text=message.text,
         child_session_id=message.child_session_id,
         child_run_state=render_run_state(message.child_run_state),

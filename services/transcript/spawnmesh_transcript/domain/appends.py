@@ -16,7 +16,7 @@ class Append:
 
     key: Key
     entries: Sequence[NewEntry]
-    idempotency_key: str
+    request_id: str
     content_hash: bytes
     writer: Writer
     settings_version: int
@@ -33,7 +33,7 @@ class Append:
         return (
             self.writer == other.writer
             and self.settings_version == other.settings_version
-            and self.idempotency_key != other.idempotency_key
+            and self.request_id != other.request_id
             and not self.target_ids
             and not other.target_ids
         )

@@ -42,12 +42,12 @@ def session_takeover(offence: Offence, head: Head) -> MeshError:
     )
 
 
-def key_reused(idempotency_key: str) -> MeshError:
-    """Return the error of an idempotency key that named an append of other entries."""
+def request_id_reused(request_id: str) -> MeshError:
+    """Return the error of a request_id that named an append of other entries."""
     return MeshError(
-        Reason.IDEMPOTENCY_KEY_REUSED,
-        "the idempotency key was used before with other entries; take a new key for new entries",
-        facts={"idempotency_key": idempotency_key},
+        Reason.REQUEST_ID_REUSED,
+        "the request_id was used before with other entries; take a new one for new entries",
+        facts={"request_id": request_id},
     )
 
 

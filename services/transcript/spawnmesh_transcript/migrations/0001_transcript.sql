@@ -169,18 +169,17 @@ create index entries_user_idx on entries (tenant_id, session_id, seq) where role
 create index entries_superseded_idx on entries (tenant_id, session_id, target_seq)
     where label = 'SUPERSEDED';
 
--- One row for each idempotency key: which entries it appended, and the claim that they were made
--- under.
+-- One row for each request_id: which entries it appended, and the claim that they were made under.
 create table appends (
-    tenant_id       text   not null,
-    session_id      text   not null,
-    idempotency_key text   not null,
-    content_hash    bytea  not null,
-    first_seq       bigint not null,
-    last_seq        bigint not null,
-    writer_run_id   text   not null,
-    writer_epoch    bigint not null,
-    primary key (tenant_id, session_id, idempotency_key)
+    tenant_id     text   not null,
+    session_id    text   not null,
+    request_id    text   not null,
+    content_hash  bytea  not null,
+    first_seq     bigint not null,
+    last_seq      bigint not null,
+    writer_run_id text   not null,
+    writer_epoch  bigint not null,
+    primary key (tenant_id, session_id, request_id)
 );
 
 -- One row for each import of a session file: its progress. State: IMPORTING -> COMPLETE, or
@@ -478,7 +477,7 @@ alter table entries
     alter column target_seq set statistics 0;
 alter table appends
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
-    alter column idempotency_key set statistics 0;
+    alter column request_id set statistics 0;
 alter table imports
     alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 alter table payloads

@@ -12,7 +12,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult
 from spawnmesh_transcript.domain.entries import Head
-from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, unowned_append_not_allowed
+from spawnmesh_transcript.domain.refusals import claim_lost, request_id_reused, unowned_append_not_allowed
 from spawnmesh_transcript.domain.writers import (
     UNOWNED_APPEND,
     Writer,
@@ -38,12 +38,12 @@ async def append_entries(
     """Append all entries or none; they are durable on return.
 
     Raises INVALID_REQUEST and ATTACHMENT_CONTENT_IS_MARKER for entries that cannot be stored,
-    NOT_FOUND for the transcript or the target of an entry, IDEMPOTENCY_KEY_REUSED,
+    NOT_FOUND for the transcript or the target of an entry, REQUEST_ID_REUSED,
     WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the
     tenant's settings keep changing.
     """
     key = parse_key(request.session_id, caller)
-    idempotency_key, writer = _parse_idempotency_key(request), _parse_writer(request, caller)
+    request_id, writer = _parse_request_id(request), _parse_writer(request, caller)
     for _ in range(_ATTEMPTS):
         policy = deps.policies.get(key.tenant_id)
         prepared = await prepare_entries(deps.workers, key.tenant_id, request.entries, policy)
@@ -53,7 +53,7 @@ async def append_entries(
                     f"this writer may not append an entry of kind {entry.kind} this way"
                 )
         append = Append(
-            key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version
+            key, prepared.entries, request_id, prepared.content_hash, writer, policy.settings_version
         )
         stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
         if stubs:
@@ -65,17 +65,17 @@ async def append_entries(
                 upload = deps.uploader.start(key)
                 if any(stub.files and stub.body is not None for stub in stubs):
                     await asyncio.wait([upload], timeout=UPLOAD_WAIT_SECONDS)
-            response = _render(result, session_id=key.session_id, idempotency_key=idempotency_key)
+            response = _render(result, session_id=key.session_id, request_id=request_id)
             deps.notifier.transcript_changed(key)
             return response
         await deps.policies.refresh(key.tenant_id)  # The entries were prepared by an old version.
     raise MeshError(Reason.CONFLICT, "the tenant's settings keep changing; append again")
 
 
-def _parse_idempotency_key(request: pb.AppendEntriesRequest) -> str:
-    if "\x00" in request.idempotency_key:
-        raise invalid("idempotency_key", "has a NUL character")
-    return request.idempotency_key
+def _parse_request_id(request: pb.AppendEntriesRequest) -> str:
+    if "\x00" in request.request_id:
+        raise invalid("request_id", "has a NUL character")
+    return request.request_id
 
 
 def _parse_writer(request: pb.AppendEntriesRequest, caller: Caller) -> Writer:
@@ -99,7 +99,7 @@ def _parse_writer(request: pb.AppendEntriesRequest, caller: Caller) -> Writer:
             return Writer(claim=claim, service=caller.service, unowned=unowned_of_service(caller.service))
 
 
-def _render(result: AppendResult, *, session_id: str, idempotency_key: str) -> pb.AppendEntriesResponse:
+def _render(result: AppendResult, *, session_id: str, request_id: str) -> pb.AppendEntriesResponse:
     match result.outcome, result.head:
         case AppendOutcome.APPENDED | AppendOutcome.REPLAYED, Head() as head:
             return pb.AppendEntriesResponse(
@@ -113,7 +113,7 @@ def _render(result: AppendResult, *, session_id: str, idempotency_key: str) -> p
         case AppendOutcome.CLAIM_LOST, Head() as head:
             raise claim_lost(head)
         case AppendOutcome.KEY_REUSED, _:
-            raise key_reused(idempotency_key)
+            raise request_id_reused(request_id)
         case AppendOutcome.TARGET_NOT_FOUND, _:
             raise not_found("entry", result.missing_entry_id)
         case _:

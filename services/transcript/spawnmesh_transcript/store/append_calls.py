@@ -56,7 +56,7 @@ class Calls:
             append.entries,
             append.writer,
             settings_version=append.settings_version,
-            key=append.idempotency_key,
+            key=append.request_id,
             hash=append.content_hash.hex(),
         )
 
@@ -68,7 +68,7 @@ class Calls:
             [entry for append in appends for entry in append.entries],
             first.writer,
             settings_version=first.settings_version,
-            keys=[append.idempotency_key for append in appends],
+            keys=[append.request_id for append in appends],
             hashes=[append.content_hash.hex() for append in appends],
             first_places=[0, *ends[:-1]],
             last_places=[end - 1 for end in ends],

@@ -228,7 +228,7 @@ def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list
 def state_statement(append: Append) -> Statement:
     """Return the statement that reads what decides about the append."""
     return _SQL["read_append_state"], key_parameters(
-        append.key, idempotency_key=append.idempotency_key, target_ids=append.target_ids
+        append.key, request_id=append.request_id, target_ids=append.target_ids
     )
 
 

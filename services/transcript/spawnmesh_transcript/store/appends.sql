@@ -51,7 +51,7 @@ with held as (
         {keys_are_new} {targets_exist}
 ), kept as (
     insert into appends (
-        tenant_id, session_id, idempotency_key, content_hash, first_seq, last_seq, writer_run_id,
+        tenant_id, session_id, request_id, content_hash, first_seq, last_seq, writer_run_id,
         writer_epoch
     )
     select %(tenant_id)s, c.session_id, {keys}
@@ -135,7 +135,7 @@ c.key is null or c.session_id in (select session_id from kept)
 -- A fragment of `append`: each call is one append.
 (
     select true from appends
-    where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = c.key
+    where tenant_id = %(tenant_id)s and session_id = c.session_id and request_id = c.key
 )
 
 -- name: key_columns_of_several
@@ -157,7 +157,7 @@ cross join lateral unnest(c.keys, c.hashes, c.first_places, c.last_places)
     select true from unnest(c.keys) as given (key)
     where (
         select true from appends
-        where tenant_id = %(tenant_id)s and session_id = c.session_id and idempotency_key = given.key
+        where tenant_id = %(tenant_id)s and session_id = c.session_id and request_id = given.key
         limit 1
     )
     limit 1
@@ -283,7 +283,7 @@ left join tenants tn on tn.tenant_id = %(tenant_id)s
 left join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
     and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
 left join appends a on a.tenant_id = %(tenant_id)s and a.session_id = %(session_id)s
-    and a.idempotency_key = %(idempotency_key)s
+    and a.request_id = %(request_id)s
 left join lateral (
     select array_agg(page.entry_id) as entry_ids, (array_agg(page.chain_hash))[count(*)] as chain_hash
     from (

@@ -38,15 +38,15 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 -- name: delete_appends
 -- Locks the rows that it deletes. Index: appends primary key.
 with page as (
-    select idempotency_key from appends
+    select request_id from appends
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    order by idempotency_key
+    order by request_id
     limit (select %(row_count)s::bigint)
 )
 delete from appends
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and idempotency_key between (select min(idempotency_key) from page)
-    and (select max(idempotency_key) from page);
+    and request_id between (select min(request_id) from page)
+    and (select max(request_id) from page);
 
 -- name: delete_search_pieces
 -- Locks the rows that it deletes. Index: search_pieces primary key.

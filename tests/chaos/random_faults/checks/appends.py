@@ -11,7 +11,7 @@ from tests.chaos.random_faults.facts import Facts
 from tests.chaos.random_faults.history import Call, Outcome
 
 Key = tuple[str, str]
-"""A session and an idempotency key."""
+"""A session and a request_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Append:
 def check_presence(facts: Facts) -> list[str]:
     """Compare each answer with the rows, and with the texts of the entries."""
     found = []
-    stored = {(row["session_id"], row["idempotency_key"]): row for row in facts.rows("appends")}
+    stored = {(row["session_id"], row["request_id"]): row for row in facts.rows("appends")}
     calls_by_key = _by_key(facts.of("append"))
     contended = {session_id for session_id, _ in calls_by_key}
     texts = {
@@ -66,7 +66,7 @@ def check_order(facts: Facts) -> list[str]:
 
 def _stored(facts: Facts) -> list[Append]:
     """Return one append for each key that was answered or is stored."""
-    seqs = {(row["session_id"], row["idempotency_key"]): row["first_seq"] for row in facts.rows("appends")}
+    seqs = {(row["session_id"], row["request_id"]): row["first_seq"] for row in facts.rows("appends")}
     found = []
     for (session_id, key), repeats in _by_key(facts.of("append")).items():
         answers = [call for call in repeats if call.is_ok]

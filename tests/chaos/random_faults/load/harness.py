@@ -74,7 +74,7 @@ class Harness:
             append = transcript_pb.AppendEntriesRequest(
                 session_id=session_id,
                 claim=claim,
-                idempotency_key=f"{held.run.run_id}:{held.run.epoch}:draft:{number}",
+                request_id=f"{held.run.run_id}:{held.run.epoch}:draft:{number}",
                 entries=[EntryBody(message=message)],
             )
             appended = await self._insist(held, self.transcript, transcripts.AppendEntries, append)

@@ -64,7 +64,7 @@ class Writer:
         request = pb.AppendEntriesRequest(
             session_id=self.session_id,
             claim=self._claim(),
-            idempotency_key=key,
+            request_id=key,
             entries=[
                 EntryBody(message=Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=key))]))
             ],

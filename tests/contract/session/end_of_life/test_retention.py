@@ -150,7 +150,7 @@ async def test_forgotten_request_id_names_another_message(own: Mesh, remains: Re
             await own.client(own.sessions.SendMessage, request)
         [message] = (await own.run(held, own.runs.ListInbox, run_pb.ListInboxRequest())).messages
         assert (message.key, message.text) == ("message:v1:daily", text)
-        names.append(message.idempotency_key)
+        names.append(message.append_request_id)
         taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[message.key])
         await own.run(held, own.runs.AcknowledgeInbox, taken)
         await aged(own, remains, timedelta(days=2))

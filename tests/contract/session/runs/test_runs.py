@@ -42,7 +42,7 @@ async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str) -> run_pb.
         append = transcript_pb.AppendEntriesRequest(
             session_id=held.session.session_id,
             claim=claim,
-            idempotency_key=uuid4().hex,
+            request_id=uuid4().hex,
             entries=[EntryBody(message=message)],
         )
         entry_id = (await transcript.unary(stub.AppendEntries, append)).entries[0].entry_id

@@ -145,7 +145,7 @@ async def _answered(rounds: Rounds, *, with_file: bool) -> None:
     acquire = transcript_pb.AcquireWriterRequest(session_id=session_id, claim=claim_of_run)
     await rounds.count("acquire", lambda: counted.of_run(claimed, "AcquireWriter", acquire))
     append = transcript_pb.AppendEntriesRequest(
-        session_id=session_id, claim=claim_of_run, idempotency_key=uuid.uuid4().hex, entries=[_entry("Done.")]
+        session_id=session_id, claim=claim_of_run, request_id=uuid.uuid4().hex, entries=[_entry("Done.")]
     )
     appended = await rounds.count("append", lambda: counted.of_run(claimed, "AppendEntries", append))
     assemble = transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=10_000)

@@ -47,7 +47,7 @@ async def write_turns(transcript: Peer, held: run_pb.ClaimedRun, count: int) -> 
     request = transcript_pb.AppendEntriesRequest(
         session_id=held.session.session_id,
         claim=transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch),
-        idempotency_key=uuid4().hex,
+        request_id=uuid4().hex,
         entries=[EntryBody(message=message)] * count,
     )
     with use_token(held.run_token):

@@ -134,7 +134,7 @@ async def test_AssembleContext__a_user_message_that_fills_the_context_stands_alo
 
 async def test_AppendEntries__an_entry_too_large_for_an_answer_is_refused(session: Session) -> None:
     """An answer has more fields of an entry than an append."""
-    request = pb.AppendEntriesRequest(session_id=session.session_id, idempotency_key=secrets.token_hex(8))
+    request = pb.AppendEntriesRequest(session_id=session.session_id, request_id=secrets.token_hex(8))
     request.entries.append(with_image("", b""))
     image = request.entries[0].message.content[1].image
     image.data = _picture(0, MESSAGE_BYTES - request.ByteSize() - 20)

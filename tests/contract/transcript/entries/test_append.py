@@ -86,7 +86,7 @@ async def test_AppendEntries__same_key_same_entries_is_replayed_for_every_writer
 async def test_AppendEntries__same_key_other_entries_is_refused(session: Session) -> None:
     await session.append([user("a")], key="k")
     for other in ([user("b")], [user("a"), user("a")], [note("a")]):
-        with refused(Reason.IDEMPOTENCY_KEY_REUSED):
+        with refused(Reason.REQUEST_ID_REUSED):
             await session.append(other, key="k")
     assert (await session.page()).head.seq == 2
 
@@ -353,7 +353,7 @@ async def _append_batches(fresh: Session, batches: list[tuple[int, list[str]]]) 
     for key, kinds in batches:
         known, seqs = of_key.get(key, (kinds, list(range(len(stored) + 2, len(stored) + 2 + len(kinds)))))
         if known != kinds:
-            with refused(Reason.IDEMPOTENCY_KEY_REUSED):
+            with refused(Reason.REQUEST_ID_REUSED):
                 await fresh.append([_KINDS[kind] for kind in kinds], claim=claim, key=str(key))
             continue
         answer = await fresh.append([_KINDS[kind] for kind in kinds], claim=claim, key=str(key))

@@ -65,7 +65,7 @@ async def test_concurrent_appends_share_a_commit_and_have_their_own_answers(
     ]
     stale = _append(session, 1, new_id(IdKind.RUN))
     aimless = _append(session, 2, claim.run_id, target="ent_nobody")
-    reused = _append(session, 2, claim.run_id, key=good[1].idempotency_key)
+    reused = _append(session, 2, claim.run_id, key=good[1].request_id)
     async with open_append_queue(database, slots=1) as queue:
         appends = [*good, stale, aimless, reused, good[2]]
         outcomes = await asyncio.gather(*map(queue.append, appends))

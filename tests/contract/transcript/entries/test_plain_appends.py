@@ -140,7 +140,7 @@ async def _used_key(session: Session, append: Append, superuser: Superuser) -> A
     by = append.writer.claim
     assert by is not None
     claim = pb.WriterClaim(run_id=by.run_id, epoch=by.epoch)
-    done = await session.append([assistant("word")], claim=claim, key=append.idempotency_key)
+    done = await session.append([assistant("word")], claim=claim, key=append.request_id)
     statement = "select content_hash from appends where tenant_id = %s and first_seq = %s"
     row = await (await superuser.execute(statement, (session.tenant_id, done.entries[0].seq))).fetchone()
     assert row is not None
@@ -312,7 +312,7 @@ async def paused(superuser: Superuser) -> AsyncIterator[str]:
         end
         $$;
         create trigger pause before insert on appends
-            for each row when (new.idempotency_key = 'paused') execute function pause();
+            for each row when (new.request_id = 'paused') execute function pause();
     """)
     yield "paused"
     await superuser.execute("select pg_advisory_unlock_all()")
@@ -325,7 +325,7 @@ async def _appended(session: Session, claim: pb.WriterClaim, append: Append) -> 
 
 
 async def _key_taken(session: Session, claim: pb.WriterClaim, append: Append) -> None:
-    await session.append([assistant("meanwhile")], claim=claim, key=append.idempotency_key)
+    await session.append([assistant("meanwhile")], claim=claim, key=append.request_id)
 
 
 async def _taken_over(session: Session, claim: pb.WriterClaim, append: Append) -> None:

@@ -113,7 +113,7 @@ async def test_PrepareTenant__another_replica_masks_at_once(
             if version:
                 await session.prepare_tenant(version, mask_secrets=is_masked)
             request = pb.AppendEntriesRequest(
-                session_id=session.session_id, idempotency_key=str(version), entries=[user(SECRET)]
+                session_id=session.session_id, request_id=str(version), entries=[user(SECRET)]
             )
             with use_token(session.service_token()):
                 await replica.unary(stub.AppendEntries, request)

@@ -148,7 +148,7 @@ def purge_work(table: str) -> Work:
     return work
 
 
-def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
+def append_of(key: Key, target_entry_id: str, request_id: str) -> Append:
     label = NewEntry(
         kind=EntryKind.LABEL,
         body=b"x",
@@ -156,12 +156,12 @@ def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
         label=Label.SUPERSEDED,
         target_entry_id=target_entry_id,
     )
-    return Append(key, [label], idempotency_key, b"x", Writer(service="session"), 0)
+    return Append(key, [label], request_id, b"x", Writer(service="session"), 0)
 
 
-def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -> Work:
+def appended(outcome: str, target_entry_id: str, request_id: str = "new") -> Work:
     async def work(connection: Connection, key: Key) -> None:
-        append = append_of(key, target_entry_id, idempotency_key)
+        append = append_of(key, target_entry_id, request_id)
         statements, _ = append_store.waiting_statements(append)
         for statement in statements:
             made = await connection.execute(*statement, binary=True)

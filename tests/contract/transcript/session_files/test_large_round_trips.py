@@ -74,7 +74,7 @@ RETURN: dict[str, Callable[[], entry_pb.EntryBody]] = {
 @pytest.mark.parametrize("name", list(RETURN))
 async def test_AppendEntries__the_largest_entries_round_trip(session: Session, name: str) -> None:
     claim = await session.acquire(1)
-    request = pb.AppendEntriesRequest(session_id=session.session_id, claim=claim, idempotency_key="large")
+    request = pb.AppendEntriesRequest(session_id=session.session_id, claim=claim, request_id="large")
     request.entries.append(RETURN[name]())
     with use_token(session.run_token(claim)):
         await session.service.peer.unary(session.service.stub.AppendEntries, request, timeout_seconds=60)
