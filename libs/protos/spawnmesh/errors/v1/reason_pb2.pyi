@@ -188,8 +188,6 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """ABORTED. The writer's claim is not the current one. The head is in the facts."""
     REASON_UNOWNED_APPEND_NOT_ALLOWED: _Reason.ValueType  # 91
     """PERMISSION_DENIED. The caller may not append without a claim, or not an entry of this kind."""
-    REASON_IDEMPOTENCY_KEY_REUSED: _Reason.ValueType  # 92
-    """ALREADY_EXISTS. The idempotency key was used before with other entries."""
     REASON_SESSION_TAKEOVER: _Reason.ValueType  # 93
     """ABORTED. While the prompt window was open, the transcript got an entry that is not the run's
     own. The facts say where it begins (`offending_seq`, `offending_kind`, `cause`) and give the
@@ -424,8 +422,6 @@ REASON_WRITER_CLAIM_LOST: Reason.ValueType  # 90
 """ABORTED. The writer's claim is not the current one. The head is in the facts."""
 REASON_UNOWNED_APPEND_NOT_ALLOWED: Reason.ValueType  # 91
 """PERMISSION_DENIED. The caller may not append without a claim, or not an entry of this kind."""
-REASON_IDEMPOTENCY_KEY_REUSED: Reason.ValueType  # 92
-"""ALREADY_EXISTS. The idempotency key was used before with other entries."""
 REASON_SESSION_TAKEOVER: Reason.ValueType  # 93
 """ABORTED. While the prompt window was open, the transcript got an entry that is not the run's
 own. The facts say where it begins (`offending_seq`, `offending_kind`, `cause`) and give the

@@ -555,8 +555,8 @@ class DispatchBeforeAgentFinalizeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
-    DISPATCH_KEY_FIELD_NUMBER: _builtins.int
-    dispatch_key: _builtins.str
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
     """Identifies this draft for repeats."""
     @_builtins.property
     def event(self) -> _event_pb2.BeforeAgentFinalizeEvent:
@@ -566,11 +566,11 @@ class DispatchBeforeAgentFinalizeRequest(_message.Message):
         self,
         *,
         event: _event_pb2.BeforeAgentFinalizeEvent | None = ...,
-        dispatch_key: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatch_key", b"dispatch_key", "event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

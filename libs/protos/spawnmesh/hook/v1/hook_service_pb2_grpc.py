@@ -197,7 +197,7 @@ class HookServiceServicer:
         """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
         decides against all plugins of lower priority; the reasons of revises are joined with a blank
         line between them.
-        - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+        - The decision for a `request_id` is stored once a plugin was called. A repeat returns it
         without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
         is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
         repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing

@@ -87,7 +87,7 @@ class HookServiceStub:
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
     decides against all plugins of lower priority; the reasons of revises are joined with a blank
     line between them.
-    - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+    - The decision for a `request_id` is stored once a plugin was called. A repeat returns it
       without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
       is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
@@ -190,7 +190,7 @@ class HookServiceAsyncStub(HookServiceStub):
     """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
     decides against all plugins of lower priority; the reasons of revises are joined with a blank
     line between them.
-    - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+    - The decision for a `request_id` is stored once a plugin was called. A repeat returns it
       without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
       is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
       repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
@@ -344,7 +344,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
         decides against all plugins of lower priority; the reasons of revises are joined with a blank
         line between them.
-        - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+        - The decision for a `request_id` is stored once a plugin was called. A repeat returns it
           without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
           is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
           repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing

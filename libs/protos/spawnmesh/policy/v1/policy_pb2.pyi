@@ -243,8 +243,8 @@ class CallPolicy(_message.Message):
     WITHOUT_PLACE_FIELD_NUMBER: _builtins.int
     ends_with_token: _builtins.bool
     """For a call that stays open until there is something new: it ends with TOKEN_EXPIRED when its
-    token expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast its token
-    by the time of its own work.
+    token expires, and with TOKEN_REVOKED when it is revoked. Any other call can outlast the expiry
+    by the time of its own work, and the revocation if its messages do not stream.
     """
     role: Global___Role.ValueType
     """If `callers` has CALLER_CLIENT: the role that the client needs. If it has CALLER_ADMIN alone of

@@ -288,7 +288,7 @@ class InboxMessage(_message.Message):
     CHILD_SESSION_ID_FIELD_NUMBER: _builtins.int
     CHILD_RUN_STATE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
-    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    APPEND_REQUEST_ID_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The key with which the message is acknowledged: `announce:v1:<session>:<run>` for the result of
     a child, `message:v1:<request_id>` for a message that was sent.
@@ -299,8 +299,8 @@ class InboxMessage(_message.Message):
     """The child that the message is about. Empty for a message that was sent."""
     child_run_state: _session_pb2.RunState.ValueType
     """The state in which the child's run ended."""
-    idempotency_key: _builtins.str
-    """The idempotency key under which to append the message. It is unique among all messages that the
+    append_request_id: _builtins.str
+    """The `request_id` under which to append the message. It is unique among all messages that the
     session ever got, because a `request_id` can be used again after it is forgotten. At most 256
     bytes.
     """
@@ -316,11 +316,11 @@ class InboxMessage(_message.Message):
         child_session_id: _builtins.str = ...,
         child_run_state: _session_pb2.RunState.ValueType = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
-        idempotency_key: _builtins.str = ...,
+        append_request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_run_state", b"child_run_state", "child_session_id", b"child_session_id", "create_time", b"create_time", "idempotency_key", b"idempotency_key", "key", b"key", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_request_id", b"append_request_id", "child_run_state", b"child_run_state", "child_session_id", b"child_session_id", "create_time", b"create_time", "key", b"key", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,7 +124,7 @@ class RunServiceServicer:
 
     def ListInbox(self, request, context):
         """Returns the messages that no run has acknowledged, oldest first: results of children and
-        messages from people. Append each message under its `idempotency_key`, then acknowledge it.
+        messages from people. Append each message under its `append_request_id`, then acknowledge it.
         After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
         can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
         or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts

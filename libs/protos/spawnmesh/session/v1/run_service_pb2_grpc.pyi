@@ -71,7 +71,7 @@ class RunServiceStub:
     """
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
     """Returns the messages that no run has acknowledged, oldest first: results of children and
-    messages from people. Append each message under its `idempotency_key`, then acknowledge it.
+    messages from people. Append each message under its `append_request_id`, then acknowledge it.
     After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
     can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
     or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
@@ -161,7 +161,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
     """Returns the messages that no run has acknowledged, oldest first: results of children and
-    messages from people. Append each message under its `idempotency_key`, then acknowledge it.
+    messages from people. Append each message under its `append_request_id`, then acknowledge it.
     After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
     can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
     or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
@@ -266,7 +266,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListInboxResponse, _abc.Awaitable[_run_service_pb2.ListInboxResponse]]:
         """Returns the messages that no run has acknowledged, oldest first: results of children and
-        messages from people. Append each message under its `idempotency_key`, then acknowledge it.
+        messages from people. Append each message under its `append_request_id`, then acknowledge it.
         After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
         can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
         or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts

@@ -50,7 +50,7 @@ class IntegrityServiceStub:
     - Redaction and masking happen before an entry is hashed, and moves of payloads and recounts of
       tokens change nothing that is hashed: none of them is a mismatch.
     - Not checked: token counts and other totals, references that contexts show, the search index,
-      and idempotency keys.
+      and request ids.
     - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
     - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
     """
@@ -77,7 +77,7 @@ class IntegrityServiceAsyncStub(IntegrityServiceStub):
     - Redaction and masking happen before an entry is hashed, and moves of payloads and recounts of
       tokens change nothing that is hashed: none of them is a mismatch.
     - Not checked: token counts and other totals, references that contexts show, the search index,
-      and idempotency keys.
+      and request ids.
     - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
     - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
     """
@@ -107,7 +107,7 @@ class IntegrityServiceServicer(metaclass=_abc_1.ABCMeta):
         - Redaction and masking happen before an entry is hashed, and moves of payloads and recounts of
           tokens change nothing that is hashed: none of them is a mismatch.
         - Not checked: token counts and other totals, references that contexts show, the search index,
-          and idempotency keys.
+          and request ids.
         - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
         - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
         """

@@ -326,11 +326,11 @@ class AppendEntriesRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
-    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
-    idempotency_key: _builtins.str
+    request_id: _builtins.str
     """Identifies this append for repeats."""
     @_builtins.property
     def claim(self) -> Global___WriterClaim:
@@ -345,12 +345,12 @@ class AppendEntriesRequest(_message.Message):
         *,
         session_id: _builtins.str = ...,
         claim: Global___WriterClaim | None = ...,
-        idempotency_key: _builtins.str = ...,
+        request_id: _builtins.str = ...,
         entries: _abc.Iterable[_entry_pb2.EntryBody] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "entries", b"entries", "idempotency_key", b"idempotency_key", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "entries", b"entries", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -66,9 +66,9 @@ class TranscriptServiceStub:
     """Appends all entries or none, durably before the response, with dense seqs in the given order.
     - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
       is not the current one.
-    - The same idempotency key with the same entries returns the first answer, whoever holds the
-      claim now. With other entries: ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as
-      the transcript.
+    - The same `request_id` with the same entries returns the first answer, whoever holds the claim
+      now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
+      the transcript exists.
     - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
       stored.
     - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -167,9 +167,9 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """Appends all entries or none, durably before the response, with dense seqs in the given order.
     - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
       is not the current one.
-    - The same idempotency key with the same entries returns the first answer, whoever holds the
-      claim now. With other entries: ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as
-      the transcript.
+    - The same `request_id` with the same entries returns the first answer, whoever holds the claim
+      now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
+      the transcript exists.
     - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
       stored.
     - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
@@ -295,9 +295,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         """Appends all entries or none, durably before the response, with dense seqs in the given order.
         - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
           is not the current one.
-        - The same idempotency key with the same entries returns the first answer, whoever holds the
-          claim now. With other entries: ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as
-          the transcript.
+        - The same `request_id` with the same entries returns the first answer, whoever holds the claim
+          now. With other entries: ALREADY_EXISTS REQUEST_ID_REUSED. It is remembered for as long as
+          the transcript exists.
         - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
           stored.
         - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
