@@ -14,10 +14,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh.session.v1.tenant_service_pb2 import ListAgentsRequest
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
+from spawnmesh_calls.contracts import service_descriptor
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.methods import service_descriptor
 
 from spawnmesh_client.doctor.dependencies import check_dependencies
 from spawnmesh_client.doctor.descriptions import Description, describe

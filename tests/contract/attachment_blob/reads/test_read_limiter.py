@@ -10,13 +10,13 @@ import grpc.aio
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.operations import file_reader
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_client.attachment_sets import download_file
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.uploads import MIB, WHOLE, content, ref, stage_uploads, upload

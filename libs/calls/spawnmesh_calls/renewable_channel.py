@@ -14,8 +14,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from spawnmesh_runtime.credentials import peer_credentials
-from spawnmesh_runtime.tls_files import TlsFiles, TlsMaterial
+from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +43,16 @@ class _Generation:
     def _check_unused(self) -> None:
         if self.retired and self.running == 0:
             self.unused.set()
+
+
+def peer_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
+    """Return channel credentials.
+
+    Without an authority, the channel trusts the authorities of the system.
+    """
+    return grpc.ssl_channel_credentials(
+        root_certificates=material.authority, private_key=material.key, certificate_chain=material.chain
+    )
 
 
 class RenewableChannel(grpc.aio.Channel):

@@ -7,9 +7,9 @@ from typing import Any, Self, TypeVar
 import grpc.aio
 from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_runtime.client_stream import call_client_stream
-from spawnmesh_runtime.methods import repeatable_paths
-from spawnmesh_runtime.silence_probe import PeerSilent, SilenceProbe, WaitingCall
+from spawnmesh_calls.client_stream import call_client_stream
+from spawnmesh_calls.contracts import repeatable_paths
+from spawnmesh_calls.silence_probe import PeerSilent, SilenceProbe, WaitingCall
 
 # For a suspect stream, such as a model's answer.
 _STREAM_PATIENCE_SECONDS = 15.0

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 import grpc
 import grpc.aio
-import structlog
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spawnmesh_core.answer_times import AnswerTimes
 from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_runtime.renewable_channel import RenewableChannel
+from spawnmesh_calls.renewable_channel import RenewableChannel
 
 SILENT_SECONDS = 0.4
 """A call that waits longer than this for its next message makes the probe look."""
@@ -41,6 +39,12 @@ _CHECK_SECONDS = 5.0
 _AWAY_PATIENCE_SECONDS = 3.0
 # Round robin gives them to different replicas.
 _CHECKS_AT_ONCE = 3
+
+# The standard health check, for the whole server. Its request is an empty message.
+_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+
+ReportSilence = Callable[[str], None]
+"""Report that replicas of the service of this name do not answer."""
 
 _Checks = list[asyncio.Task[grpc.StatusCode]]
 _Codes = frozenset[grpc.StatusCode]
@@ -101,11 +105,14 @@ class SilenceProbe:
     shortest_round_seconds = _SHORTEST_PAUSE_SECONDS
     """The least time between two rounds of checks while no replica answers."""
 
-    def __init__(self, service: str, channel: RenewableChannel) -> None:
+    def __init__(self, service: str, channel: RenewableChannel, report_silence: ReportSilence) -> None:
         self._away_since: float | None = None
         self._service = service
         self._channel = channel
-        self._check = health_pb2_grpc.HealthStub(channel).Check
+        self._report_silence = report_silence
+        self._check = channel.unary_unary(
+            _HEALTH_CHECK, request_serializer=bytes, response_deserializer=bytes
+        )
         self._answer_count = 0
         self._times = AnswerTimes(_LATE_SECONDS + _OLD_SECONDS)
         self._silent_at = 0.0
@@ -202,7 +209,7 @@ class SilenceProbe:
             if _answers(all, old, _TOO_LATE):
                 self._slow_until = monotonic_seconds() + _SLOW_PAUSE_SECONDS
                 return
-            structlog.get_logger().warning("peer_silent", peer=self._service)
+            self._report_silence(self._service)
             self._silent_at = monotonic_seconds()
             if is_left or self._answer_count != seen or _answers(any, old, _TOO_LATE):
                 for call in on_old:
@@ -243,7 +250,7 @@ class SilenceProbe:
     async def _status(self) -> grpc.StatusCode:
         begun = monotonic_seconds()
         try:
-            await self._check(health_pb2.HealthCheckRequest(), timeout=_CHECK_SECONDS)
+            await self._check(b"", timeout=_CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
             return error.code()
         # A check that outlasted a silence says how long that was, and not how slow the replica is.
