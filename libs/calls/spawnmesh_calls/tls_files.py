@@ -32,8 +32,8 @@ class TlsFiles:
 
     def __init__(self, cert_file: Path, key_file: Path, ca_file: Path | None) -> None:
         """Read the files. Raises TlsUnusable."""
-        self._files = (cert_file, key_file, *(() if ca_file is None else (ca_file,)))
-        self._names = [str(file) for file in self._files]
+        self.paths = (cert_file, key_file, *(() if ca_file is None else (ca_file,)))
+        self._names = [str(file) for file in self.paths]
         self._lock = threading.Lock()
         self._current_stamps: _Stamps | None = self._stamps()
         self._material = self._read()
@@ -80,7 +80,7 @@ class TlsFiles:
 
     def _read(self) -> TlsMaterial:
         try:
-            chain, key, *authority = (file.read_bytes() for file in self._files)
+            chain, key, *authority = (file.read_bytes() for file in self.paths)
         except OSError:
             raise TlsUnusable(
                 "a TLS file cannot be read: check tls_cert_file, tls_key_file and tls_ca_file"

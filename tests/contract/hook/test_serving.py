@@ -40,7 +40,7 @@ from tests.support.serving import caller_at, served
 MODULE = """
 from pathlib import Path
 
-from spawnmesh_client.hooks import allow, hook
+from spawnmesh_plugin import allow, hook
 
 LOG = Path("{log}")
 

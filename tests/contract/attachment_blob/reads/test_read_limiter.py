@@ -89,7 +89,9 @@ async def test_ReadFile__readers_of_one_tenant_do_not_block_other_tenants(
         assert await other.read(others_id, "big.bin") == DATA
 
         file = (await tenant.get(set_id)).files[0]
-        brought = await download_file(TokenPeer(running.peer, tenant.client_token()), set_id, file, tmp_path)
+        brought = await download_file(
+            TokenPeer(running.peer.connection, tenant.client_token()), set_id, file, tmp_path
+        )
         assert brought.read_bytes() == DATA
         with pytest.raises(MeshError):
             async for _ in rest_of(dawdling):
