@@ -23,9 +23,8 @@ import asyncio, os
 from spawnmesh_client import Attachment, MeshError, connect
 
 async def main():
-    targets = dict(session=os.environ["SESSION"], attachment_blob=os.environ["BLOBS"])
-    async with connect(**targets, token=os.environ["TOKEN"]) as mesh:
-        files = [Attachment("a.txt", b"hello"), Attachment("large.bin", bytes(3_000_000))]
+    async with connect(session=os.environ["SESSION"], token=os.environ["TOKEN"]) as mesh:
+        files = [Attachment("a.txt", b"hello")]
         session = await mesh.spawn("Say hello.", attachments=files, wait_seconds=60)
         print(session.latest_run.result_text)
         try:
@@ -46,7 +45,7 @@ def install_module() -> Any:
 
 
 def pip(*arguments: str | Path) -> str:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -79,7 +78,6 @@ async def test_client_wheel_brings_few_packages_and_spawns_a_session(stack: Stac
     env = {
         "PATH": os.environ["PATH"],
         "SESSION": stack.targets["session"],
-        "BLOBS": stack.targets["attachment-blob"],
         "TOKEN": stack.client_token(tenant),
     }
     child = await asyncio.create_subprocess_exec(
