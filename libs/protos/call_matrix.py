@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.descriptor import MethodDescriptor
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_runtime.caller import CallerKind, ClientRole
-from spawnmesh_runtime.methods import CallPolicy, mesh_services, policy_of
+from spawnmesh_runtime.methods import CallPolicy, policy_of
 from spawnmesh_runtime.tokens import SERVICES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture" / "security.md"

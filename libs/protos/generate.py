@@ -18,6 +18,8 @@ from protovalidate import ViolationPb
 
 HERE = Path(__file__).resolve().parent
 PROTOS = HERE.parents[1] / "protos"
+RULES = "buf/validate/validate.proto"
+_PACKAGES = ("spawnmesh", "buf")
 
 
 def contracts() -> list[str]:
@@ -35,7 +37,7 @@ def write_rules(path: Path) -> None:
     path.write_bytes(known.SerializeToString())
 
 
-def compile_contracts(*options: str) -> None:
+def compile_contracts(*options: str, rules_too: bool = False) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         rules = Path(scratch) / "rules.binpb"
         write_rules(rules)
@@ -47,6 +49,7 @@ def compile_contracts(*options: str) -> None:
             f"--descriptor_set_in={rules}",
             *options,
             *contracts(),
+            *([RULES] if rules_too else []),
         ]
         if protoc.main(arguments) != 0:
             sys.exit("the contracts do not compile; see the lines above")
@@ -55,11 +58,12 @@ def compile_contracts(*options: str) -> None:
 def generate(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     compile_contracts(
-        f"--python_out={target}",
         f"--mypy_out=quiet:{target}",
         f"--grpc_python_out={target}",
         f"--mypy_grpc_out=quiet:{target}",
     )
+    # The stubs import the module of the rules, so that a program needs no package for it.
+    compile_contracts(f"--python_out={target}", rules_too=True)
     for folder in [target / "spawnmesh", *(p for p in (target / "spawnmesh").rglob("*") if p.is_dir())]:
         if folder.name != "__pycache__":
             (folder / "__init__.py").touch()
@@ -70,7 +74,8 @@ def differing(expected: Path, actual: Path) -> list[str]:
     def stubs(root: Path) -> set[str]:
         return {
             str(p.relative_to(root))
-            for p in (root / "spawnmesh").rglob("*.py*")
+            for package in _PACKAGES
+            for p in (root / package).rglob("*.py*")
             if p.suffix in (".py", ".pyi", ".typed")
         }
 

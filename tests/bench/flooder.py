@@ -27,8 +27,8 @@ from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh_calls.client_stream import call_client_stream
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_runtime.client_stream import call_client_stream
 
 REFUSED = frozenset({"RESOURCE_EXHAUSTED"})
 ANSWERS = {

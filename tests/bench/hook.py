@@ -20,10 +20,10 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE, BeforeA
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
-from spawnmesh_client.hooks import Handlers, go_on, hook
-from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
+from spawnmesh_plugin import Handlers, go_on, hook
+from spawnmesh_plugin.serving import ALL_TENANTS, plugin_server
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process, start_process

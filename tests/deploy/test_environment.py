@@ -170,7 +170,7 @@ async def test_all_processes_of_the_chart_have_the_counted_connections_and_satis
             "SPAWNMESH_SIGNING_KEY_FILE": str(keys / "client.pem"),
             "SPAWNMESH_TENANT": "spawnmesh-doctor",
         }
-        command = {"args": ["spawnmesh_client", "doctor", "--deep"]}
+        command = {"args": ["spawnmesh_command", "doctor", "--deep"]}
         async with forked(fork_server, command, {**env, "PATH": "/usr/bin:/bin"}) as process:
             printed, _ = await process.communicate()
         return Ended(await process.wait(), printed.decode())
@@ -364,7 +364,7 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
 
         async def lines(**more: str) -> str:
             env = {**by_name, **more, "PATH": "/usr/bin:/bin", "SPAWNMESH_TOKEN": "x"}
-            async with forked(fork_server, {"args": ["spawnmesh_client", "doctor"]}, env) as doctor:
+            async with forked(fork_server, {"args": ["spawnmesh_command", "doctor"]}, env) as doctor:
                 return (await doctor.communicate())[0].decode()
 
         for printed, answer in zip(

@@ -71,7 +71,7 @@ def test_every_image_of_the_chart_is_one_that_can_be_built(values: str) -> None:
         for container in containers(pod)
         if "args" in container and str(container["args"][0]).startswith("spawnmesh_")
     }
-    assert ours == {"session", "attachment-blob", "transcript", "model-router", "hook", "runner", "client"}
+    assert ours == {"session", "attachment-blob", "transcript", "model-router", "hook", "runner", "command"}
     for name in ours:
         package = f"spawnmesh_{name.replace('-', '_')}"
         (main,) = ROOT.glob(f"*/{name}/{package}/__main__.py")

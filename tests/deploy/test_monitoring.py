@@ -11,10 +11,11 @@ import grpc
 import promql_parser as promql
 import pytest
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Audience, Scope
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.methods import policy_of
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
 
 from tests.support.deploy.instruments import series

@@ -9,7 +9,8 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_calls.contracts import mesh_services
+from spawnmesh_runtime.methods import policy_of
 
 from tests.support.deploy.policies import (
     COMPONENT,

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from spawnmesh_runtime.channel_options import peer_options
+from spawnmesh_calls.channel_options import peer_options
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.deploy.rendering import ROOT, VALUE_SETS, Object, containers, objects, of_kind, pods
@@ -140,7 +140,7 @@ def test_pods_that_are_called_come_and_go_more_slowly_than_names_are_forgotten(
 ) -> None:
     over = tmp_path / "ttl.yaml"
     over.write_text(f"dnsTtlSeconds: {ttl_seconds}\n")
-    options = dict(peer_options(ProcessSettings()))
+    options = dict(peer_options(ProcessSettings().max_message_bytes))
     settled = ttl_seconds + int(options["grpc.dns_min_time_between_resolutions_ms"]) / 1000
     called = set()
     for name, deployment in of_kind("Deployment", "minimal", str(over)).items():

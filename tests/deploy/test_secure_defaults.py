@@ -186,7 +186,7 @@ def test_images_without_digests_are_refused_unless_a_tag_is_named(
 
 def test_digests_of_some_images_alone_are_refused(tmp_path: Path) -> None:
     values = values_of("minimal")
-    del values["image"]["digests"]["client"]
+    del values["image"]["digests"]["command"]
     done = helm(over(tmp_path, values))
     assert done.returncode == 1
     assert "/image/digests" in done.stderr

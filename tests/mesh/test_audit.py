@@ -10,7 +10,7 @@ from spawnmesh_client.mesh import connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.client.fake_mesh import invoke
+from tests.support.command.fake_mesh import invoke
 from tests.support.waiting import eventually
 
 

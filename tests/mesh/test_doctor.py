@@ -11,7 +11,7 @@ from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.restarts import restart_ended
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.client.fake_mesh import invoke
+from tests.support.command.fake_mesh import invoke
 from tests.support.waiting import eventually
 
 # Each of them has a database.

@@ -33,7 +33,7 @@ RUN_COUNT = 3
 # meet it after pauses of 1, 2 and 4 seconds, and a probe of another run after the next one.
 MOST_DELAYS_AFTER_RETURN = 4
 GATE = """
-from spawnmesh_client.hooks import go_on, hook, proceed
+from spawnmesh_plugin import go_on, hook, proceed
 
 
 @hook("before_agent_finalize")
@@ -48,7 +48,7 @@ def judge_call(event):
 GATE_WITH_DATABASE = """
 from pathlib import Path
 
-from spawnmesh_client.hooks import go_on, hook
+from spawnmesh_plugin import go_on, hook
 
 
 @hook("before_agent_finalize")

@@ -13,17 +13,17 @@ import grpc.aio
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from opentelemetry.trace import NoOpTracer
+from spawnmesh_calls.client_stream import call_client_stream
+from spawnmesh_calls.contracts import mesh_services
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import ROLES, CallerKind
-from spawnmesh_runtime.client_stream import call_client_stream
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import SERVICES, TokenMinter, TokenVerifier
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security.call_matrix import DENIALS, PLUGIN, PLUGIN_SERVICE, identity_token, read_matrix
 from tests.support.security.raw_calls import METHODS

@@ -16,10 +16,10 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime import request_memory
 from spawnmesh_runtime.methods import policy_of
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security import http2
 from tests.support.security.attacked import Attacked, open_attacked

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runtime.health import Health, open_health
@@ -21,7 +22,6 @@ from spawnmesh_runtime.interceptors.observe import OBSERVED_PER_SECOND, DeniedCa
 from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.open_services import MAX_OPEN_STREAMS, MAX_REQUEST_BYTES
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.captured_logs import captured_events
 from tests.support.security import http2

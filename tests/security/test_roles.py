@@ -7,6 +7,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from google.protobuf.descriptor import MethodDescriptor
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -14,7 +15,6 @@ from spawnmesh_runtime.caller import CallerKind, ClientRole
 from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.revoked_tokens import revocation_key
 from spawnmesh_runtime.tokens import TokenMinter
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security.attacked import Attacked
 from tests.support.security.raw_calls import METHODS, SECONDS, TENANT, bearer, path_of, refused, token_of

@@ -32,7 +32,7 @@ _MODULES = (
     "spawnmesh_devstack.scripted_model",
     "spawnmesh_devstack.otlp_sink",
 )
-_COMMANDS = "spawnmesh_client.cli"
+_COMMANDS = "spawnmesh_command.cli"
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from spawnmesh_runtime.silence_probe import SilenceProbe
+from spawnmesh_calls.silence_probe import SilenceProbe
 
 _SLOWNESS = 10.0
 

@@ -1,4 +1,4 @@
-"""The Python client and the `spawnmesh` command.
+"""The Python client of a mesh.
 
     async with connect(session="127.0.0.1:7001", token=token) as mesh:
         session = await mesh.spawn("Summarise the report.", attachments=[Path("report.md")])
@@ -33,7 +33,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import the name when it is first used.
 
-    That takes half a second, during which the command can be interrupted.
+    That takes a part of a second, during which a program can be interrupted.
     """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
-import google_crc32c
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.attachment_blob.v1.upload_pb2 import (
@@ -26,6 +25,7 @@ from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.crc32c import crc32c
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
@@ -159,9 +159,8 @@ async def _messages(
                 " hand it over again when no program writes to it",
                 facts={"upload_id": spec.upload_id, "offset": offset, "size_bytes": spec.size_bytes},
             )
-        yield rpc.UploadFileRequest(
-            chunk=UploadChunk(offset=offset, data=data, crc32c=google_crc32c.value(data))
-        )
+        check = await asyncio.to_thread(crc32c, data)
+        yield rpc.UploadFileRequest(chunk=UploadChunk(offset=offset, data=data, crc32c=check))
         offset += len(data)
     yield rpc.UploadFileRequest(finish=UploadFinish())
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
-from opentelemetry import trace
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
@@ -25,14 +24,12 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
-from spawnmesh_runtime.peers import open_peer
-from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.connections import open_service
 from spawnmesh_client.retry_policy import RetryPolicy
-from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.settings import ClientSettings, ConnectionSettings
 from spawnmesh_client.spawn_attachments import prepare_attachments
 from spawnmesh_client.token_peer import Token, TokenPeer
 
@@ -368,14 +365,15 @@ async def connect(
     model_router: str = "",
     hook: str = "",
     token: Token,
-    settings: ProcessSettings | None = None,
+    settings: ConnectionSettings | None = None,
 ) -> AsyncIterator[Mesh]:
     """Connect to a mesh by its services' targets, each `host:port` or `dns:///host:port`.
 
     The first call opens the connection, and the end of the block closes it. `token` may be a
     function that is called before each call, for a program that outlives its tokens. TLS files and
     the message limit come from `settings`, or from `SPAWNMESH_…` in the environment. Calls are
-    traced with the program's own OpenTelemetry tracer provider, if it has one.
+    traced with the program's own OpenTelemetry tracer provider, if it has one. Raises TlsUnusable
+    for TLS files that cannot be used, and ValueError for malformed variables.
     """
     targets = {
         "session": session,
@@ -384,15 +382,13 @@ async def connect(
         "model-router": model_router,
         "hook": hook,
     }
-    chosen = settings or ClientSettings()
-    process = Process("client", chosen, minter=None, verifier=None, tracer=trace.get_tracer("spawnmesh"))
+    chosen = settings or ClientSettings.from_environment()
     async with AsyncExitStack() as stack:
         services = {}
         for name, target in targets.items():
             if target:
-                services[name] = TokenPeer(
-                    await stack.enter_async_context(open_peer(process, name, target)), token
-                )
+                connection = await stack.enter_async_context(open_service(name, target, chosen))
+                services[name] = TokenPeer(connection, token)
         yield Mesh(services, chosen.max_message_bytes)
 
 

@@ -1,77 +1,63 @@
-"""Settings of the command and of plugins that it serves, from `SPAWNMESH_…` in the environment."""
+"""Settings of a client: the TLS files and the largest message."""
 
-import re
-from ipaddress import ip_address
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, Self
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import SettingsConfigDict
-from spawnmesh_runtime.settings import ProcessSettings
-
-_PLUGIN_ENDPOINT = re.compile(r"grpc://[^/\s]+:\d{1,5}")
-
-
-class ClientSettings(ProcessSettings):
-    """The command reads all of them; the library reads only the TLS files and
-    `max_message_bytes`.
-
-    `signing_key_file` is a key of the issuer `client`, to mint tokens; `token_audience` is their
-    audience.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="SPAWNMESH_", frozen=True, extra="ignore")
-
-    session_target: str = ""
-    """`host:port`.
-
-    If set, the local `mesh.json` is not read, so that its keys never sign for another mesh.
-    """
-    transcript_target: str = ""
-    attachment_blob_target: str = ""
-    model_router_target: str = ""
-    hook_target: str = ""
-    token: SecretStr = SecretStr("")
-    tenant: str = "demo"
-    """The tenant of tokens that are minted here. A given token names its own tenant."""
-    data: Path = Path(".data")
-    """The directory in which a mesh on this machine writes `mesh.json`."""
+_MIB = 1024 * 1024
+_PREFIX = "SPAWNMESH_"
+_LEAST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES = 1024, 1024 * _MIB
 
 
-class PluginSettings(ProcessSettings):
-    """Settings of a plugin that the command serves.
-
-    `jwks_file` or `jwks_url` hold the public keys of the mesh that may call it, and
-    `token_audience` is that mesh's audience.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="SPAWNMESH_PLUGIN_", frozen=True, extra="ignore")
-
-    endpoint: str = ""
-    """`grpc://host:port` exactly as it is registered: tokens for this endpoint are valid nowhere
-    else.
-    """
-    tenants: list[str] = Field(default_factory=list)
-    """The tenants whose calls are answered."""
-    all_tenants: bool = False
-    """Answer every tenant's calls, as a plugin of the mesh's operator does."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _is_an_endpoint(cls, value: str) -> str:
-        if value and _PLUGIN_ENDPOINT.fullmatch(value) is None:
-            raise ValueError("must be grpc://host:port, as it is registered")
-        return value
+class ConnectionSettings(Protocol):
+    """The settings that connections need. Those of any process of the mesh have them."""
 
     @property
-    def registered_endpoint(self) -> str:
-        """Return `endpoint`, or else the listen address; empty if no peer could connect to it."""
-        if self.endpoint:
-            return self.endpoint
-        return "" if self.listen_port == 0 or _is_every_address(self.listen_host) else f"grpc://{self.listen}"
+    def tls_cert_file(self) -> Path | None: ...
+    @property
+    def tls_key_file(self) -> Path | None: ...
+    @property
+    def tls_ca_file(self) -> Path | None: ...
+    @property
+    def max_message_bytes(self) -> int: ...
 
 
-def _is_every_address(host: str) -> bool:
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return False
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Connections use TLS if there is a certificate with its key, and plaintext otherwise.
+
+    `tls_ca_file` is the authority of the services' certificates; without it, the authorities of the
+    system are trusted. Raises ValueError for settings that exclude each other.
+    """
+
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_ca_file: Path | None = None
+    max_message_bytes: int = 16 * _MIB
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file come together")
+        if self.tls_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls_ca_file needs tls_cert_file and tls_key_file")
+        if not _LEAST_MESSAGE_BYTES <= self.max_message_bytes <= _MOST_MESSAGE_BYTES:
+            raise ValueError(f"max_message_bytes must be {_LEAST_MESSAGE_BYTES} to {_MOST_MESSAGE_BYTES}")
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str] = os.environ) -> Self:
+        """Read `SPAWNMESH_TLS_CERT_FILE`, `…_TLS_KEY_FILE`, `…_TLS_CA_FILE` and
+        `…_MAX_MESSAGE_BYTES`. Raises ValueError for malformed ones.
+        """
+
+        def file(name: str) -> Path | None:
+            value = variables.get(f"{_PREFIX}{name}")
+            return Path(value) if value else None
+
+        return cls(
+            file("TLS_CERT_FILE"),
+            file("TLS_KEY_FILE"),
+            file("TLS_CA_FILE"),
+            int(variables.get(f"{_PREFIX}MAX_MESSAGE_BYTES") or 16 * _MIB),
+        )

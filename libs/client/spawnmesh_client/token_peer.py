@@ -1,13 +1,11 @@
 """A service with the client's token for each call."""
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc.aio
-from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import Peer
+from spawnmesh_calls.connection import Connection
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -23,38 +21,30 @@ class TokenPeer:
     `await peer.unary(stub.ListPlugins, request)`.
     """
 
-    peer: Peer
+    connection: Connection
     token: Token = field(repr=False)
 
     @property
     def channel(self) -> grpc.aio.Channel:
         """The channel for stubs."""
-        return self.peer.channel
+        return self.connection.channel
 
     async def unary(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[Q, R]", request: Q, *, timeout_seconds: float = 10.0
     ) -> R:
         """Make a call and return its response. Raises MeshError for every error."""
-        with use_token(self._token()):
-            return await self.peer.unary(method, request, timeout_seconds=timeout_seconds)
+        return await self.connection.unary(
+            method, request, token=self._token, timeout_seconds=timeout_seconds
+        )
 
-    async def stream(
+    def stream(
         self, method: "grpc.aio.UnaryStreamMultiCallable[Q, R]", request: Q, *, timeout_seconds: float
     ) -> AsyncGenerator[R, None]:
         """Yield the messages of a streaming call, with the same errors.
 
         Closing the generator cancels the call.
         """
-        async with aclosing(self.peer.stream(method, request, timeout_seconds=timeout_seconds)) as messages:
-            while True:
-                # Set the token around each step, not around the loop: a suspended generator must
-                # not leave the context changed.
-                with use_token(self._token()):
-                    try:
-                        message = await anext(messages)
-                    except StopAsyncIteration:
-                        return
-                yield message
+        return self.connection.stream(method, request, token=self._token, timeout_seconds=timeout_seconds)
 
     def _token(self) -> str:
         return self.token if isinstance(self.token, str) else self.token()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from spawnmesh_client.cli.run import reported, settings_of
+from spawnmesh_command.cli.run import reported, settings_of
 from spawnmesh_runtime.interruptible import run_interruptible
 
 from spawnmesh_devstack.failures import StackError

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
-from spawnmesh_client.cli.show import console, print_json
-from spawnmesh_client.endpoints import LocalRefusal, find_endpoints
+from spawnmesh_command.cli.run import AsJson, reported, settings_of, with_mesh
+from spawnmesh_command.cli.show import console, print_json
+from spawnmesh_command.endpoints import LocalRefusal, find_endpoints
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
 

@@ -1,11 +1,10 @@
-"""gRPC credentials from mounted TLS files. Renewed files apply to the next connection."""
+"""Credentials of gRPC servers from mounted TLS files. Renewed files apply to new connections."""
 
 import threading
 from typing import Any
 
 import grpc
-
-from spawnmesh_runtime.tls_files import TlsFiles, TlsMaterial
+from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
@@ -32,16 +31,6 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
     return grpc.dynamic_ssl_server_credentials(
         _configuration(first), renewed, require_client_authentication=first.authority is not None
-    )
-
-
-def peer_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
-    """Return channel credentials.
-
-    Without an authority, the channel trusts the authorities of the system.
-    """
-    return grpc.ssl_channel_credentials(
-        root_certificates=material.authority, private_key=material.key, certificate_chain=material.chain
     )
 
 

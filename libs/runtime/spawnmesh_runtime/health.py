@@ -14,10 +14,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.metrics import Meter
 from spawnmesh_core.errors import not_found
 
-from spawnmesh_runtime.channel_options import open_server_options
 from spawnmesh_runtime.interceptors.log import call_durations
 from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.open_services import MAX_REQUEST_BYTES, OpenServices
+from spawnmesh_runtime.server_options import open_server_options
 from spawnmesh_runtime.settings import ProcessSettings
 
 LIVE = "live"

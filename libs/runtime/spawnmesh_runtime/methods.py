@@ -1,20 +1,13 @@
-"""The policy of an RPC from its contract: allowed callers, and whether a call may be repeated."""
+"""The policy of an RPC from its contract: allowed callers, role, class and audit rule."""
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
-from functools import cache
 
-import spawnmesh
-from google.protobuf import descriptor_pb2, descriptor_pool
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh.policy.v1 import policy_pb2
 
 from spawnmesh_runtime.caller import CallerKind, ClientRole
 from spawnmesh_runtime.rpc_class import RpcClass
-
-_REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
-
 
 _WITH_HARNESSES = frozenset({CallerKind.RUN, CallerKind.RUNNER})
 """The kinds of caller among which are the harnesses of tenants."""
@@ -133,35 +126,3 @@ def _class_of(
     if name == "RUN" and has_clients:
         raise PolicyMissing(f"{method.full_name} has the class without limits, and lets clients in")
     return None if name in ("UNSPECIFIED", "RUN") else RpcClass(name)
-
-
-def service_descriptor(full_name: str) -> ServiceDescriptor:
-    """Return the descriptor of a service whose stubs are imported. Raises KeyError."""
-    return descriptor_pool.Default().FindServiceByName(full_name)
-
-
-@cache
-def mesh_services() -> tuple[ServiceDescriptor, ...]:
-    """Import all generated stubs and return their services, sorted by name."""
-    found: dict[str, ServiceDescriptor] = {}
-    for module in pkgutil.walk_packages(spawnmesh.__path__, "spawnmesh."):
-        if module.name.endswith("_service_pb2"):
-            file = importlib.import_module(module.name).DESCRIPTOR
-            found.update((service.full_name, service) for service in file.services_by_name.values())
-    return tuple(found[name] for name in sorted(found))
-
-
-def repeatable(method: MethodDescriptor) -> bool:
-    """Return whether the contract allows a client to repeat the RPC when no answer arrived."""
-    return method.GetOptions().idempotency_level in _REPEATABLE
-
-
-@cache
-def repeatable_paths() -> frozenset[str]:
-    """Return the paths, `/<service>/<method>`, of all RPCs that may be repeated."""
-    return frozenset(
-        f"/{service.full_name}/{method.name}"
-        for service in mesh_services()
-        for method in service.methods
-        if repeatable(method)
-    )

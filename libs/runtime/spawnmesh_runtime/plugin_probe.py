@@ -4,10 +4,11 @@ import asyncio
 from math import inf
 
 import grpc
+from spawnmesh_calls.renewable_channel import RenewableChannel
+from spawnmesh_calls.silence_probe import SilenceProbe
 from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_runtime.renewable_channel import RenewableChannel
-from spawnmesh_runtime.silence_probe import SilenceProbe
+from spawnmesh_runtime.peers import log_silence
 
 # A plugin may get a health service with its next release.
 _LOOK_AGAIN_SECONDS = 10.0
@@ -29,7 +30,7 @@ class PluginProbe(SilenceProbe):
     """The time after the last call in which a plugin that is away gets checks."""
 
     def __init__(self, service: str, channel: RenewableChannel, *, has_health_service: bool = False) -> None:
-        super().__init__(service, channel)
+        super().__init__(service, channel, log_silence)
         self.has_health_service = has_health_service
         self._wanted_at = -inf
         self._next_search = -inf

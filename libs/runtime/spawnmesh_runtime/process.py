@@ -34,7 +34,7 @@ from spawnmesh_runtime.revoked_tokens import RevokedTokens
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.shutdown import close_loop
 from spawnmesh_runtime.telemetry import use_tracer
-from spawnmesh_runtime.tls_files import TlsFiles, measure_expiry, tls_files
+from spawnmesh_runtime.tls_files import LoggedTlsFiles, measure_expiry, tls_files
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 from spawnmesh_runtime.tracing import open_tracing
 from spawnmesh_runtime.workarounds.malloc_thresholds import fix_malloc_thresholds
@@ -74,7 +74,7 @@ class Process:
     revoked: RevokedTokens = field(init=False)
     call_limits: CallLimits = field(init=False)
     request_memory: RequestMemory = field(init=False)
-    tls: TlsFiles | None = field(init=False)
+    tls: LoggedTlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
         # Not a parameter: a caller that omits it would use plaintext although the settings require

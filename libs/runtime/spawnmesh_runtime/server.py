@@ -14,10 +14,10 @@ import structlog
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from spawnmesh_calls.contracts import service_descriptor
 from spawnmesh_core.audit_event import AuditEvent
 
 from spawnmesh_runtime.call import ServedMethod, Step
-from spawnmesh_runtime.channel_options import server_options
 from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.handlers import servicer_step, wire_handler
 from spawnmesh_runtime.health import HealthServicer
@@ -33,10 +33,11 @@ from spawnmesh_runtime.interceptors.observe import observed_calls
 from spawnmesh_runtime.interceptors.read import decode_with, read_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import decode_valid
-from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_descriptor
+from spawnmesh_runtime.methods import PolicyMissing, policy_of
 from spawnmesh_runtime.open_services import OpenServices
 from spawnmesh_runtime.process import Process, stop_signals
 from spawnmesh_runtime.rpc_class import RpcClass
+from spawnmesh_runtime.server_options import server_options
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
 from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects

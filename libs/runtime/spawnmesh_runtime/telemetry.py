@@ -24,6 +24,7 @@ from opentelemetry.trace import (
     TraceFlags,
     Tracer,
 )
+from spawnmesh_calls.spans import traceparent_of
 from spawnmesh_core.errors import MeshError
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
@@ -76,16 +77,6 @@ def record_elapsed(name: str, elapsed: timedelta, **attributes: AttributeValue) 
 
 def _named(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {key.replace("__", "."): value for key, value in attributes.items()}
-
-
-def traceparent_of(span: Span) -> str:
-    """Return the `traceparent` that makes a remote span a child of this one; empty
-    without a trace.
-    """
-    context = span.get_span_context()
-    if not context.is_valid:
-        return ""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
 
 def current_traceparent() -> str:

@@ -12,9 +12,9 @@ from pydantic_settings import SettingsConfigDict
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision, ToolCallDecision
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent, BeforeToolCallEvent
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
-from spawnmesh_client.hooks import Handlers, allow, go_on, hook, proceed, revise
-from spawnmesh_client.hooks.serving import serve
-from spawnmesh_client.settings import PluginSettings
+from spawnmesh_plugin import Handlers, allow, go_on, hook, proceed, revise
+from spawnmesh_plugin.serving import serve
+from spawnmesh_plugin.settings import PluginSettings
 from spawnmesh_runtime.process import run_process
 from spawnmesh_runtime.settings import load_settings
 

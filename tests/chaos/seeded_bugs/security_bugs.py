@@ -82,7 +82,7 @@ SECURITY_BUGS = (
         "compressed requests are inflated",
         (
             Change(
-                f"{_RUNTIME}/channel_options.py",
+                f"{_RUNTIME}/server_options.py",
                 '("grpc.compression_enabled_algorithms_bitset", 1)',
                 '("grpc.compression_enabled_algorithms_bitset", 7)',
             ),

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh_client.hooks import Handlers, deny, hook
-from spawnmesh_client.hooks.webhook import Webhook
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.__main__ import main
+from spawnmesh_plugin import Handlers, deny, hook
+from spawnmesh_plugin.webhook import Webhook
 
 from tests.support.captured_logs import captured_warnings
 from tests.support.hook.fixtures import (

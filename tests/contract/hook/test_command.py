@@ -17,7 +17,7 @@ from tests.support.hook.plugin_process import serving
 from tests.support.serving import served
 
 PLUGIN = """
-from spawnmesh_client.hooks import hook, revise
+from spawnmesh_plugin import hook, revise
 
 @hook("before_agent_finalize")
 def review(event):

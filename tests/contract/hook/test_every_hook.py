@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spawnmesh_plugin as hooks
 from aiohttp import web
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
-from spawnmesh_client import hooks
-from spawnmesh_client.hooks import Handlers, hook
-from spawnmesh_client.hooks.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
-from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
-from spawnmesh_client.hooks.webhook import Webhook
 from spawnmesh_devstack.ports import free_ports
+from spawnmesh_plugin import Handlers, hook
+from spawnmesh_plugin.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
+from spawnmesh_plugin.serving import ALL_TENANTS, plugin_server
+from spawnmesh_plugin.webhook import Webhook
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 

@@ -14,9 +14,6 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceStub,
     add_HookHandlerServiceServicer_to_server,
 )
-from spawnmesh_client.hooks import Handlers, hook
-from spawnmesh_client.hooks.serving import plugin_server
-from spawnmesh_client.settings import PluginSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
@@ -25,6 +22,9 @@ from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, literal_address, parse_rules
 from spawnmesh_hook.domain.errors import EndpointNotAllowed
+from spawnmesh_plugin import Handlers, hook
+from spawnmesh_plugin.serving import plugin_server
+from spawnmesh_plugin.settings import PluginSettings
 from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer

@@ -7,9 +7,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_calls.contracts import mesh_services, service_descriptor
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.methods import mesh_services, policy_of, service_descriptor
+from spawnmesh_runtime.methods import policy_of
 
 from tests.support.hook.fixtures import (
     ALLOW,

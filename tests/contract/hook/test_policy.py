@@ -13,7 +13,7 @@ from tests.support.forking import ForkServer
 from tests.support.hook import plugin_process
 from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, refused
 
-MODULE = "spawnmesh_client.hooks.bundled.cel_policy"
+MODULE = "spawnmesh_command.plugins.cel_policy"
 RULES = [
     {
         "name": "sources",

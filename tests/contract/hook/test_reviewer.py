@@ -22,7 +22,7 @@ from tests.support.hook.plugin_process import serving
 from tests.support.model_router.fixtures import Router, World, open_world
 from tests.support.model_router.provider import RATE_LIMITED, Answering, chat, sse
 
-MODULE = "spawnmesh_client.hooks.bundled.model_reviewer"
+MODULE = "spawnmesh_command.plugins.model_reviewer"
 
 
 @pytest.fixture

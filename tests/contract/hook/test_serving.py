@@ -16,11 +16,11 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.policy.v1.policy_pb2 import call_policy
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
 from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.forking import ForkServer
@@ -40,7 +40,7 @@ from tests.support.serving import caller_at, served
 MODULE = """
 from pathlib import Path
 
-from spawnmesh_client.hooks import allow, hook
+from spawnmesh_plugin import allow, hook
 
 LOG = Path("{log}")
 

@@ -41,7 +41,7 @@ SLOW_SECONDS = 4
 MODULE = f"""
 import time
 
-from spawnmesh_client.hooks import allow, go_on, hook
+from spawnmesh_plugin import allow, go_on, hook
 
 
 @hook("before_spawn")

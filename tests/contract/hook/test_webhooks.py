@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh_client.hooks import Handlers, deny, hook
-from spawnmesh_client.hooks.webhook import Webhook
 from spawnmesh_core.reasons import Reason
+from spawnmesh_plugin import Handlers, deny, hook
+from spawnmesh_plugin.webhook import Webhook
 
 from tests.support.hook.fixtures import (
     ALLOW,

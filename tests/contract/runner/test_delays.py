@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_TOOL_CALL
-from spawnmesh_client.hooks import proceed
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
+from spawnmesh_plugin import proceed
 from spawnmesh_runner.clients import retry
 
 from tests.support.model_router.answers import calling, saying

@@ -6,11 +6,11 @@ from typing import Any
 import grpc.aio
 import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind, current_caller
 from spawnmesh_runtime.impersonation import impersonate, use_token
-from spawnmesh_runtime.wire_errors import error_from
 
 
 async def refusal(ask: Any, target: str, token: str | None, **options: Any) -> tuple[str, MeshError]:

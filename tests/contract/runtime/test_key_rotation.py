@@ -13,6 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.jwks import JwksFile
@@ -20,7 +21,6 @@ from spawnmesh_runtime.key_files import make_keys
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.runtime.plugin import Plugin
 

@@ -12,11 +12,12 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceStub,
     add_HookHandlerServiceServicer_to_server,
 )
-from spawnmesh_runtime.channel_options import peer_options
+from spawnmesh_calls.channel_options import peer_options
+from spawnmesh_calls.connection import PeerUnresponsive
+from spawnmesh_calls.renewable_channel import RenewableChannel
 from spawnmesh_runtime.impersonation import impersonate
-from spawnmesh_runtime.peers import Peer, PeerUnresponsive
+from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.plugin_probe import PluginProbe
-from spawnmesh_runtime.renewable_channel import RenewableChannel
 
 from tests.support.runtime.plugin import Plugin, spawn_request
 from tests.support.waiting import eventually
@@ -65,7 +66,7 @@ async def test_a_plugin_that_never_answers_its_health_again_is_checked_only_whil
     plugin, health = Plugin(hang), AnswersOnce()
     process = process_named("hook")
     async with serving(plugin, health) as target:
-        channel = RenewableChannel(target, None, peer_options(process.settings))
+        channel = RenewableChannel(target, None, peer_options(process.settings.max_message_bytes))
         probe = UnusedAtOnce("plugin", channel)
         peer = Peer("plugin", channel, process, probe)
         try:

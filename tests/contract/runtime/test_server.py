@@ -12,11 +12,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.methods import PolicyMissing
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import build_server
-from spawnmesh_runtime.wire_errors import error_from
 
 BIND = """
 import sys

@@ -23,7 +23,7 @@ from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tls_files import TlsFiles
+from spawnmesh_runtime.tls_files import LoggedTlsFiles
 
 from tests.support.runtime.authority import Authority, Mounted
 from tests.support.runtime.plugin import Plugin, allow, spawn_request
@@ -247,7 +247,7 @@ def test_content_that_is_the_same_again_is_no_renewal(tmp_path: Path) -> None:
     authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
     leaf = authority.leaf("member")
     mounted.put(leaf, authority)
-    files = TlsFiles(*mounted.settings.values())
+    files = LoggedTlsFiles(*mounted.settings.values())
     first = files.current()
     (mounted.folder / "tls.crt").unlink()
     assert files.current() is first
@@ -258,7 +258,7 @@ def test_content_that_is_the_same_again_is_no_renewal(tmp_path: Path) -> None:
 def test_chain_that_is_cut_off_is_not_taken(tmp_path: Path) -> None:
     authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
     mounted.put(authority.leaf("member"), authority)
-    files = TlsFiles(*mounted.settings.values())
+    files = LoggedTlsFiles(*mounted.settings.values())
     first = files.current()
     fresh = authority.leaf("member")
     mounted.put(fresh, authority)

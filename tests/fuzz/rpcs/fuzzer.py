@@ -17,15 +17,16 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.hooks import hook
-from spawnmesh_client.hooks.handlers import Handlers
-from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
 from spawnmesh_client.mesh import connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_plugin import hook
+from spawnmesh_plugin.handlers import Handlers
+from spawnmesh_plugin.serving import ALL_TENANTS, plugin_server
+from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 

@@ -17,13 +17,13 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.audit_event import AuditEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interceptors.admission import Admit
 from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.jwks import JwksFile
-from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_runtime.metrics import SCOPE, Metrics
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server

@@ -9,11 +9,11 @@ from typing import Any
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from spawnmesh_calls.client_stream import call_client_stream
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.client_stream import call_client_stream
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.security.raw_calls import METHODS, bearer, path_of
 

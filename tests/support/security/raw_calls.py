@@ -7,13 +7,14 @@ from typing import Any
 
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor
+from spawnmesh_calls.client_stream import call_client_stream
+from spawnmesh_calls.contracts import mesh_services
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import CallerKind
-from spawnmesh_runtime.client_stream import call_client_stream
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.tokens import TokenMinter
-from spawnmesh_runtime.wire_errors import error_from
 
 METHODS = {method.full_name: method for service in mesh_services() for method in service.methods}
 """Every RPC of the contracts."""

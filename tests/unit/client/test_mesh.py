@@ -15,7 +15,7 @@ from spawnmesh_core.errors import unavailable
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.client.fake_mesh import (
+from tests.support.command.fake_mesh import (
     RUN_ID,
     SESSION_ID,
     FakeSessions,

@@ -10,10 +10,11 @@ from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.session.v1.run_service_pb2 import ClaimedRun, ClaimRunsRequest, ClaimRunsResponse
 from spawnmesh.session.v1.session_pb2 import Run
 from spawnmesh.session.v1.session_service_pb2 import SendMessageRequest, SendMessageResponse
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.audit_event import resource
 from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.interceptors.audit import ResourceNames
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.methods import policy_of
 
 METHODS = {
     f"{service.full_name.removeprefix('spawnmesh.')}/{method.name}": method

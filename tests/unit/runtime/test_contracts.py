@@ -6,11 +6,12 @@ from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
+from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF
 from spawnmesh_runtime.call_limits import ClassLimits as DefaultLimits
 from spawnmesh_runtime.caller import CallerKind
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.tokens import SERVICES
 

@@ -1,6 +1,7 @@
 """The flood of `make bench` has an RPC of each class."""
 
-from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_calls.contracts import mesh_services
+from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.rpc_class import RpcClass
 
 from tests.bench.flood import LIMITS, RATES

@@ -8,13 +8,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import SecretStr
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runtime.health import LIVE, Health, open_health
 from spawnmesh_runtime.interceptors.observe import DeniedCalls
 from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.captured_logs import captured_events
 from tests.support.waiting import eventually

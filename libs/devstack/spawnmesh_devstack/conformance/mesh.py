@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opentelemetry import trace
-from spawnmesh_client.settings import ClientSettings
+from spawnmesh_command.settings import CommandSettings
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -119,7 +119,7 @@ async def open_mesh_access(deployment: Deployment) -> AsyncIterator[MeshAccess]:
     signers = None if deployment.keys is None else _signers_of(deployment.keys)
     process = Process(
         "conformance",
-        load_settings(ClientSettings),
+        load_settings(CommandSettings),
         signers.session if signers else None,
         verifier=None,
         tracer=trace.get_tracer("spawnmesh"),

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 import grpc
 import grpc.aio
+from spawnmesh_calls.wire_errors import shortened, status_metadata
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, Step
 from spawnmesh_runtime.telemetry import current_trace_id
-from spawnmesh_runtime.wire_errors import shortened, status_metadata
 
 Translate = Callable[[BaseException], MeshError | None]
 """Return the refusal for an exception of a driver, or None for another exception."""

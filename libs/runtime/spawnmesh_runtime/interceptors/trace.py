@@ -9,11 +9,11 @@ from collections.abc import Collection
 from functools import partial
 from time import time_ns
 
-import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from spawnmesh_calls.spans import CODES
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.caller import Caller
@@ -25,8 +25,6 @@ _SERVER_FAULTS = frozenset(
 )
 # A `traceparent` is version, trace id, span id and flags.
 _TRACE_ID, _FLAGS = slice(3, 35), slice(53, None)
-
-CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
 def _trusted_traceparent(sent: str, caller: Caller | None, issuers: Collection[str]) -> str:

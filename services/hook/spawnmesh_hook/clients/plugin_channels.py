@@ -8,11 +8,11 @@ from ipaddress import IPv4Address
 
 import grpc
 import grpc.aio
-from spawnmesh_runtime.channel_options import peer_options
+from spawnmesh_calls.channel_options import peer_options
+from spawnmesh_calls.renewable_channel import RenewableChannel
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.plugin_probe import PluginProbe
 from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.renewable_channel import RenewableChannel
 
 from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES
 from spawnmesh_hook.domain.endpoints import Address, Endpoint
@@ -81,7 +81,11 @@ class PluginChannelPool:
         """Open a channel to addresses, but with the plugin's name, which its certificate proves."""
         limit = "grpc.max_receive_message_length"
         options = [
-            *(option for option in peer_options(self._process.settings) if option[0] != limit),
+            *(
+                option
+                for option in peer_options(self._process.settings.max_message_bytes)
+                if option[0] != limit
+            ),
             (limit, MAX_ANSWER_BYTES),
             ("grpc.default_authority", authority),
         ]

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
+from spawnmesh_calls.connection import PeerUnresponsive
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -11,7 +12,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.impersonation import impersonate
-from spawnmesh_runtime.peers import PeerUnresponsive
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed

@@ -10,13 +10,13 @@ import grpc.aio
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.operations import file_reader
+from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_client.attachment_sets import download_file
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.wire_errors import error_from
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.uploads import MIB, WHOLE, content, ref, stage_uploads, upload
@@ -89,7 +89,9 @@ async def test_ReadFile__readers_of_one_tenant_do_not_block_other_tenants(
         assert await other.read(others_id, "big.bin") == DATA
 
         file = (await tenant.get(set_id)).files[0]
-        brought = await download_file(TokenPeer(running.peer, tenant.client_token()), set_id, file, tmp_path)
+        brought = await download_file(
+            TokenPeer(running.peer.connection, tenant.client_token()), set_id, file, tmp_path
+        )
         assert brought.read_bytes() == DATA
         with pytest.raises(MeshError):
             async for _ in rest_of(dawdling):

@@ -21,7 +21,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, key_of_hash, text
 from tests.support.attachment_blob.uploads import PART, WHOLE, content, ref, stage_uploads
-from tests.support.client.fake_mesh import invoke, unset, write_mesh_file
+from tests.support.command.fake_mesh import invoke, unset, write_mesh_file
 
 __all__ = ["unset"]
 
@@ -36,7 +36,7 @@ async def tenant(blobs: BlobService) -> Tenant:
 
 
 def peer_of(tenant: Tenant) -> TokenPeer:
-    return TokenPeer(tenant.service.peer, tenant.client_token())
+    return TokenPeer(tenant.service.peer.connection, tenant.client_token())
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,8 @@ async def test_clients_with_large_files_share_one_permit(
         tenants = [await prepared(running) for _ in range(3)]
         sending = [
             upload_file(
-                TokenPeer(running.peer, tenant.client_token()), Attachment("a.bin", content(4 * PART, seed))
+                TokenPeer(running.peer.connection, tenant.client_token()),
+                Attachment("a.bin", content(4 * PART, seed)),
             )
             for seed, tenant in enumerate(tenants)
         ]

@@ -47,7 +47,7 @@ def token_of(tenant: Tenant, owner: str) -> str:
 
 async def hand_over(tenant: Tenant, owner: str, file: Attachment) -> upload_pb2.Upload:
     async with asyncio.timeout(30):
-        return await upload_file(TokenPeer(tenant.service.peer, token_of(tenant, owner)), file)
+        return await upload_file(TokenPeer(tenant.service.peer.connection, token_of(tenant, owner)), file)
 
 
 async def spec_of_library(tenant: Tenant, file: Attachment) -> upload_pb2.UploadSpec:

@@ -48,7 +48,7 @@ def ids_of(pages: list[tenant_pb.ListAgentsResponse]) -> list[str]:
 
 def client_of(mesh: Mesh, token: str) -> Client:
     """The client library, connected to the service."""
-    return Client({"session": TokenPeer(mesh.peer, token)}, mesh.settings.max_message_bytes)
+    return Client({"session": TokenPeer(mesh.peer.connection, token)}, mesh.settings.max_message_bytes)
 
 
 async def refusal(call: Any) -> MeshError:

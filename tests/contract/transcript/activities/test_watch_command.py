@@ -11,8 +11,8 @@ from pathlib import Path
 
 from spawnmesh.transcript.v1 import activity_service_pb2 as pb
 from spawnmesh_client.activities import FROM_START, watch_activities
-from spawnmesh_client.cli.watch import activity_line
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_command.cli.watch import activity_line
 from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
@@ -29,7 +29,7 @@ SECONDS = 30.0
 async def watching(session: Session, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     target = session.service.target
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",
+        sys.executable, "-c", "from spawnmesh_command.cli.app import main; main()",
         "--session-target", target, "--transcript-target", target, "transcript", "watch", *arguments,
         env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": "", "PYTHONFAULTHANDLER": "1"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -92,7 +92,7 @@ async def test_watch_activities_survives_a_restart_and_prints_each_once(tiered: 
     claim = await session.acquire(1)
     async with caller_at(f"127.0.0.1:{port}", "transcript") as peer, asyncio.timeout(2 * SECONDS):
         activities = watch_activities(
-            TokenPeer(peer, session.client_token()), session.session_id, after_position=FROM_START
+            TokenPeer(peer.connection, session.client_token()), session.session_id, after_position=FROM_START
         )
         async with aclosing(activities):
             seqs = []

@@ -40,7 +40,7 @@ async def stopped(
     await session.enter_tenant()
     target = session.service.target
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",
+        sys.executable, "-c", "from spawnmesh_command.cli.app import main; main()",
         "--session-target", target, "--transcript-target", target, "transcript", "import", *arguments,
         env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -105,7 +105,7 @@ async def test_stored_bytes_are_not_sent_again(service: Service, tmp_path: Path)
     assert durable > 0
     told: list[int] = []
     async with caller_at(service.target, "transcript") as peer:
-        client = TokenPeer(peer, fresh.client_token())
+        client = TokenPeer(peer.connection, fresh.client_token())
         done = await import_file(
             client, file, fresh.session_id, lambda _name, so_far, _size: told.append(so_far)
         )

@@ -1,0 +1,1 @@
+"""Calls to the mesh over gRPC: channels, retries, silent replicas, typed errors."""

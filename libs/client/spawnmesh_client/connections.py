@@ -1,0 +1,88 @@
+"""Connections of a client to the services of a mesh.
+
+They use TLS or plaintext, as the settings say. Each call leaves a client span if the program has
+the API of OpenTelemetry; the package itself does not need it.
+"""
+
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from spawnmesh_calls.channel_options import peer_options
+from spawnmesh_calls.connection import Connection, TraceCall, open_connection, untraced
+from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial, TlsUnusable
+
+from spawnmesh_client.settings import ConnectionSettings
+
+_log = logging.getLogger("spawnmesh_client")
+_log.addHandler(logging.NullHandler())  # Silent, unless the program sets up logging.
+
+
+class ClientTlsFiles(TlsFiles):
+    """TLS files whose unusable contents are logged."""
+
+    def check(self, material: TlsMaterial) -> None:
+        """Raise TlsUnusable unless the key is the certificate's and the authority is in PEM."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        certificate, key, *_ = self.paths
+        try:
+            context.load_cert_chain(certificate, key, password="")
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise TlsUnusable("tls_key_file is not the key of the certificate in tls_cert_file") from None
+            raise TlsUnusable(
+                "tls_cert_file and tls_key_file are not a certificate and its key in PEM without a password"
+            ) from None
+        except OSError:
+            raise TlsUnusable("a TLS file cannot be read: check tls_cert_file and tls_key_file") from None
+        if material.authority is not None:
+            try:
+                context.load_verify_locations(cadata=material.authority.decode("ascii"))
+            except (ssl.SSLError, ValueError):
+                raise TlsUnusable("tls_ca_file is not a certificate in PEM") from None
+
+    def report_unusable(self, error: TlsUnusable) -> None:
+        """Log the reason."""
+        _log.warning("the TLS files are unusable, the former ones stay in use: %s", error)
+
+
+@asynccontextmanager
+async def open_service(
+    name: str, target: str, settings: ConnectionSettings, *, certificate_host: str = ""
+) -> AsyncIterator[Connection]:
+    """Open a channel to a service and close it at the end of the block.
+
+    `target` is as for `open_connection`. `certificate_host` is the name in the service's
+    certificate, if the target has another one. Raises TlsUnusable.
+    """
+    options = peer_options(settings.max_message_bytes, certificate_host)
+    async with open_connection(
+        name,
+        target,
+        _tls_files(settings),
+        options,
+        trace_call=_traces(),
+        report_silence=_log_silence,
+    ) as connection:
+        yield connection
+
+
+def _tls_files(settings: ConnectionSettings) -> TlsFiles | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    return ClientTlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file)
+
+
+def _traces() -> TraceCall:
+    """Return spans of the program's tracer provider; nothing without OpenTelemetry."""
+    try:
+        from opentelemetry import trace
+        from spawnmesh_calls.spans import client_spans
+    except ImportError:
+        return untraced
+    return client_spans(trace.get_tracer("spawnmesh"))
+
+
+def _log_silence(name: str) -> None:
+    _log.warning("%s keeps its connections open and does not answer", name)

@@ -1,3 +1,0 @@
-"""Plugins that come with the mesh: `spawnmesh hooks serve
-spawnmesh_client.hooks.bundled.cel_policy --for-tenant …`.
-"""

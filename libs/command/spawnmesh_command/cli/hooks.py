@@ -1,0 +1,332 @@
+"""Commands for plugins: list and register them, show their calls, and serve one."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.event_pb2 import HookKind
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_core.clock import utc_now
+from spawnmesh_plugin.serving import load_handlers, serve
+from spawnmesh_plugin.settings import PluginSettings
+
+from spawnmesh_command.cli.hook_relay import relay
+from spawnmesh_command.cli.numbers import INT32_MAX
+from spawnmesh_command.cli.refusals import print_error
+from spawnmesh_command.cli.run import AsJson, malformed, reported, with_mesh
+from spawnmesh_command.cli.show import print_json, print_table, value_of, when
+
+_TRY_SECONDS = 120.0
+_DECISIONS = (
+    *("allow", "deny", "continue", "revise", "finalize", "proceed", "rewrite", "block", "chosen", "changed"),
+    *("compact", "keep_whole", "told", "failed", "skipped", "dead", "capped"),
+)
+_TEN_YEARS = 10 * 365 * 24 * 60
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `hooks list|register|pause|resume|remove|log|test|relay|serve`."""
+    hooks = typer.Typer(no_args_is_help=True, help="Plugins that review what runs are about to do.")
+    for command in (register, pause, resume, remove, log, relay):
+        hooks.command()(command)
+    hooks.command("list")(list_plugins)
+    hooks.command("test")(try_plugin)
+    hooks.command("serve")(serve_module)
+    app.add_typer(hooks, name="hooks")
+
+
+def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the tenant's plugins and the operator's plugins for it, highest priority first."""
+
+    async def body(mesh: Mesh) -> pb.ListPluginsResponse:
+        hook = mesh.service("hook")
+        return await hook.unary(HookServiceStub(hook.channel).ListPlugins, pb.ListPluginsRequest())
+
+    listed = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"plugins": [value_of(plugin) for plugin in listed.plugins]})
+    else:
+        _print_plugins(list(listed.plugins))
+
+
+def register(
+    context: typer.Context,
+    name: Name,
+    endpoint: Annotated[str, typer.Argument(help="grpc://host:port, or https://host/path of a webhook.")],
+    hook: Annotated[list[str], typer.Option(help="For example before_agent_finalize; may be repeated.")],
+    priority: Annotated[int, typer.Option(min=-INT32_MAX, max=INT32_MAX, help="Higher is called first.")] = 0,
+    grant: Annotated[
+        list[str] | None, typer.Option(help="conversation_access, finalize_control or prompt_injection.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Timeout in seconds.")] = 15.0,
+    policy: Annotated[
+        str, typer.Option(help="The effect of its failure: open or closed; else the default of its hooks.")
+    ] = "",
+    max_wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, max=86400, help="Seconds that a run waits for its answer; else until its deadline."
+        ),
+    ] = None,
+    max_concurrent_calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="Concurrent calls, in each replica of the service.")
+    ] = 16,
+    allow_unreachable: Annotated[
+        bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a plugin, or replace the one with that name."""
+    plugin = pb.Plugin(
+        name=name,
+        endpoint=endpoint,
+        hooks=[_value(HookKind, "HOOK_KIND_", one, "hook") for one in hook],
+        priority=priority,
+        failure_policy=_value(pb.FailurePolicy, "FAILURE_POLICY_", policy, "policy")
+        if policy
+        else pb.FAILURE_POLICY_UNSPECIFIED,
+        grants=[_value(pb.Grant, "GRANT_", one, "grant") for one in grant or ()],
+        max_concurrent_calls=max_concurrent_calls,
+    )
+    plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
+    if max_wait is not None:
+        plugin.max_wait.FromTimedelta(timedelta(seconds=max_wait))
+    request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
+
+    async def body(mesh: Mesh) -> pb.RegisterPluginResponse:
+        hooks = mesh.service("hook")
+        return await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+
+    answer = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json(value_of(answer))
+        return
+    _print_plugins([answer.plugin])
+    if answer.webhook_secret:
+        print(f"its calls are signed with {answer.webhook_secret}")
+
+
+def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Stop calling a plugin until it is resumed."""
+
+    async def body(mesh: Mesh) -> pb.Plugin:
+        hook = mesh.service("hook")
+        request = pb.PausePluginRequest(name=name)
+        return (await hook.unary(HookServiceStub(hook.channel).PausePlugin, request)).plugin
+
+    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+
+
+def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Call a plugin again at once, whatever failed before."""
+
+    async def body(mesh: Mesh) -> pb.Plugin:
+        hook = mesh.service("hook")
+        request = pb.ResumePluginRequest(name=name)
+        return (await hook.unary(HookServiceStub(hook.channel).ResumePlugin, request)).plugin
+
+    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+
+
+def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Remove a plugin with its pending events, if it exists."""
+
+    async def body(mesh: Mesh) -> None:
+        hook = mesh.service("hook")
+        await hook.unary(HookServiceStub(hook.channel).RemovePlugin, pb.RemovePluginRequest(name=name))
+
+    with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"removed": name})
+
+
+def log(
+    context: typer.Context,
+    session: Annotated[str, typer.Option(help="Only calls of this session.")] = "",
+    run: Annotated[str, typer.Option(help="Only calls of this run.")] = "",
+    plugin: Annotated[str, typer.Option(help="Only calls of this plugin.")] = "",
+    decision: Annotated[str, typer.Option(help=f"Only this decision: {', '.join(_DECISIONS)}.")] = "",
+    since: Annotated[
+        float | None, typer.Option(min=0, max=_TEN_YEARS, help="Only calls of the last minutes.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the calls of plugins, newest first."""
+    if decision and decision not in _DECISIONS:
+        raise typer.BadParameter(f"unknown decision; known are {', '.join(_DECISIONS)}")
+    request = pb.ListDeliveriesRequest(
+        session_id=session, run_id=run, plugin=plugin, decision=decision, page_size=limit
+    )
+    if since is not None:
+        request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
+
+    async def body(mesh: Mesh) -> list[pb.Delivery]:
+        hook = mesh.service("hook")
+        stub = HookServiceStub(hook.channel)
+        found: list[pb.Delivery] = []
+        while True:  # A page can be empty although more follow.
+            page = await hook.unary(stub.ListDeliveries, request)
+            found += page.deliveries
+            if not page.next_page_token or len(found) >= limit:
+                return found[:limit]
+            request.page_token = page.next_page_token
+
+    _print_deliveries(with_mesh(context, body, as_json=as_json), as_json=as_json)
+
+
+def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Call a plugin once for each of its hooks with made-up facts.
+
+    The exit code is 1 if a call fails.
+    """
+
+    async def body(mesh: Mesh) -> pb.TestPluginResponse:
+        hook = mesh.service("hook")
+        request = pb.TestPluginRequest(name=name)
+        return await hook.unary(
+            HookServiceStub(hook.channel).TestPlugin, request, timeout_seconds=_TRY_SECONDS
+        )
+
+    deliveries = list(with_mesh(context, body, as_json=as_json).deliveries)
+    _print_deliveries(deliveries, as_json=as_json)
+    if any(one.error for one in deliveries):
+        raise typer.Exit(1)
+
+
+def serve_module(
+    context: typer.Context,
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="For example my_plugin, or a dotted name.")],
+    listen: Annotated[str, typer.Option(help="host:port.")] = "127.0.0.1:7000",
+    jwks: Annotated[
+        Path | None,
+        typer.Option(help="The mesh's public keys; else SPAWNMESH_PLUGIN_JWKS_FILE or _JWKS_URL."),
+    ] = None,
+    endpoint: Annotated[
+        str, typer.Option(help="grpc://host:port, exactly as it is registered; else that of --listen.")
+    ] = "",
+    for_tenant: Annotated[
+        list[str] | None, typer.Option(help="A tenant that it serves; may be repeated.")
+    ] = None,
+    for_all_tenants: Annotated[
+        bool, typer.Option("--for-all-tenants", help="Serve every tenant, as a plugin of the operator does.")
+    ] = False,
+) -> None:
+    """Serve the handlers of a Python module as a plugin, until Ctrl-C.
+
+    Only the mesh with these keys can call it, for these tenants.
+    """
+    given: dict[str, Any] = {"listen": listen, "jwks_file": jwks, "endpoint": endpoint}
+    given |= {"tenants": for_tenant, "all_tenants": for_all_tenants}
+    with reported(as_json=False):
+        settings = _plugin_settings({name: value for name, value in given.items() if value})
+    if (missing := _missing(settings)) is not None:
+        print_error(missing)
+        raise typer.Exit(2)
+    try:
+        handlers = load_handlers(module)
+    except (ImportError, ValueError) as error:
+        print_error(f"{module}: {error}")
+        raise typer.Exit(1) from None
+
+    def ready(port: int) -> None:
+        address = f"{listen.rpartition(':')[0]}:{port}"
+        print(
+            f"serving {', '.join(handlers.hooks)} on {address}, as {settings.registered_endpoint}", flush=True
+        )
+
+    asyncio.run(serve(handlers, settings, ready))
+
+
+def _plugin_settings(given: dict[str, Any]) -> PluginSettings:
+    try:
+        return PluginSettings(**given)
+    except (ValidationError, SettingsError) as error:
+        raise malformed(error, "SPAWNMESH_PLUGIN_", "listen", "endpoint") from None
+
+
+def _missing(settings: PluginSettings) -> str | None:
+    """Return what the settings lack to serve; None if they are complete."""
+    if settings.jwks_file is None and settings.jwks_url is None:
+        return "say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys"
+    if bool(settings.tenants) == settings.all_tenants:
+        return "say for whom: --for-tenant ID for each tenant that is answered, or else --for-all-tenants"
+    if not settings.registered_endpoint:
+        return "say where the mesh reaches it: --endpoint grpc://host:port, exactly as it is registered"
+    return None
+
+
+def _print_one(plugin: pb.Plugin, *, as_json: bool) -> None:
+    if as_json:
+        print_json(value_of(plugin))
+    else:
+        _print_plugins([plugin])
+
+
+def _print_plugins(plugins: list[pb.Plugin]) -> None:
+    print_table(
+        ("plugin", "priority", "state", "policy", "hooks", "endpoint"),
+        (
+            (
+                one.name,
+                str(one.priority),
+                "paused" if one.paused else "bundled" if one.bundled else "active",
+                pb.FailurePolicy.Name(one.failure_policy).removeprefix("FAILURE_POLICY_").lower(),
+                ", ".join(_hook(hook) for hook in one.hooks),
+                one.endpoint,
+            )
+            for one in plugins
+        ),
+    )
+
+
+def _print_deliveries(deliveries: list[pb.Delivery], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"deliveries": [value_of(one) for one in deliveries]})
+        return
+    print_table(
+        ("plugin", "when", "hook", "decision", "ms", "try", "run", "error"),
+        (
+            (
+                one.plugin,
+                when(one.start_time),
+                _hook(one.hook),
+                one.decision,
+                f"{one.latency.ToMicroseconds() / 1000:.1f}",
+                str(one.attempt),
+                one.run_id or one.session_id,
+                one.error,
+            )
+            for one in deliveries
+        ),
+    )
+
+
+def _hook(kind: "HookKind.ValueType") -> str:
+    return HookKind.Name(kind).removeprefix("HOOK_KIND_").lower()
+
+
+def _value(enum: Any, prefix: str, name: str, option: str) -> Any:
+    """Return the value of a contract's enum by its name in any case.
+
+    End the command for an unknown name, and for the unspecified value.
+    """
+    known = {one.removeprefix(prefix): value for one, value in enum.items() if value}
+    wanted = name.upper().replace("-", "_")
+    if wanted not in known:
+        raise typer.BadParameter(f"unknown {option}; known are {', '.join(known).lower()}")
+    return known[wanted]
+
+
+def _stamp(time: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(time.astimezone(UTC).replace(tzinfo=None))
+    return stamp

@@ -1,0 +1,214 @@
+"""Commands for sessions."""
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_client.mesh import Mesh
+
+from spawnmesh_command.cli import session_removal as session_ends
+from spawnmesh_command.cli.numbers import INT64_MAX
+from spawnmesh_command.cli.refusals import print_error
+from spawnmesh_command.cli.run import AsJson, with_mesh
+from spawnmesh_command.cli.show import (
+    event_line,
+    print_json,
+    print_session,
+    print_sessions,
+    run_state,
+    value_of,
+)
+from spawnmesh_command.cli.thinking import Thinking, thinking_level
+from spawnmesh_command.cli.transfers import progress_bars
+
+SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `spawn`, `wait`, `watch`, `sessions`, `send` and `kill`."""
+    for command in (spawn, wait, watch, send, kill):
+        app.command()(command)
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(sessions)
+    session_ends.add_commands(group)
+    app.add_typer(group, name="sessions")
+
+
+def spawn(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task.")],
+    attach: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE",
+            help="A file to hand over; may be repeated.",
+        ),
+    ] = None,
+    agent: Annotated[str, typer.Option(help="The agent.")] = "default",
+    label: Annotated[str, typer.Option(help="A name for people.")] = "",
+    model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
+    thinking: Thinking = "",
+    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
+    request_id: Annotated[
+        str, typer.Option(help="A repeated spawn with this id returns the same session.")
+    ] = "",
+    stay_open: Annotated[bool, typer.Option("--open", help="Keep it open for more messages.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Keep its files when it has ended, if the tenant's settings retain them."
+        ),
+    ] = False,
+    external: Annotated[
+        bool, typer.Option("--external", help="For a harness of your own, not for the mesh's runners.")
+    ] = False,
+    wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until its run has ended.")] = False,
+    timeout: Timeout = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
+
+    async def body(mesh: Mesh) -> tuple[session_pb2.Session, bool]:
+        with progress_bars() as on_progress:
+            spawned = await mesh.spawn(
+                task,
+                attachments=attach or (),
+                agent_id=agent,
+                label=label,
+                model=model,
+                thinking=thinking_level(thinking),
+                parent_session_id=parent,
+                request_id=request_id or None,
+                mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
+                cleanup=session_pb2.CLEANUP_KEEP if keep else session_pb2.CLEANUP_UNSPECIFIED,
+                runtime=session_pb2.RUNTIME_EXTERNAL if external else session_pb2.RUNTIME_SUBAGENT,
+                on_progress=on_progress,
+            )
+        if not wait_for_it:
+            return spawned, True
+        return await _waited(mesh, spawned.session_id, timeout)
+
+    session, done = with_mesh(context, body, as_json=as_json)
+    _print(session, as_json)
+    if wait_for_it:
+        _end(session, done, timeout, as_json)
+
+
+def wait(
+    context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.0, as_json: AsJson = False
+) -> None:
+    """Wait until a session's newest run has ended. The exit code is 0 only if it succeeded."""
+    session, done = with_mesh(context, lambda mesh: _waited(mesh, session_id, timeout), as_json=as_json)
+    _print(session, as_json)
+    _end(session, done, timeout, as_json)
+
+
+def watch(
+    context: typer.Context,
+    session_id: SessionId,
+    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Only events after this cursor.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a session's events until it is closed; with --json one event a line."""
+
+    async def body(mesh: Mesh) -> None:
+        async with aclosing(mesh.watch(session_id, after)) as events:
+            async for event in events:
+                if as_json:
+                    print_json(value_of(event))
+                else:
+                    print(event_line(event), flush=True)
+
+    with_mesh(context, body, as_json=as_json)
+
+
+def sessions(
+    context: typer.Context,
+    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only children of this session.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    archived: Annotated[bool, typer.Option("--archived", help="Also archived sessions.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, newest first; or archive or delete one."""
+    if context.invoked_subcommand is not None:
+        return
+
+    async def body(mesh: Mesh) -> list[session_pb2.Session]:
+        found: list[session_pb2.Session] = []
+        pages = mesh.sessions(parent_session_id=parent, page_size=min(limit, 500), include_archived=archived)
+        async for session in pages:
+            found.append(session)
+            if len(found) == limit:
+                break
+        return found
+
+    found = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"sessions": [value_of(session) for session in found]})
+    else:
+        print_sessions(found)
+
+
+def send(
+    context: typer.Context,
+    session_id: SessionId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
+    request_id: Annotated[str, typer.Option(help="A repeated message with this id changes nothing.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Send a message to a session's inbox."""
+    run = with_mesh(
+        context, lambda mesh: mesh.send(session_id, text, request_id=request_id or None), as_json=as_json
+    )
+    if as_json:
+        print_json(value_of(run))
+    else:
+        print(f"{run.run_id} will read it")
+
+
+def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False) -> None:
+    """End a session and its descendants."""
+    answer = with_mesh(context, lambda mesh: mesh.kill(session_id), as_json=as_json)
+    if as_json:
+        print_json(value_of(answer))
+    else:
+        print(f"ended; runs killed: {answer.killed_run_count}")
+
+
+async def _waited(mesh: Mesh, session_id: str, timeout_seconds: float) -> tuple[session_pb2.Session, bool]:
+    answer = await mesh.wait(session_id, timeout_seconds)
+    return answer.session, answer.done
+
+
+def _print(session: session_pb2.Session, as_json: bool) -> None:
+    if as_json:
+        print_json(value_of(session))
+    else:
+        print_session(session)
+
+
+def _end(session: session_pb2.Session, done: bool, timeout_seconds: float, as_json: bool) -> None:
+    """Set exit code 1 and print the reason, unless the run succeeded.
+
+    The session is printed already.
+    """
+    run = session.latest_run
+    if done and run.state == session_pb2.RUN_STATE_SUCCEEDED:
+        return
+    if not as_json:
+        why = ": ".join(
+            part for part in (run.error_reason or session.failure_reason, run.error_message) if part
+        )
+        ended = f"the run ended as {run_state(session) or 'SPAWN_FAILED'}" + (f": {why}" if why else "")
+        print_error(
+            ended
+            if done
+            else f"not done after {timeout_seconds:g} s; continue with `spawnmesh wait {session.session_id}`"
+        )
+    raise typer.Exit(1)

@@ -1,0 +1,404 @@
+"""The `spawnmesh` command, against services in this process."""
+
+import json
+
+import jwt
+import pytest
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
+from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
+from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import Tenant
+from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
+from spawnmesh_core.errors import FieldViolation, MeshError, not_found
+from spawnmesh_core.reasons import Reason
+
+from tests.support.command.fake_mesh import (
+    RUN_ID,
+    SESSION_ID,
+    event,
+    invoke,
+    mesh,
+    run_main,
+    session_in,
+    unset,
+    write_mesh_file,
+)
+
+__all__ = ["mesh", "unset"]
+
+
+async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+
+    result = await mesh.run(
+        "spawn",
+        "Read.",
+        "--attach",
+        str(tmp_path / "a.txt"),
+        "--attach",
+        str(tmp_path / "b.txt"),
+        "--label",
+        "two",
+    )
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert SESSION_ID in result.stdout
+    assert f"{RUN_ID} QUEUED" in result.stdout
+    (request,) = mesh.sessions.requests
+    assert [item.name for item in request.attachments] == ["a.txt", "b.txt"]
+    assert (request.agent_id, request.label, request.mode) == ("default", "two", session_pb2.SESSION_MODE_RUN)
+    assert mesh.sessions.tenants == ["demo"]
+
+
+async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(mesh):
+    result = await mesh.run("spawn", "Work.", "--open", "--json")
+
+    session = json.loads(result.stdout)
+    assert session["session_id"] == SESSION_ID
+    assert session["latest_run"]["state"] == "RUN_STATE_QUEUED"
+    assert session["label"] == ""
+    assert mesh.sessions.requests[0].mode == session_pb2.SESSION_MODE_SESSION
+
+
+async def test_spawn_says_what_becomes_of_its_files(mesh):
+    await mesh.run("spawn", "Work.", "--keep")
+    await mesh.run("spawn", "Work.")
+
+    said = [request.cleanup for request in mesh.sessions.requests]
+    assert said == [session_pb2.CLEANUP_KEEP, session_pb2.CLEANUP_UNSPECIFIED]
+
+
+async def test_spawn_says_how_much_to_think(mesh):
+    said = await mesh.run("spawn", "Work.", "--thinking", "High")
+    await mesh.run("spawn", "Work.")
+    wrong = await mesh.run("spawn", "Work.", "--thinking", "lots")
+
+    assert said.exit_code == 0
+    thinking = [request.thinking for request in mesh.sessions.requests]
+    assert thinking == [ThinkingLevel.THINKING_LEVEL_HIGH, ThinkingLevel.THINKING_LEVEL_UNSPECIFIED]
+    assert wrong.exit_code == 2
+    assert "off, minimal, low, medium, high" in " ".join(wrong.stderr.replace("│", "").split())
+
+
+async def test_spawn_and_wait_prints_the_answer(mesh):
+    result = await mesh.run("spawn", "Work.", "--wait")
+
+    assert result.exit_code == 0
+    assert result.stdout.rstrip().endswith("done")
+
+
+async def test_waiting_for_a_run_that_fails_exits_with_1_and_says_why(mesh):
+    mesh.sessions.outcome = session_in(
+        session_pb2.RUN_STATE_FAILED, error_reason="ALL_CANDIDATES_FAILED", error_message="no model answered"
+    )
+
+    result = await mesh.run("wait", SESSION_ID)
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: the run ended as FAILED: ALL_CANDIDATES_FAILED: no model answered\n"
+
+
+async def test_a_wait_that_runs_out_exits_with_1_and_says_how_to_go_on(mesh):
+    mesh.sessions.outcome = session_in(session_pb2.RUN_STATE_RUNNING)
+
+    result = await mesh.run("wait", SESSION_ID, "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: not done after 0 s; continue with `spawnmesh wait {SESSION_ID}`\n"
+
+
+async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
+    mesh.sessions.refusal = MeshError(
+        Reason.RUN_QUEUE_FULL, "the tenant's queue is full", facts={"limit": 1000, "queued": 1000}
+    )
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: RUN_QUEUE_FULL: the tenant's queue is full (limit=1000, queued=1000)."
+        " try again when runs have ended\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("session", ". `spawnmesh sessions` lists what there is"),
+        ("transcript", ". `spawnmesh sessions` lists what there is"),
+        ("tenant", ". `spawnmesh tenant list` lists what there is"),
+        ("plugin", ". `spawnmesh hooks list` lists what there is"),
+        ("attachment set", ". `spawnmesh attachments list` lists what there is"),
+        ("file of that name in attachment set", ". `spawnmesh attachments show x` lists what there is"),
+        ("model, credential or provider", ". `spawnmesh router health` lists what there is"),
+        ("upload", ""),
+    ],
+)
+async def test_not_found_names_the_command_that_lists_the_kind(mesh, kind, advice):
+    mesh.sessions.refusal = not_found(kind, "x")
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == f"error: NOT_FOUND: there is no {kind} x here{advice}\n"
+
+
+async def test_a_refused_file_is_named(mesh, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    mesh.sessions.refusal = MeshError(Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED, "too large", facts={"index": 1})
+    files = ("--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "b.txt"))
+
+    told, document = (
+        await mesh.run("spawn", "Work.", *files),
+        await mesh.run("spawn", "Work.", *files, "--json"),
+    )
+
+    assert told.stderr == (
+        "error: ATTACHMENTS_FILE_BYTES_EXCEEDED: too large (file=b.txt, index=1). send fewer"
+        " or smaller files, or have the tenant's limits raised\n"
+    )
+    assert json.loads(document.stdout)["error"]["facts"]["file"] == "b.txt"
+
+
+async def test_an_empty_file_is_handed_over_as_text(mesh, tmp_path):
+    (tmp_path / "__init__.py").touch()
+
+    await mesh.run("spawn", "Work.", "--attach", str(tmp_path / "__init__.py"))
+
+    [request] = mesh.sessions.requests
+    [item] = request.attachments
+    assert (item.name, item.content, item.encoding) == ("__init__.py", "", ENCODING_UTF8)
+
+
+async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):
+    mesh.sessions.refusal = MeshError(Reason.RUN_QUEUE_FULL, "full", facts={"limit": 1000})
+
+    result = await mesh.run("spawn", "Work.", "--json")
+
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert json.loads(result.stdout) == {
+        "error": {"reason": "RUN_QUEUE_FULL", "message": "full", "facts": {"limit": "1000"}}
+    }
+
+
+async def test_every_malformed_field_is_reported(mesh):
+    mesh.sessions.refusal = MeshError(
+        Reason.INVALID_REQUEST,
+        "a: bad",
+        violations=(FieldViolation("a", "bad"), FieldViolation("b", "worse")),
+    )
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == "error: INVALID_REQUEST: a: bad; b: worse\n"
+
+
+async def test_a_refusal_cannot_command_the_terminal(mesh):
+    mesh.sessions.refusal = MeshError(Reason.SPAWN_REFUSED, "no\x1b[2J\nerror: all is well")
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == "error: SPAWN_REFUSED: no\\x1b[2J\\nerror: all is well\n"
+
+
+async def test_watch_prints_an_event_a_line_and_outlasts_a_restart(mesh):
+    run, closed = session_pb2.SESSION_EVENT_KIND_RUN, session_pb2.SESSION_EVENT_KIND_CLOSED
+    mesh.sessions.events = [event(1, run), event(2, run), event(3, closed)]
+    mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
+
+    told = await mesh.run("watch", SESSION_ID)
+    rest = await mesh.run("watch", SESSION_ID, "--after", "2", "--json")
+
+    assert [line.split()[:2] for line in told.stdout.splitlines()] == [
+        ["1", "RUN"],
+        ["2", "RUN"],
+        ["3", "CLOSED"],
+    ]
+    assert [json.loads(line)["cursor"] for line in rest.stdout.splitlines()] == ["3"]
+
+
+async def test_sessions_are_listed_up_to_the_limit(mesh):
+    mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number:026}") for number in range(4)]
+
+    table = await mesh.run("sessions", "--limit", "3")
+    listed = await mesh.run("sessions", "--parent", SESSION_ID, "--json")
+
+    assert [f"ses_{number:026}" in table.stdout for number in range(4)] == [True, True, True, False]
+    assert len(json.loads(listed.stdout)["sessions"]) == 4
+    assert mesh.sessions.requests[-1].parent_session_id == SESSION_ID
+
+
+async def test_send_and_kill_report_their_effect(mesh):
+    sent = await mesh.run("send", SESSION_ID, "More.", "--request-id", "r")
+    killed = await mesh.run("kill", SESSION_ID)
+
+    assert sent.stdout == f"{RUN_ID} will read it\n"
+    assert killed.stdout == "ended; runs killed: 2\n"
+    assert (mesh.sessions.requests[0].request_id, mesh.sessions.requests[0].text) == ("r", "More.")
+
+
+async def test_a_transcript_is_shown_without_what_could_command_the_terminal(mesh):
+    block = ContentBlock(text=Text(text="first\nsecond [bold]\x1b]0;title\x07"))
+    message = Message(role=Role.ROLE_ASSISTANT, model="openai/x", content=[block])
+    mesh.transcript.entries = [
+        Entry(seq=1, body=EntryBody(header=Header())),
+        Entry(seq=2, body=EntryBody(message=message)),
+    ]
+
+    shown = await mesh.run("transcript", "show", SESSION_ID)
+    listed = await mesh.run("transcript", "show", SESSION_ID, "--json")
+
+    assert [line.rstrip() for line in shown.stdout.splitlines()] == [
+        "   1    header",
+        "   2    assistant (openai/x)",
+        "first",
+        "second [bold]\\x1b]0;title\\x07",
+    ]
+    assert [json.loads(line)["seq"] for line in listed.stdout.splitlines()] == ["1", "2"]
+
+
+async def test_tenants_are_made_and_listed_with_an_operators_token(mesh):
+    created = await mesh.run("tenant", "create", "acme", "--name", "Acme")
+    listed = await mesh.run("tenant", "list", "--json")
+
+    assert created.exit_code == 0
+    assert json.loads(listed.stdout)["tenants"][0]["display_name"] == "Acme"
+
+
+async def test_every_tenant_is_listed_however_many_pages_there_are(mesh):
+    mesh.tenants.created = [Tenant(tenant_id=f"tenant-{number}") for number in range(5)]
+
+    listed = await mesh.run("tenant", "list", "--json")
+
+    assert [one["tenant_id"] for one in json.loads(listed.stdout)["tenants"]] == [
+        f"tenant-{n}" for n in range(5)
+    ]
+
+
+async def test_a_token_made_here_opens_the_mesh_for_its_tenant(mesh, monkeypatch):
+    made = await mesh.run("--tenant", "acme", "token", "--hours", "1")
+    monkeypatch.setenv("SPAWNMESH_TOKEN", made.stdout.strip())
+
+    killed = await mesh.run("kill", SESSION_ID)
+    refused = await mesh.run("tenant", "list")
+
+    assert killed.exit_code == 0
+    assert mesh.sessions.tenants == ["acme"]
+    assert refused.stderr.startswith("error: CALLER_NOT_ALLOWED: ")
+    assert "spawnmesh token --admin" in refused.stderr
+
+
+async def test_an_operators_token_names_no_tenant(mesh):
+    made = await mesh.run("token", "--admin", "--json")
+
+    claims = jwt.decode(json.loads(made.stdout)["token"], options={"verify_signature": False})
+    assert claims["kind"] == "admin"
+    assert "tenant" not in claims
+    assert claims["exp"] - claims["iat"] == 12 * 3600
+
+
+async def test_token_of_a_harness_names_its_tenants_and_agents(mesh):
+    limits = ("--tenant", "acme", "--tenant", "globex", "--agent", "reviewer")
+    made = await mesh.run("token", "--runner", *limits, "--subject", "harness", "--hours", "1", "--json")
+
+    answer = json.loads(made.stdout)
+    claims = jwt.decode(answer["token"], options={"verify_signature": False})
+    assert (claims["kind"], claims["sub"]) == ("runner", "harness")
+    assert (claims["tenants"], claims["agents"]) == (["acme", "globex"], ["reviewer"])
+    assert "tenant" not in claims
+    assert claims["exp"] - claims["iat"] == 3600
+    assert (answer["tenants"], answer["agents"]) == (["acme", "globex"], ["reviewer"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--runner",),
+        ("--runner", "--agent", "reviewer"),
+        ("--runner", "--admin", "--tenant", "acme"),
+        ("--tenant", "acme"),
+        ("--agent", "reviewer"),
+        ("--runner", "--tenant", "*"),
+        ("--runner", "--tenant", "acme", "--agent", "*"),
+        ("--runner", *(f"--tenant=t-{number}" for number in range(33))),
+    ],
+)
+async def test_token_that_the_mesh_would_refuse_is_not_made(mesh, arguments):
+    made = await mesh.run("token", *arguments)
+
+    assert (made.exit_code, made.stdout) == (2, "")
+
+
+async def test_session_for_a_harness_is_external(mesh):
+    await mesh.run("spawn", "Work.", "--external")
+
+    (request,) = mesh.sessions.requests
+    assert request.runtime == session_pb2.RUNTIME_EXTERNAL
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("doctor",), ("token",), ("tenant", "list")])
+def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
+    result = invoke("--data", str(tmp_path), *command)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with"
+        " SPAWNMESH_SESSION_TARGET\n"
+    )
+
+
+def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
+    write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
+
+    result = invoke("--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: DEPENDENCY_UNAVAILABLE: session does not answer; call again later. "
+        "`spawnmesh doctor` shows what is down; `make up` starts a mesh here\n"
+    )
+
+
+def test_settings_that_cannot_be_read_are_named_without_their_value(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPAWNMESH_MAX_MESSAGE_BYTES", "a lot")
+
+    result = invoke("--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_MAX_MESSAGE_BYTES\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("spawn",), ("spawn", "Work.", "--attach", "missing"), ("kill",), ("nonsense",), ("sessions", "--x")],
+)
+def test_wrong_usage_exits_with_2(arguments):
+    assert invoke(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_internal_error_is_reported_without_a_traceback(tmp_path, monkeypatch, capsys, options):
+    """Here another package breaks the command before it starts."""
+    add_broken_commands(tmp_path, monkeypatch)
+
+    exit_code = run_main(monkeypatch, *options)
+
+    printed = capsys.readouterr()
+    assert exit_code == 1
+    if options:
+        assert printed.err == ""
+        assert json.loads(printed.out)["error"]["reason"] == "INTERNAL"
+    else:
+        assert printed.out == ""
+        assert printed.err == "error: unexpected TypeError: 'NoneType' object is not callable\n"
+
+
+def add_broken_commands(folder, monkeypatch):
+    """Install a package whose entry point for commands cannot be called."""
+    (folder / "broken_commands.py").write_text("add_commands = None\n")
+    (package := folder / "broken_commands-1.dist-info").mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-commands\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[spawnmesh.commands]\nbroken = broken_commands:add_commands\n")
+    monkeypatch.syspath_prepend(folder)

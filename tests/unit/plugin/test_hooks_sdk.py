@@ -1,0 +1,183 @@
+"""Writing plugins: handlers, their decisions, and tests without a mesh."""
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+import spawnmesh_plugin as hooks
+from spawnmesh.hook.v1 import decision_pb2, observed_pb2
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1.event_pb2 import HookKind
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, SignatureRefused, sign, verify
+from spawnmesh_plugin import FakeDispatch, HandlerFailed, Handlers, hook
+from spawnmesh_plugin.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
+from spawnmesh_plugin.webhook import Webhook
+
+
+@hook("before_agent_finalize")
+async def review(event: Any) -> decision_pb2.FinalizeDecision | None:
+    return hooks.revise("Finish what is left to do.") if "later" in event.draft_text else None
+
+
+def test_a_hook_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="before_agent_finalise"):
+        hook("before_agent_finalise")
+
+
+def test_a_module_without_handlers_or_with_two_for_one_hook_is_refused() -> None:
+    with pytest.raises(ValueError, match="marked"):
+        Handlers(ModuleType("empty"))
+
+    @hook("before_agent_finalize")
+    def other(event: Any) -> None:
+        return
+
+    with pytest.raises(ValueError, match="two functions"):
+        Handlers([review, other])
+
+
+async def test_a_handler_is_tried_with_a_fake_dispatch() -> None:
+    fake = FakeDispatch([review])
+    assert fake.handlers.hooks == ["before_agent_finalize"]
+    assert (
+        await fake.before_agent_finalize(draft_text="done later")
+    ).revise.reason == "Finish what is left to do."
+    assert (await fake.before_agent_finalize(draft_text="done")).HasField("continue")
+
+
+async def test_without_a_handler_nobody_objects() -> None:
+    fake = FakeDispatch([review])
+    assert (await fake.before_spawn(task="t")).HasField("allow")
+    assert (await fake.before_tool_call(tool_name="t")).HasField("proceed")
+    assert (await fake.before_compaction()).compact.instructions == ""
+    assert (await fake.before_compaction()).HasField("compact")
+    assert (await fake.before_model_resolve()).model == ""
+    assert (await fake.before_prompt_build()).ByteSize() == 0
+
+
+@pytest.mark.parametrize(
+    "answer", [hooks.revise(" "), hooks.revise("a\0b"), hooks.allow(), decision_pb2.FinalizeDecision()]
+)
+async def test_an_answer_that_the_mesh_would_refuse_fails_the_try(answer: Any) -> None:
+    @hook("before_agent_finalize")
+    def wrong(event: Any) -> Any:
+        return answer
+
+    with pytest.raises(HandlerFailed):
+        await FakeDispatch([wrong]).before_agent_finalize()
+
+
+async def test_every_kind_of_answer_passes_the_contract() -> None:
+    @hook("before_spawn")
+    def spawn(event: Any) -> Any:
+        return hooks.deny("no")
+
+    @hook("before_model_resolve")
+    def model(event: Any) -> Any:
+        return hooks.use_model("small")
+
+    @hook("before_prompt_build")
+    def prompt(event: Any) -> Any:
+        return hooks.change_prompt(system_prompt="s", context="c", tools=[])
+
+    @hook("before_tool_call")
+    def tool(event: Any) -> Any:
+        return hooks.block("no") if event.tool_name == "rm" else hooks.rewrite({"path": "a"})
+
+    @hook("delivery_target")
+    def target(event: Any) -> Any:
+        return hooks.deliver_to(f"chat:{event.outcome}")
+
+    @hook("before_compaction")
+    def compaction(event: Any) -> Any:
+        return hooks.keep_whole("not now") if event.run_id == "run_1" else hooks.compact("keep the names")
+
+    fake = FakeDispatch([spawn, model, prompt, tool, target, compaction])
+    assert (await fake.before_compaction(run_id="run_1")).keep_whole.reason == "not now"
+    assert (await fake.before_compaction()).compact.instructions == "keep the names"
+    assert (await fake.delivery_target(outcome="failed")).target == "chat:failed"
+    assert (await FakeDispatch([spawn]).delivery_target()).target == ""
+    assert (await fake.before_spawn()).deny.reason == "no"
+    assert (await fake.before_model_resolve()).model == "small"
+    assert (await fake.before_prompt_build()).HasField("tools")
+    assert (await fake.before_tool_call(tool_name="rm")).block.reason == "no"
+    assert json.loads((await fake.before_tool_call(tool_name="ls")).rewrite.arguments_json) == {"path": "a"}
+
+
+async def test_an_observer_receives_the_complete_event() -> None:
+    heard = []
+
+    @hook("subagent_ended")
+    @hook("agent_end")
+    @hook("after_compaction")
+    def hear(event: Any) -> None:
+        heard.append(event)
+
+    fake = FakeDispatch([hear])
+    await fake.observe(subagent_ended=observed_pb2.SubagentEndedEvent(outcome="failed"))
+    await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome="failed"))
+    await fake.observe(session_end=observed_pb2.SessionEndEvent())
+    await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(method="normal"))
+    assert [event.WhichOneof("event") for event in heard] == [
+        "subagent_ended",
+        "agent_end",
+        "after_compaction",
+    ]
+
+
+SECRET = "whsec_1"
+BODY = json.dumps({"hook": "BEFORE_AGENT_FINALIZE", "event": {"draft_text": "later"}}).encode()
+
+
+def signed(body: bytes = BODY, *, delivery: str = "dlv_1", seconds: int | None = None) -> dict[str, str]:
+    at = int(utc_now().timestamp()) if seconds is None else seconds
+    return {DELIVERY_HEADER: delivery, SIGNATURE_HEADER.lower(): sign(SECRET, delivery, body, at)}
+
+
+async def test_a_webhook_answers_a_genuine_call_once() -> None:
+    webhook = Webhook(Handlers([review]), SECRET)
+    answer = json.loads(await webhook.answer(signed(), BODY))
+    assert answer == {"decision": {"revise": {"reason": "Finish what is left to do."}}}
+    with pytest.raises(SignatureRefused, match="before"):
+        await webhook.answer(signed(), BODY)
+    await webhook.answer(signed(delivery="dlv_2"), BODY)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "secret"),
+    [
+        ({}, BODY, SECRET),
+        (signed(), BODY + b" ", SECRET),
+        (signed(), BODY, "whsec_2"),
+        (signed() | {DELIVERY_HEADER: "dlv_2"}, BODY, SECRET),
+        (signed(seconds=1), BODY, SECRET),
+        ({**signed(), SIGNATURE_HEADER.lower(): "t=1,v1=zz"}, BODY, SECRET),
+    ],
+)
+async def test_a_forged_or_old_call_is_refused(headers: dict[str, str], body: bytes, secret: str) -> None:
+    with pytest.raises(SignatureRefused):
+        await Webhook(Handlers([review]), secret).answer(headers, body)
+
+
+@pytest.mark.parametrize("apart", [-300, 300])
+def test_clocks_may_differ_by_five_minutes(apart: int) -> None:
+    headers = signed(seconds=1_000)
+    assert verify(SECRET, headers, BODY, 1_000 + apart) == "dlv_1"
+    with pytest.raises(SignatureRefused, match="old"):
+        verify(SECRET, headers, BODY, 1_000 + apart + (1 if apart > 0 else -1))
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"hook":"BEFORE_SPAWN","event":7}'])
+async def test_a_call_of_another_shape_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        await Webhook(Handlers([review]), SECRET).answer(signed(body), body)
+
+
+def test_handlers_can_be_written_for_every_hook_of_the_contract() -> None:
+    kinds = {name.removeprefix("HOOK_KIND_").lower() for name, _ in HookKind.items()} - {"unspecified"}
+    assert {*REQUEST_HOOKS, *OBSERVED_HOOKS} == kinds
+    assert {f"Handle{''.join(part.title() for part in name.split('_'))}" for name in REQUEST_HOOKS} | {
+        "HandleObservedEvent"
+    } == {method.name for method in handler_pb.DESCRIPTOR.services_by_name["HookHandlerService"].methods}
