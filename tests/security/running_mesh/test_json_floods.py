@@ -108,9 +108,7 @@ async def test_flood_of_json_ends_with_a_reason(running: RunningMesh, attacker: 
         for rpc in (one for one in running.rpcs if one.method.full_name == name):
             form, token = form_of(rpc.method, attacker.ids), _caller(rpc, attacker)
             for number, (path, what, text) in enumerate(_floods(json_paths(rpc))):
-                changed = (
-                    set_field(form, ("request_id",), f"{what} {number}") if _is_append(rpc) else form
-                )
+                changed = set_field(form, ("request_id",), f"{what} {number}") if _is_append(rpc) else form
                 sent = _messages(rpc, changed, path, text)
                 answer = await ask(
                     running.channels[rpc.service], rpc.method, token, *sent, seconds=60, may_be_silent=False

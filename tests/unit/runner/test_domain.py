@@ -16,8 +16,8 @@ from spawnmesh_runner.domain.failure import (
     describe_failure,
     find_delay,
 )
-from spawnmesh_runner.domain.request_ids import answer_request_id, call_request_id, result_request_id
 from spawnmesh_runner.domain.reasons import TRANSIENT
+from spawnmesh_runner.domain.request_ids import answer_request_id, call_request_id, result_request_id
 from spawnmesh_runner.domain.tools import ToolRefused
 from spawnmesh_runner.domain.turns import (
     LATE_TURN_COUNT,

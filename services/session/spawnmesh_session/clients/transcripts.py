@@ -62,7 +62,5 @@ class Transcripts:
         claim: pb.WriterClaim | None = None,
     ) -> None:
         """Append the entries once for each key; in a run's name if there is a claim."""
-        request = pb.AppendEntriesRequest(
-            session_id=session_id, claim=claim, request_id=key, entries=entries
-        )
+        request = pb.AppendEntriesRequest(session_id=session_id, claim=claim, request_id=key, entries=entries)
         await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)

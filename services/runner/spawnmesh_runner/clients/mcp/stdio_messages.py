@@ -9,7 +9,6 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
-
 from spawnmesh_core.json_text import TooManyNodes, require_few_nodes
 
 from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
