@@ -19,7 +19,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 """An event must be complete within so many bytes. No answer of the mesh may be larger."""
 
 MAX_EVENT_VALUES = 100_000
-"""An event has at most so many JSON values: each takes a hundred bytes in memory, and two as text."""
+"""An event has at most so many JSON values: each takes a hundred bytes in memory, two as text."""
 
 MAX_ERROR_BYTES = 1024 * 1024
 """So much of an error body is read."""

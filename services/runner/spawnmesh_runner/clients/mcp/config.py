@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 A server that sends more is disconnected: messages are held in memory.
 """
 MAX_MESSAGE_VALUES = 200_000
-"""Limit of the JSON values in one message. Each takes a hundred bytes in memory, and two as text."""
+"""Limit of the JSON values in a message. Each takes a hundred bytes in memory, two as text."""
 
 _SERVER_NAME = re.compile(r"(?=.{1,32}\Z)[a-z0-9]+([_-][a-z0-9]+)*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
