@@ -63,7 +63,9 @@ async def test_a_call_that_does_not_wait_for_events_outlasts_the_expiry_of_its_t
 
 
 @pytest.mark.parametrize(
-    ("policy", "is_stream"), [(OF_BYTES, False), (replace(OF_BYTES, checks_run=True), True)], ids=str
+    ("policy", "is_stream"),
+    [(OF_BYTES, False), (replace(OF_BYTES, checks_run=True), True)],
+    ids=["short", "of a run"],
 )
 async def test_a_short_call_and_one_that_looks_at_its_run_itself_outlast_the_end_of_the_run(
     policy: CallPolicy, is_stream: bool
