@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -101,13 +101,15 @@ protos: $(READY) ## Compile the contracts into libs/protos, and write who may ca
 	@python libs/protos/generate.py
 	@python libs/protos/call_matrix.py
 
-protos-check: $(READY)
+contracts: $(READY) ## Write the contracts for other tools into build/contracts: a descriptor set, and a zip of every .proto file
+	@python libs/protos/bundle.py build/contracts
+
+protos-check: contracts
 	@python libs/protos/generate.py --check
-	@python libs/protos/generate.py --image build/contracts.binpb
-	@buf lint build/contracts.binpb --config protos/buf.yaml --exclude-path buf --exclude-path google && echo "buf lint: clean"
+	@buf lint protos && echo "buf lint: clean"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py libs/protos/reference.py libs/protos/call_matrix.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py
 
 imports: $(READY)
 	@lint-imports
