@@ -16,10 +16,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Install everything into .venv, at the pinned versions
 
@@ -101,13 +101,20 @@ protos: $(READY) ## Compile the contracts into libs/protos, and write who may ca
 	@python libs/protos/generate.py
 	@python libs/protos/call_matrix.py
 
-protos-check: $(READY)
+contracts: $(READY) ## Write the contracts for other tools into build/contracts: a descriptor set, and a zip of every .proto file
+	@python libs/protos/bundle.py build/contracts
+
+# Until the first release, any change can be accepted. After it, renew the baseline only at a release.
+contracts-baseline: contracts ## Accept the contracts as they are: `buf breaking` compares later ones with them
+	@buf build protos --exclude-source-info -o protos/baseline.binpb
+
+protos-check: contracts
 	@python libs/protos/generate.py --check
-	@python libs/protos/generate.py --image build/contracts.binpb
-	@buf lint build/contracts.binpb --config protos/buf.yaml --exclude-path buf --exclude-path google && echo "buf lint: clean"
+	@buf lint protos && echo "buf lint: clean"
+	@buf breaking protos --against protos/baseline.binpb --exclude-imports && echo "buf breaking: nothing is broken"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py libs/protos/reference.py libs/protos/call_matrix.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py
 
 imports: $(READY)
 	@lint-imports

@@ -1,23 +1,29 @@
-"""Compiles the contracts in `protos/`: stubs into this package, and an image for the linter.
+"""Compile the contracts in `protos/` into the stubs of this package.
 
-python libs/protos/generate.py writes the stubs python libs/protos/generate.py --check exits 1 when
-the committed stubs differ from what the contracts give python libs/protos/generate.py --image F
-writes a descriptor image of the contracts, comments included
+`python libs/protos/generate.py` writes the stubs. With `--check` it exits 1 if the committed stubs
+differ from what the contracts give.
 """
 
 import argparse
 import filecmp
+import importlib.metadata
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+import buf.validate.validate_pb2  # noqa: F401 - the options of the rules themselves are known by it
 import grpc_tools
-from google.protobuf import descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.rpc import error_details_pb2
 from grpc_tools import protoc
+from proto_text import print_proto
 from protovalidate import ViolationPb
 
 HERE = Path(__file__).resolve().parent
 PROTOS = HERE.parents[1] / "protos"
+INCLUDES = (Path(grpc_tools.__file__).parent / "_proto", Path(error_details_pb2.__file__).parents[2])
+"""The folders with the text of imports: `google/protobuf`, and `google/rpc`."""
 RULES = "buf/validate/validate.proto"
 _PACKAGES = ("spawnmesh", "buf")
 
@@ -26,32 +32,22 @@ def contracts() -> list[str]:
     return sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
 
 
-def write_rules(path: Path) -> None:
-    """Write the descriptors of the validation rules, for which this repository has no `.proto`
-    file, for the compiler to import.
-    """
-    known = descriptor_pb2.FileDescriptorSet()
-    for module in (descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2):
-        module.DESCRIPTOR.CopyToProto(known.file.add())
-    known.file.add().ParseFromString(ViolationPb.desc().file.proto.to_binary())
-    path.write_bytes(known.SerializeToString())
+def write_rules(folder: Path) -> None:
+    """Write the validation rules as text, for the compiler to import. No package has that text."""
+    file = folder / RULES
+    file.parent.mkdir(parents=True)
+    version = importlib.metadata.version("protovalidate")
+    head = f"// Printed from the descriptor in protovalidate {version}, licensed under Apache-2.0.\n"
+    described = FileDescriptorProto.FromString(ViolationPb.desc().file.proto.to_binary())
+    file.write_text(head + print_proto(described))
 
 
-def compile_contracts(*options: str, rules_too: bool = False) -> None:
+def compile_contracts(*options: str, others: Sequence[str] = ()) -> None:
+    """Run the compiler on all contracts, and on `others`. Raises SystemExit if it fails."""
     with tempfile.TemporaryDirectory() as scratch:
-        rules = Path(scratch) / "rules.binpb"
-        write_rules(rules)
-        include = Path(grpc_tools.__file__).parent / "_proto"
-        arguments = [
-            "protoc",
-            f"-I{PROTOS}",
-            f"-I{include}",
-            f"--descriptor_set_in={rules}",
-            *options,
-            *contracts(),
-            *([RULES] if rules_too else []),
-        ]
-        if protoc.main(arguments) != 0:
+        write_rules(Path(scratch))
+        folders = [f"-I{folder}" for folder in (PROTOS, scratch, *INCLUDES)]
+        if protoc.main(["protoc", *folders, *options, *contracts(), *others]) != 0:
             sys.exit("the contracts do not compile; see the lines above")
 
 
@@ -63,7 +59,7 @@ def generate(target: Path) -> None:
         f"--mypy_grpc_out=quiet:{target}",
     )
     # The stubs import the module of the rules, so that a program needs no package for it.
-    compile_contracts(f"--python_out={target}", rules_too=True)
+    compile_contracts(f"--python_out={target}", others=[RULES])
     for folder in [target / "spawnmesh", *(p for p in (target / "spawnmesh").rglob("*") if p.is_dir())]:
         if folder.name != "__pycache__":
             (folder / "__init__.py").touch()
@@ -91,14 +87,8 @@ def differing(expected: Path, actual: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--image", type=Path)
     options = parser.parse_args()
-    if options.image:
-        options.image.parent.mkdir(parents=True, exist_ok=True)
-        compile_contracts(
-            "--include_imports", "--include_source_info", f"--descriptor_set_out={options.image}"
-        )
-    elif options.check:
+    if options.check:
         with tempfile.TemporaryDirectory() as scratch:
             generate(Path(scratch))
             names = differing(Path(scratch), HERE)
