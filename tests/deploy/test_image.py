@@ -79,7 +79,8 @@ def test_every_image_of_the_chart_is_one_that_can_be_built(values: str) -> None:
 
 
 def test_image_has_its_own_dependencies_and_no_others() -> None:
-    assert closure("session") == {"session", "core", "protos", "runtime", "postgres"}
+    assert closure("session") == {"session", "core", "protos", "calls", "runtime", "postgres"}
+    assert closure("client") == {"client", "core", "protos", "calls"}
     assert "postgres" not in closure("runner")
     services = {folder.name for folder in (ROOT / "services").iterdir() if folder.is_dir()}
     for name in services:

@@ -74,7 +74,7 @@ class CutPeer(TokenPeer):
 async def test_a_file_is_uploaded_once(tenant: Tenant, tmp_path: Path) -> None:
     (file := tmp_path / "big.bin").write_bytes(BIG)
     told: list[tuple[str, int, int]] = []
-    peer = CutPeer(tenant.service.peer, tenant.client_token())
+    peer = CutPeer(tenant.service.peer.connection, tenant.client_token())
 
     first = await upload_file(peer, file, lambda *progress: told.append(progress))
     again = await upload_file(peer, file)
@@ -96,7 +96,7 @@ async def test_a_file_is_uploaded_once(tenant: Tenant, tmp_path: Path) -> None:
 
 
 async def test_an_interrupted_upload_resumes_at_its_durable_offset(tenant: Tenant) -> None:
-    peer = CutPeer(tenant.service.peer, tenant.client_token(), [8, 4])
+    peer = CutPeer(tenant.service.peer.connection, tenant.client_token(), [8, 4])
     starts: list[int] = []
 
     def note(_name: str, done: int, _size: int) -> None:
@@ -123,7 +123,7 @@ async def test_a_file_over_the_limits_is_refused_before_its_bytes_are_sent(
     tenant: Tenant,
 ) -> None:
     await tenant.prepare(2, max_file_bytes=10)
-    peer = CutPeer(tenant.service.peer, tenant.client_token())
+    peer = CutPeer(tenant.service.peer.connection, tenant.client_token())
 
     with pytest.raises(MeshError) as refused:
         await upload_file(peer, Attachment("big.bin", BIG))
@@ -164,7 +164,7 @@ async def test_a_refused_file_is_named(tenant: Tenant) -> None:
 async def test_an_interrupted_download_resumes_and_completes(tenant: Tenant, tmp_path: Path) -> None:
     upload = await upload_file(peer_of(tenant), Attachment("big.bin", BIG))
     staged = await stage_uploads(tenant, ref(upload.upload_id))
-    peer = CutPeer(tenant.service.peer, tenant.client_token(), [3, 1])
+    peer = CutPeer(tenant.service.peer.connection, tenant.client_token(), [3, 1])
 
     path = await download_file(peer, staged.set_id, staged.files[0], tmp_path)
 

@@ -71,7 +71,7 @@ class WatchedPeer(TokenPeer):
 
 
 def peer_of(tenant: Tenant) -> WatchedPeer:
-    return WatchedPeer(tenant.service.peer, tenant.client_token())
+    return WatchedPeer(tenant.service.peer.connection, tenant.client_token())
 
 
 @pytest.mark.parametrize("size", [2 * MIB, 5 * PART + MIB], ids=["one-part", "parts"])

@@ -116,7 +116,7 @@ async def test_UploadFile__waiting_stream_is_refused(
             await upload(waiter, b"waits")
         assert refusals[0].retry_after_seconds
 
-        peer = CountingPeer(running.peer, waiter.client_token())
+        peer = CountingPeer(running.peer.connection, waiter.client_token())
         retrying = asyncio.ensure_future(upload_file(peer, Attachment("a.txt", b"retrying")))
         await eventually(peer.has_retried)
         assert not retrying.done()
