@@ -14,7 +14,8 @@ from pathlib import Path
 
 import buf.validate.validate_pb2  # noqa: F401 - the options of the rules themselves are known by it
 import grpc_tools
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf import descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.rpc import error_details_pb2
 from grpc_tools import protoc
 from proto_text import print_proto
@@ -38,16 +39,30 @@ def write_rules(folder: Path) -> None:
     file.parent.mkdir(parents=True)
     version = importlib.metadata.version("protovalidate")
     head = f"// Printed from the descriptor in protovalidate {version}, licensed under Apache-2.0.\n"
-    described = FileDescriptorProto.FromString(ViolationPb.desc().file.proto.to_binary())
-    file.write_text(head + print_proto(described))
+    file.write_text(head + print_proto(rules_descriptor()))
+
+
+def rules_descriptor() -> FileDescriptorProto:
+    """Return the descriptor of the file of the validation rules, as the validator has it."""
+    return FileDescriptorProto.FromString(ViolationPb.desc().file.proto.to_binary())
 
 
 def compile_contracts(*options: str, others: Sequence[str] = ()) -> None:
-    """Run the compiler on all contracts, and on `others`. Raises SystemExit if it fails."""
+    """Run the compiler on all contracts, and on `others`. Raises SystemExit if it fails.
+
+    The rules are compiled from their descriptor: a process that has the stubs and the validator
+    refuses two files of rules that differ in a byte.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        write_rules(Path(scratch))
-        folders = [f"-I{folder}" for folder in (PROTOS, scratch, *INCLUDES)]
-        if protoc.main(["protoc", *folders, *options, *contracts(), *others]) != 0:
+        known = FileDescriptorSet()
+        for module in (descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2):
+            module.DESCRIPTOR.CopyToProto(known.file.add())
+        known.file.append(rules_descriptor())
+        descriptors = Path(scratch) / "rules.binpb"
+        descriptors.write_bytes(known.SerializeToString())
+        folders = [f"-I{folder}" for folder in (PROTOS, *INCLUDES)]
+        arguments = [*folders, f"--descriptor_set_in={descriptors}", *options, *contracts(), *others]
+        if protoc.main(["protoc", *arguments]) != 0:
             sys.exit("the contracts do not compile; see the lines above")
 
 
