@@ -101,7 +101,7 @@ async def test_a_runner_of_tenants_takes_their_share_and_not_that_of_the_mesh(se
     minter = keys.minter("runner")
 
     async def claim(runner_id: str, token: str) -> None:
-        request = run_pb.ClaimRunsRequest(runner_id=runner_id)
+        request = run_pb.ClaimRunsRequest(runner_id=runner_id, max_run_count=1)
         request.MergeFromString(unknown_field(LARGE))
         with use_token(token):
             await peer.unary(run_grpc.RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)
