@@ -173,7 +173,8 @@ async def test_an_answer_of_millions_of_values_is_not_read(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, content_type: str
 ) -> None:
     async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        wide = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{}] * 2_000_000}}
+        wide = result_of(message, "read all the same")
+        wide["result"]["_meta"] = {"numbers": [0] * 2_000_000}
         body = json.dumps(wide).encode() if "json" in content_type else events(wide)
         await send(writer, body, content_type=content_type)
 
