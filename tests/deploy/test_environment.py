@@ -277,7 +277,7 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
                 )
         assert refused.value.reason is Reason.DEPENDENCY_UNAVAILABLE
         process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0, "it can be stopped while it waits"
 
 

@@ -44,7 +44,7 @@ class Gate:
 
     async def called(self) -> None:
         """Wait until the plugin is called."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self._called.wait()
 
     async def _decide(self, _event: Any) -> Any:
@@ -83,7 +83,7 @@ async def test_DispatchBeforeAgentFinalize__a_stored_decision_outlives_its_plugi
     request = pb.RemovePluginRequest if gone == "RemovePlugin" else pb.PausePluginRequest
     await tenant.as_client(gone, request(name="a"))
     assert await tenant.draft("k") == first
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await other.draft("k") != first:
             pass
     assert (await tenant.draft("another")).decision == CONTINUE

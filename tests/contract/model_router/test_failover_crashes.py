@@ -91,7 +91,7 @@ async def test_Generate__killed_within_an_answer_the_caller_hears_it_and_nobody_
     calling = asyncio.create_task(router.caller.generate(world.ref("one"), world.ref("two")))
     await stall.reached.wait()
     await router.kill()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         answered = await calling
         await stall.hung_up.wait()
     assert answered.refused.reason is Reason.DEPENDENCY_UNAVAILABLE

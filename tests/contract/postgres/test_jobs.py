@@ -298,7 +298,7 @@ async def test_notification_wakes_a_worker_and_a_stopped_one_returns_its_jobs(
         await enqueue(database, "t-one", "later", due_in=timedelta(hours=1))
         await enqueue(database, "t-one", "a")
         assert await notified.wait(20)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await begun.wait()
     working.cancel()
     with suppress(asyncio.CancelledError):

@@ -333,7 +333,7 @@ async def test_serve__stops_cleanly_on_SIGTERM(keys: Path, tmp_path: Path) -> No
         sys.executable, "-m", "spawnmesh_runner", "serve", env=environment, stdout=asyncio.subprocess.PIPE
     )
     assert runner.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while b'"serving"' not in (line := await runner.stdout.readline()):
             assert line, "it ended before it served"
         runner.send_signal(signal.SIGTERM)

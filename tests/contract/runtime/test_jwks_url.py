@@ -208,7 +208,7 @@ async def test_process_is_ready_when_it_has_keys(
     endpoint: Endpoint, health_port: int, ask: Any, keys: Any
 ) -> None:
     endpoint.status = 503
-    async with started(endpoint, health_port) as running, asyncio.timeout(30):
+    async with started(endpoint, health_port) as running, asyncio.timeout(60):
         began = time.monotonic()
         for _ in range(2):
             assert (await event_called(running, "jwks_unreadable"))["source"] == "url"
@@ -225,7 +225,7 @@ async def test_process_without_keys_yet_ends_at_once_on_a_signal(
     endpoint: Endpoint, health_port: int
 ) -> None:
     endpoint.seconds = 30.0
-    async with started(endpoint, health_port) as running, asyncio.timeout(30):
+    async with started(endpoint, health_port) as running, asyncio.timeout(60):
         while await said(health_port, "live") != SERVING or not endpoint.fetches:
             await asyncio.sleep(0.05)
         assert await said(health_port, "") == NOT_SERVING

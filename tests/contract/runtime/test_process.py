@@ -72,7 +72,7 @@ async def test_process_says_where_it_serves_and_ends_cleanly_on_a_signal(
     assert serving["event"] == "serving"
     assert serving["port"] > 0
     running.send_signal(number)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         rest, errors = await running.communicate()
     assert [json.loads(line)["event"] for line in rest.splitlines()] == ["draining", "stopped"]
     assert (running.returncode, errors) == (0, b"")

@@ -22,7 +22,7 @@ METHOD = "spawnmesh.hook.v1.HookHandlerService/HandleBeforeSpawn"
 
 
 async def idle(served: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await served.server.drain.idle()
 
 

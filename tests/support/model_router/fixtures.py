@@ -252,7 +252,7 @@ class World:
         peer = await self.stack.enter_async_context(open_peer(caller, "model-router", f"127.0.0.1:{port}"))
         # Channels of one process share connections. The port may have been another server's, which
         # is gone now.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await peer.channel.channel_ready()
         tenant = tenant or f"t-{secrets.token_hex(4)}"
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)

@@ -125,7 +125,7 @@ async def test_a_file_that_is_truncated_during_its_upload_is_refused(tenant: Ten
         if done == PART + MIB:
             os.truncate(file, PART)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with pytest.raises(MeshError) as refusal:
             await upload_file(peer, file, rotate)
 

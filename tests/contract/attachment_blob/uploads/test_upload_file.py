@@ -44,7 +44,7 @@ async def tenant(blobs: BlobService) -> Tenant:
 
 
 async def until_durable(tenant: Tenant, upload_id: str, size: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(MeshError):  # The upload may not exist yet.
                 if (await get_upload(tenant, upload_id)).durable_bytes >= size:

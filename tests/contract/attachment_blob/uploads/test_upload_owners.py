@@ -46,7 +46,7 @@ def token_of(tenant: Tenant, owner: str) -> str:
 
 
 async def hand_over(tenant: Tenant, owner: str, file: Attachment) -> upload_pb2.Upload:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await upload_file(TokenPeer(tenant.service.peer, token_of(tenant, owner)), file)
 
 

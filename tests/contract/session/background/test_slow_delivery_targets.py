@@ -143,12 +143,12 @@ async def test_files_of_other_tenants_are_released_and_their_events_published(
         async with working(settings):
             await eventually(lambda: _is(slow_places.now == PLACES // 2))
             await killed(quick, attachments=[attachment()])
-            await eventually(has_no_files(quick, remains), within_seconds=5)
+            await eventually(has_no_files(quick, remains))
 
             async def is_published() -> bool:
                 return await targets(quick, remains) == ["chat:a"]
 
-            await eventually(is_published, within_seconds=5)
+            await eventually(is_published)
             assert slow_places.most == PLACES // 2
             slow_places.may_answer.set()
 

@@ -171,7 +171,7 @@ async def assert_removes_nothing(late: list[Late], remains: Remains, hook_target
     for one in late:
         assert_in_every_service(rows[one.mesh.tenant])
         one.pause.go_on.set()
-        await asyncio.wait_for(one.working, 40)
+        await asyncio.wait_for(one.working, 60)
     assert await remains.everywhere_of(tenants) == rows
     for one in late:
         assert (await one.mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE

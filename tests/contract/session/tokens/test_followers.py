@@ -107,7 +107,7 @@ class Services:
             reasons = await self.reasons(calls, token, session_id)
             return set(reasons.values()) == {Reason.TOKEN_REVOKED}
 
-        await eventually(refused, within_seconds=60)  # Far below what `no_polls` sets.
+        await eventually(refused)  # Its time is far below what `no_polls` sets.
 
 
 @pytest.fixture

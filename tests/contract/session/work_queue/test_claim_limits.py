@@ -109,7 +109,7 @@ async def test_ClaimRuns__claims_of_harnesses_take_a_share_of_the_connections_in
         await settle()
         assert database.held == 5
         database.go_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*own, *others, *flood)
 
 

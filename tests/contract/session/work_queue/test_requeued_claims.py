@@ -53,7 +53,7 @@ async def waits(remains: Remains) -> bool:
 async def test_ClaimRuns__runner_that_went_away_costs_its_runs_neither_attempt_nor_lease(
     open_mesh: OpenMesh, remains: Remains
 ) -> None:
-    async with open_mesh(max_run_attempts=1, lease_ttl_seconds=60.0) as mesh:
+    async with open_mesh(max_run_attempts=1, lease_ttl_seconds=3600.0) as mesh:
         await mesh.create_tenant()
         first, second = (await mesh.spawn()).session_id, (await mesh.spawn()).session_id
         async with held_up(remains, mesh.tenant, [second]):
@@ -66,9 +66,9 @@ async def test_ClaimRuns__runner_that_went_away_costs_its_runs_neither_attempt_n
             states = {(await mesh.get(session_id)).latest_run.state for session_id in (first, second)}
             return states == {session_pb2.RUN_STATE_QUEUED}
 
-        await eventually(is_released, within_seconds=5)
+        await eventually(is_released)
         claims: dict[str, tuple[int, int]] = {}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(claims) < 2:  # They come in any order, together or one by one.
                 for held in await mesh.claim_any(limit=64):
                     claims[held.session.session_id] = (held.run.attempt_count, held.run.epoch)

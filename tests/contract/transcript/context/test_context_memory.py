@@ -30,7 +30,7 @@ GROWTH_LIMIT = 64 * MIB  # One image is in memory a few times; all images are 84
 
 async def _warm(own: Service) -> None:
     """Wait until the process serves and has loaded its token vocabulary."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with suppress(MeshError):
                 await own.session().create()

@@ -375,7 +375,7 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
         with use_token(session.client_token()):
             tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
         # The move has read the entry, and waits for the recount's lock.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await waits_for(superuser, recounting):
                 await asyncio.sleep(0.01)
         await recounting.commit()

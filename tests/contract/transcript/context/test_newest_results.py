@@ -223,7 +223,7 @@ async def test_AssembleContext__the_rest_of_a_cut_result_is_read_from_its_file(t
             await asyncio.sleep(0.05)
         return context
 
-    context = _checked(await asyncio.wait_for(stored(), 30), 50_000)
+    context = _checked(await asyncio.wait_for(stored(), 60), 50_000)
     shown = _shown(context.entries[-1])
     [file_id] = context.cut[0].file_ids
     note = _texts(context.entries[-1])[-1]

@@ -78,7 +78,7 @@ async def test_a_payload_put_during_a_round_is_dropped_by_the_next_round(
         going_on = asyncio.create_task(worker.work_once())
         await puts_nothing.gate.reached.wait()
         await tier_session.context(tail=NO_TAIL)  # Puts the waiting payloads.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await waiting(superuser, tier_session):
                 await asyncio.sleep(0.02)
         puts_nothing.gate.opened.set()
