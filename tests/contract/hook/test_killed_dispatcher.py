@@ -60,4 +60,4 @@ async def test_a_repeat_takes_over_after_the_longest_time_of_the_plugins(
         await replica.wait()
         await asking
     plugin.says(CONTINUE)
-    assert (await tenant.draft("k", timeout_seconds=20.0)).decision == CONTINUE
+    assert (await tenant.draft("k", timeout_seconds=60.0)).decision == CONTINUE

@@ -375,10 +375,10 @@ async def test_cancelled_call_gives_its_connection_back(with_function: Database)
 async def test_notification_reaches_the_listeners_of_its_channel(database: Database, dsn: ServiceDsn) -> None:
     async with open_listener(dsn.app, name="test", channels=("news",)) as listener:
         with listener.subscription("news", "one") as one, listener.subscription("news", "three") as three:
-            assert await one.wait(10), "once it listens"
-            assert await three.wait(10)
+            assert await one.wait(60), "once it listens"
+            assert await three.wait(60)
             await database.notify("news", ["one", "two"])
-            assert await one.wait(10)
+            assert await one.wait(60)
             assert not await three.wait(0.1)
 
 

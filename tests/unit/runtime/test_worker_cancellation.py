@@ -169,6 +169,6 @@ async def ends(task: "asyncio.Future[None]", waited_for: Leaving) -> None:
     await asyncio.wait_for(waited_for.asked.acquire(), 60)
     await asyncio.sleep(0.01)
     task.cancel()
-    _, pending = await asyncio.wait([task], timeout=5)
+    _, pending = await asyncio.wait([task], timeout=60)
     assert not pending, "it goes on"
     assert task.cancelled(), task.exception()

@@ -125,7 +125,7 @@ async def test_PrepareTenant__creates_the_bucket_again_after_a_late_purge(tenant
             def make_bucket(self, tenant_id: str) -> None:
                 super().make_bucket(tenant_id)
                 purge = participant_of(on).purge(tenant_id, 3)
-                asyncio.run_coroutine_threadsafe(purge, loop).result(20)
+                asyncio.run_coroutine_threadsafe(purge, loop).result(60)
 
         loop = asyncio.get_running_loop()
         with http_pool(tenant.service.settings) as http:

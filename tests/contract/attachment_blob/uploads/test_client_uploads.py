@@ -52,7 +52,7 @@ class WatchedPeer(TokenPeer):
     streams: list[int] = field(default_factory=list)
     interruptions: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
-    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
+    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 60.0) -> Any:
         if isinstance(request, AsyncIterator):
             request = self._watched(request)
         return await TokenPeer.unary(self, method, request, timeout_seconds=timeout_seconds)

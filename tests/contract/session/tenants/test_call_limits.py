@@ -135,7 +135,7 @@ async def test_calls_of_a_harness_count_as_those_of_clients(services: AllService
     await mesh.spawn()
     request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1)
     with use_token(client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])):
-        [claimed] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+        [claimed] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=60.0)).runs
     token = claimed.run_token
     if renewed:
         heartbeat = run_pb.HeartbeatRunRequest(epoch=claimed.run.epoch)
@@ -170,7 +170,7 @@ async def test_WatchCallLimits__reports_all_limits_and_then_each_change(mesh: Me
     await set_limits(mesh, limits)
     request = pb.WatchCallLimitsRequest()
     with use_token(TokenMinter("hook", keys / "hook.pem").mesh_token()):
-        messages = mesh.peer.stream(stub.WatchCallLimits, request, timeout_seconds=30)
+        messages = mesh.peer.stream(stub.WatchCallLimits, request, timeout_seconds=60)
     async with asyncio.timeout(60), aclosing(messages):
         is_complete = False
         with use_token(TokenMinter("hook", keys / "hook.pem").mesh_token()):

@@ -44,30 +44,34 @@ Call = Callable[[Peer, str], Any]
 
 def _read_session(peer: Peer, session_id: str) -> Any:
     request = session_pb.GetSessionRequest(session_id=session_id)
-    return peer.unary(SessionServiceStub(peer.channel).GetSession, request)
+    return peer.unary(SessionServiceStub(peer.channel).GetSession, request, timeout_seconds=60)
 
 
 def _read_entries(peer: Peer, session_id: str) -> Any:
     request = transcript_pb.ListEntriesRequest(session_id=session_id)
-    return peer.unary(TranscriptServiceStub(peer.channel).ListEntries, request)
+    return peer.unary(TranscriptServiceStub(peer.channel).ListEntries, request, timeout_seconds=60)
 
 
 def _read_upload(peer: Peer, session_id: str) -> Any:
     request = blob_pb.GetUploadRequest(upload_id="upl_" + "0" * 26)
-    return peer.unary(AttachmentBlobServiceStub(peer.channel).GetUpload, request)
+    return peer.unary(AttachmentBlobServiceStub(peer.channel).GetUpload, request, timeout_seconds=60)
 
 
 def _list_models(peer: Peer, session_id: str) -> Any:
-    return peer.unary(ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest())
+    return peer.unary(
+        ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest(), timeout_seconds=60
+    )
 
 
 def _list_hooks(peer: Peer, session_id: str) -> Any:
     request = run_hook_pb.ListActiveHooksRequest()
-    return peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, request)
+    return peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, request, timeout_seconds=60)
 
 
 def _list_plugins(peer: Peer, session_id: str) -> Any:
-    return peer.unary(HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest())
+    return peer.unary(
+        HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest(), timeout_seconds=60
+    )
 
 
 OF_A_RUN: dict[str, Call] = {
@@ -205,7 +209,7 @@ async def test_stream_of_new_entries_ends_when_its_run_is_killed(services: Servi
 
     async def follow() -> None:
         nonlocal has_begun
-        async for _ in transcript.stream(stub.FollowEntries, request, timeout_seconds=30):
+        async for _ in transcript.stream(stub.FollowEntries, request, timeout_seconds=60):
             if not has_begun:
                 has_begun = True
                 await kill(mesh, held.session.session_id)

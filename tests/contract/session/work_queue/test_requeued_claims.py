@@ -81,7 +81,7 @@ async def is_free(mesh: Mesh, transcript_target: str, session_id: str) -> bool:
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             stub: Any = TranscriptServiceStub(transcript.channel)
             page = await transcript.unary(
-                stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)
+                stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id), timeout_seconds=60
             )
     return not page.head.writer_run_id
 
@@ -136,7 +136,9 @@ async def test_run_that_has_ended_writes_no_more_while_a_plugin_is_down(
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             stub: Any = HookServiceStub(hook.channel)
             await hook.unary(
-                stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=down, allow_unreachable=True)
+                stub.RegisterPlugin,
+                hook_pb.RegisterPluginRequest(plugin=down, allow_unreachable=True),
+                timeout_seconds=60,
             )
         await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))
         await work_once(mesh.settings, remains.dsn, mesh.tenant)

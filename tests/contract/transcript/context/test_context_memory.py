@@ -87,7 +87,7 @@ async def test_accompanying_texts_are_freed(service: Service, keys: Path) -> Non
                 session_id=session.session_id, token_budget=2_000_000_000, accompanying_texts=texts
             )
             with use_token(session.client_token()):
-                context = await own.peer.unary(own.stub.AssembleContext, request, timeout_seconds=30)
+                context = await own.peer.unary(own.stub.AssembleContext, request, timeout_seconds=60)
             return context.accompanying_token_count
 
         assert await assemble(0) > 500_000

@@ -174,7 +174,9 @@ async def test_AssembleContext__an_estimated_budget_is_kept(session: Session) ->
     for model in ("anthropic/claude-sonnet-4", "google/gemini-3", "openai/gpt-4", "who/knows"):
         request = pb.AssembleContextRequest(session_id=session.session_id, token_budget=9_000, model=model)
         with use_token(session.client_token()):
-            context = await session.service.peer.unary(session.service.stub.AssembleContext, request)
+            context = await session.service.peer.unary(
+                session.service.stub.AssembleContext, request, timeout_seconds=60
+            )
         _checked(context, 9_000)
         assert context.token_count > 8_000, model
         assert len(context.cut) == 3

@@ -116,7 +116,7 @@ async def test_PrepareTenant__another_replica_masks_at_once(
                 session_id=session.session_id, idempotency_key=str(version), entries=[user(SECRET)]
             )
             with use_token(session.service_token()):
-                await replica.unary(stub.AppendEntries, request)
+                await replica.unary(stub.AppendEntries, request, timeout_seconds=60)
             stored = (await session.entries())[-1].body
             assert (stored == user(SECRET)) is not is_masked
 

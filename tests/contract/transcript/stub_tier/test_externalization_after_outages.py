@@ -115,7 +115,7 @@ async def _failures(tier_session: TierSession, count: int) -> list[activity_pb.F
     request = activity_pb.WatchActivitiesRequest(session_id=tier_session.session.session_id)
     found: list[activity_pb.Failed] = []
     with use_token(tier_session.session.client_token()):
-        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=10)
+        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=60)
         async with aclosing(pages):
             async for page in pages:
                 found += [activity.failed for activity in page.activities if activity.HasField("failed")]

@@ -182,7 +182,7 @@ async def test_TierTranscript__revert_resumes_after_any_interruption(
         ):
             stub: Any = BlobServiceStub(filled.blobs.service.peer.channel)
             await filled.blobs.service.peer.unary(
-                stub.ReleaseBlob, blob_pb.ReleaseBlobRequest(blob_id=blob_id)
+                stub.ReleaseBlob, blob_pb.ReleaseBlobRequest(blob_id=blob_id), timeout_seconds=60
             )
     await nothing_is_lost(filled, superuser, before["entries"])
     assert (await filled.tier(REVERT))["reverted_entry_count"] == 4
