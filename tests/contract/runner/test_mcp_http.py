@@ -201,11 +201,11 @@ async def test_a_vanished_server_is_reported_and_reconnected(
 async def test_a_lost_run_does_not_wait_for_a_silent_server(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    asked = asyncio.Event()
+    asked, is_over = asyncio.Event(), asyncio.Event()
 
     async def answer(_message: dict[str, Any], _writer: asyncio.StreamWriter) -> None:
         asked.set()
-        await asyncio.Event().wait()
+        await is_over.wait()
 
     mesh.answers.append(calling(("c", *CALL)))
     mesh.queue_run(mcp_servers=("h",))
@@ -215,4 +215,5 @@ async def test_a_lost_run_does_not_wait_for_a_silent_server(
             await asked.wait()
             mesh.lease_lost = True
             await eventually(lambda: not os.listdir(tmp_path / "work"))
+        is_over.set()
     assert mesh.messages(RESULT) == []
