@@ -19,7 +19,7 @@ async def claim_all(mesh: Mesh, sessions: list[session_pb2.Session]) -> list[run
     """Claim the runs of these sessions, of any tenant, as runners do."""
     wanted = {session.session_id for session in sessions}
     held: list[run_pb.ClaimedRun] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(held) < len(wanted):
             claimed = await mesh.claim_any(limit=len(wanted))
             held += [one for one in claimed if one.session.session_id in wanted]

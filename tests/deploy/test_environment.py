@@ -273,11 +273,11 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
                 await peer.unary(
                     HookServiceStub(peer.channel).ListPlugins,
                     hook_rpc.ListPluginsRequest(),
-                    timeout_seconds=5,
+                    timeout_seconds=60,
                 )
         assert refused.value.reason is Reason.DEPENDENCY_UNAVAILABLE
         process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0, "it can be stopped while it waits"
 
 
@@ -286,7 +286,7 @@ async def schema_of(port: int, keys: Path) -> pb.Schema:
     async with caller_at(f"127.0.0.1:{port}", "hook") as peer:
         with use_token(client_tokens(keys).admin_token("operator", 60.0)):
             describe = DeploymentServiceStub(peer.channel).DescribeReplica
-            answer = await peer.unary(describe, pb.DescribeReplicaRequest(), timeout_seconds=10)
+            answer = await peer.unary(describe, pb.DescribeReplicaRequest(), timeout_seconds=60)
             return answer.replica.schema
 
 

@@ -68,7 +68,7 @@ async def test_migration_job_prepares_an_empty_server(
         )
     )
     assert [one.code for one in ended_together] == [0] * len(SERVED), ended_together
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for service, role in zip(SERVED, PREPARED, strict=True):
             url = secrets["spawnmesh-postgresql"][f"{service}-url"]
             await wait_for_schema(url, package=f"spawnmesh_{role}")

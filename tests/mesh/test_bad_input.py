@@ -94,7 +94,7 @@ async def test_call_without_a_token(stack: Stack) -> None:
     async with grpc.aio.insecure_channel(stack.targets["session"]) as channel:
         stub: Any = SessionServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.ListSessions(pb.ListSessionsRequest(), timeout=5)
+            await stub.ListSessions(pb.ListSessionsRequest(), timeout=60)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "TOKEN_MISSING" in str(caught.value.trailing_metadata())
 
@@ -107,7 +107,7 @@ async def test_every_process_checks_the_caller_first_and_refuses_garbage(stack: 
             assert len(served) > 3, service
             for method in served:
                 path = path_of(method)
-                call = channel.stream_stream(path)(never(), timeout=20)
+                call = channel.stream_stream(path)(never(), timeout=60)
                 with pytest.raises(grpc.aio.AioRpcError) as unread:
                     await call.read()
                 assert unread.value.code() is grpc.StatusCode.UNAUTHENTICATED, path
@@ -138,7 +138,7 @@ async def test_trace_of_a_client_is_a_link_of_the_trace_of_its_spawn(stack: Stac
         answer = await SessionServiceStub(channel).SpawnSession(
             pb.SpawnSessionRequest(request_id="traced", task="count"),
             metadata=(bearer(stack.client_token(tenant)), ("traceparent", sent)),
-            timeout=30,
+            timeout=60,
         )
     trace_id = answer.session.trace_id
     assert trace_id not in ("", sent.split("-")[1])
@@ -171,7 +171,7 @@ async def test_body_that_is_too_large(mesh: Mesh) -> None:
     request = pb.SpawnSessionRequest(request_id="r", task="t")
     request.attachments.add(name="a.txt", content="x" * (17 * 1024 * 1024), encoding=1)
     with pytest.raises(MeshError) as caught:
-        await peer.unary(stub.SpawnSession, request, timeout_seconds=30)
+        await peer.unary(stub.SpawnSession, request, timeout_seconds=60)
     assert (caught.value.reason, caught.value.status) == (Reason.MESSAGE_TOO_LARGE, Status.RESOURCE_EXHAUSTED)
     assert await sessions_of(mesh) == []
 
@@ -222,12 +222,17 @@ async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, 
             other.session(session_id),
             other.kill(session_id),
             other.send(session_id, "hello"),
-            transcript.unary(entries.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)),
+            transcript.unary(
+                entries.ListEntries,
+                transcript_pb.ListEntriesRequest(session_id=session_id),
+                timeout_seconds=60,
+            ),
             transcript.unary(
                 entries.AssembleContext,
                 transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=1000),
+                timeout_seconds=60,
             ),
-            blob.unary(files.GetSet, blob_pb.GetSetRequest(set_id=set_id)),
+            blob.unary(files.GetSet, blob_pb.GetSetRequest(set_id=set_id), timeout_seconds=60),
             anext(
                 blob.stream(
                     files.ReadFile, blob_pb.ReadFileRequest(set_id=set_id, name="a.txt"), timeout_seconds=5
@@ -238,7 +243,7 @@ async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, 
                 await call
             assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
         deliveries = await hook.unary(
-            plugins.ListDeliveries, hook_pb.ListDeliveriesRequest(session_id=session_id)
+            plugins.ListDeliveries, hook_pb.ListDeliveriesRequest(session_id=session_id), timeout_seconds=60
         )
         assert list(deliveries.deliveries) == []
         assert await sessions_of(other) == []

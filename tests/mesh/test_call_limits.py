@@ -88,7 +88,7 @@ def _calls(mesh: Mesh) -> list[Callable[[], Awaitable[object]]]:
     request = transcript_pb.AssembleContextRequest(session_id="ses_" + "0" * 26, token_budget=1000)
     return [
         *(lambda call=call, name=name: call(mesh.service(name)) for name, call in READS.items()),  # type: ignore[misc]
-        lambda: transcript.unary(scan, request),
+        lambda: transcript.unary(scan, request, timeout_seconds=60),
         lambda: mesh.kill("ses_" + "0" * 26),
     ]
 

@@ -93,7 +93,7 @@ async def register(
         **more,
     )
     request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-    await hook.unary(HookServiceStub(hook.channel).RegisterPlugin, request)
+    await hook.unary(HookServiceStub(hook.channel).RegisterPlugin, request, timeout_seconds=60)
 
 
 async def spawn(mesh: Mesh) -> str:

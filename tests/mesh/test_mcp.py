@@ -66,7 +66,7 @@ async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> No
     ]
     assert result.tool_name == "mcp__weather__forecast"
     assert result.content[0].text.text == "Tomorrow the sun shines in Bergen."
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while b"execute_tool mcp__weather__forecast" not in served.traces_file.read_bytes():
             await asyncio.sleep(0.1)
     assert b"Tomorrow the sun" not in served.traces_file.read_bytes()

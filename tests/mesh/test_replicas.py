@@ -140,7 +140,7 @@ async def test_another_tenant_finds_nothing_on_any_replica(pairs: Stack, story: 
                 stranger.send(session_id, "hello"),
                 stranger.kill(session_id),
                 anext(aiter(stranger.transcript(session_id))),
-                blob.unary(get_set, request),
+                blob.unary(get_set, request, timeout_seconds=60),
             ):
                 with pytest.raises(MeshError) as refused:
                     await call
@@ -173,7 +173,7 @@ async def test_network_policies_let_through_the_calls_that_are_made_and_no_other
     async def arrived() -> bool:
         return wanted <= edges_of(pairs)
 
-    with suppress(TimeoutError):  # Spans arrive some seconds after the call.
+    with suppress(AssertionError):  # Spans arrive some seconds after the call.
         await eventually(arrived)
     seen = edges_of(pairs)
     deployed = {*SERVICES, "runner"}

@@ -122,7 +122,9 @@ async def _register_observer(mesh: Mesh, marker: str) -> None:
     hooks = mesh.service("hook")
     stub = HookServiceStub(hooks.channel)
     await hooks.unary(
-        stub.RegisterPlugin, hook_service_pb2.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+        stub.RegisterPlugin,
+        hook_service_pb2.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
+        timeout_seconds=60,
     )
 
 

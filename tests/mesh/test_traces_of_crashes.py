@@ -76,7 +76,9 @@ async def gated(stack: Stack) -> AsyncIterator[Gated]:
             plugin.timeout.FromSeconds(120)
             hooks = mesh.service("hook")
             await hooks.unary(
-                HookServiceStub(hooks.channel).RegisterPlugin, RegisterPluginRequest(plugin=plugin)
+                HookServiceStub(hooks.channel).RegisterPlugin,
+                RegisterPluginRequest(plugin=plugin),
+                timeout_seconds=60,
             )
             yield Gated(mesh, stack.processes[name])
     finally:

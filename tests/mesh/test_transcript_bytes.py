@@ -91,10 +91,16 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
         stub = TranscriptServiceStub(peer.channel)
         claim = pb.WriterClaim(run_id=run.run_id, epoch=run.epoch)
         with reached.as_session(tenant):
-            await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=run.session_id))
+            await peer.unary(
+                stub.CreateTranscript,
+                pb.CreateTranscriptRequest(session_id=run.session_id),
+                timeout_seconds=60,
+            )
         with reached.as_run(run):
             await peer.unary(
-                stub.AcquireWriter, pb.AcquireWriterRequest(session_id=run.session_id, claim=claim)
+                stub.AcquireWriter,
+                pb.AcquireWriterRequest(session_id=run.session_id, claim=claim),
+                timeout_seconds=60,
             )
             for key in ("k", "k"):
                 request = pb.AppendEntriesRequest(
@@ -103,7 +109,7 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
                     request_id=key,
                     entries=[EntryBody(message=message), EntryBody(opaque=opaque)],
                 )
-                await peer.unary(stub.AppendEntries, request)
+                await peer.unary(stub.AppendEntries, request, timeout_seconds=60)
 
 
 async def is_running(mesh: Mesh, session_id: str) -> bool:

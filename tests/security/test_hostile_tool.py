@@ -204,7 +204,7 @@ async def attack(place: Place) -> AsyncIterator[Attack]:
 @pytest.fixture(scope="module")
 async def excess(place: Place) -> dict[str, str]:
     """Have servers take more and more, until each is ended. Return the outcomes by name."""
-    server = place.server(max_memory_bytes=MAX_MEMORY_BYTES, call_timeout_seconds=30)
+    server = place.server(max_memory_bytes=MAX_MEMORY_BYTES, call_timeout_seconds=60)
     codes = {
         "shared mapping": tool_attacks.SHARED_MAPPING,
         "memfds": tool_attacks.MEMFDS,

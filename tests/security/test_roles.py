@@ -36,7 +36,7 @@ def with_roles(keys: Path, roles: object) -> str:
 async def refusal(channel: grpc.aio.Channel, method: MethodDescriptor, token: str) -> MeshError:
     """Call a unary RPC, which refuses, and return the whole error."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        await channel.unary_unary(path_of(method))(b"", metadata=(bearer(token),), timeout=20)
+        await channel.unary_unary(path_of(method))(b"", metadata=(bearer(token),), timeout=60)
     return error_from("attacked", error.value)
 
 

@@ -155,7 +155,7 @@ async def test_call_without_a_token_is_refused_before_a_message_is_read(
 
     async def code(method: MethodDescriptor, *headers: tuple[str, str]) -> str:
         try:
-            async for _ in channel.stream_stream(path_of(method))(silent(), metadata=headers, timeout=20):
+            async for _ in channel.stream_stream(path_of(method))(silent(), metadata=headers, timeout=60):
                 pass
         except grpc.aio.AioRpcError as error:
             return error.code().name

@@ -62,7 +62,7 @@ def runner_tokens(keys: Path) -> TokenMinter:
     return TokenMinter("runner", keys / "runner.pem")
 
 
-async def until_open(port: int, *, within_seconds: float = 10.0) -> None:
+async def until_open(port: int, *, within_seconds: float = 60.0) -> None:
     """Wait until the port of this machine accepts connections."""
     async with asyncio.timeout(within_seconds):
         while True:

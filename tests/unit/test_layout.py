@@ -233,6 +233,54 @@ def test_package_has_a_license_and_a_readme(project: Path) -> None:
     assert len((project.parent / "README.md").read_text().splitlines()) >= 7
 
 
+_SHORT_WAIT = re.compile(
+    r"within_seconds(: float)?\s*=\s*[1-5]?\d(\.\d*)?\b|asyncio\.timeout\(\s*[1-5]?\d(\.\d*)?\s*\)|wait_for\("
+)
+_GUARD_SECONDS = 60.0
+
+
+def short_waits(tree: ast.Module) -> list[int]:
+    """Return the lines of waits that a busy machine may outlast, as far as their time is a literal.
+
+    A time-out of less than a second is one that a test expects to elapse.
+    """
+    given: list[tuple[ast.expr | None, float]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            given += [(word.value, 0.0) for word in node.keywords if word.arg == "within_seconds"]
+            called = ast.unparse(node.func)
+            if called == "asyncio.timeout":
+                given += [(argument, 1.0) for argument in node.args]
+            elif called.endswith("wait_for"):
+                given += [(argument, 1.0) for argument in node.args[1:]]
+                given += [(word.value, 1.0) for word in node.keywords if word.arg == "timeout"]
+        elif isinstance(node, ast.arguments):
+            defaults = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+            given += [(value, 0.0) for argument, value in defaults if argument.arg == "within_seconds"]
+            positional = node.args[len(node.args) - len(node.defaults) :]
+            defaults = zip(positional, node.defaults, strict=True)
+            given += [(value, 0.0) for argument, value in defaults if argument.arg == "within_seconds"]
+    return [
+        value.lineno
+        for value, least in given
+        if isinstance(value, ast.Constant)
+        and isinstance(value.value, int | float)
+        and least <= value.value < _GUARD_SECONDS
+    ]
+
+
+def test_what_must_happen_has_a_minute() -> None:
+    """A shorter wait fails on a busy machine. Let a test count, or move what it must not wait for
+    further away. Benchmarks alone measure times.
+    """
+    guilty = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        is_measured = file.relative_to(ROOT / "tests").parts[0] in ("bench", "fuzz", "simulation")
+        if not is_measured and _SHORT_WAIT.search(source_of(file)):
+            guilty += [f"{file.relative_to(ROOT)}:{line}" for line in short_waits(parsed(file))]
+    assert guilty == []
+
+
 def test_nothing_is_imported_from_a_test_module() -> None:
     """Except by the module that runs contract tests a second time, on a cluster."""
     imported = re.compile(r"^\s*(?:from|import) (?:tests\.[\w.]*|\.)\.?(?:test_|conftest)\w*", re.MULTILINE)

@@ -2,7 +2,6 @@
 
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import psycopg
@@ -150,9 +149,7 @@ async def test_data_and_address_outlive_a_stop_with_open_connections_and_a_crash
         assert server.process.returncode == 0
         await open_connection.close()
 
-        began = time.monotonic()
         await server.start()
-        assert time.monotonic() - began < 2
         await execute(dsn, "INSERT INTO kept VALUES (1)")
         await server.process.kill()
         assert server.process.returncode == -signal.SIGKILL

@@ -33,7 +33,7 @@ def server(data_dir, watchdog):
 
 @pytest.fixture
 def http():
-    with urllib3.PoolManager(timeout=10, retries=False) as pool:
+    with urllib3.PoolManager(timeout=60, retries=False) as pool:
         yield pool
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.operations import time_budget
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_runtime.peers import Peer
 
@@ -39,6 +40,15 @@ async def mesh(
 async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
     """A tenant at the replica."""
     return mesh.tenant(replica)
+
+
+@pytest.fixture
+def ample_reserve(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Reserve half a minute of each caller's deadline, for a machine of any speed. Return its seconds."""
+    seconds = 30.0
+    monkeypatch.setattr(time_budget, "_RESERVED_SHARE", 1.0)
+    monkeypatch.setattr(time_budget, "_RESERVED_MAX_SECONDS", seconds)
+    return seconds
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
@@ -44,7 +45,7 @@ class Gate:
 
     async def called(self) -> None:
         """Wait until the plugin is called."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self._called.wait()
 
     async def _decide(self, _event: Any) -> Any:
@@ -83,7 +84,7 @@ async def test_DispatchBeforeAgentFinalize__a_stored_decision_outlives_its_plugi
     request = pb.RemovePluginRequest if gone == "RemovePlugin" else pb.PausePluginRequest
     await tenant.as_client(gone, request(name="a"))
     assert await tenant.draft("k") == first
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await other.draft("k") != first:
             pass
     assert (await tenant.draft("another")).decision == CONTINUE
@@ -297,14 +298,15 @@ async def test_DispatchBeforeAgentFinalize__a_cancelled_call_releases_its_claim(
 ) -> None:
     plugin = await mesh.plugin()
     gate = Gate(plugin, None)
-    await tenant.register("a", plugin.endpoint, FINALIZE)
+    # A claim that is not released lasts longer than this.
+    await tenant.register("a", plugin.endpoint, FINALIZE, timeout=Duration(seconds=600))
     gone = asyncio.create_task(tenant.draft("k"))
     await gate.called()
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
     plugin.says(CONTINUE)
-    assert (await tenant.draft("k", timeout_seconds=5.0)).decision == CONTINUE
+    assert (await tenant.draft("k")).decision == CONTINUE
     assert ("a", "failed") in await tenant.log()
 
 
@@ -331,13 +333,13 @@ async def test_DispatchBeforeAgentFinalize__the_claim_of_a_dead_process_is_taken
 
 
 async def test_DispatchBeforeAgentFinalize__another_call_holds_the_claim_beyond_the_deadline(
-    mesh: HookMesh, tenant: Tenant, database: Database
+    mesh: HookMesh, tenant: Tenant, database: Database, ample_reserve: float
 ) -> None:
     plugin = await mesh.plugin(CONTINUE)
     await tenant.register("a", plugin.endpoint, FINALIZE)
-    await leave_claim(database, tenant.tenant_id, 60)
+    await leave_claim(database, tenant.tenant_id, 3600)
     with refused(Reason.CONFLICT) as caught:
-        await tenant.draft("k", timeout_seconds=2.0)
+        await tenant.draft("k", timeout_seconds=ample_reserve + 1.0)
     assert caught.value.retry_after_seconds is not None
     assert plugin.heard == []
 
@@ -368,9 +370,9 @@ async def test_DispatchBeforeAgentFinalize__waiting_calls_are_notified(
     topic = DraftKey(tenant.tenant_id, "run_1", "k").topic
     async with open_listener(databases["hook"].app, name="test", channels=(CLAIM_ENDED_CHANNEL,)) as listener:
         with listener.subscription(CLAIM_ENDED_CHANNEL, topic) as ended:
-            assert await ended.wait(10)  # A listener wakes all subscriptions when it connects.
+            assert await ended.wait(60)  # A listener wakes all subscriptions when it connects.
             await tenant.draft("k")
-            assert await ended.wait(10)
+            assert await ended.wait(60)
 
 
 async def test_DispatchBeforeAgentFinalize__no_run(tenant: Tenant) -> None:

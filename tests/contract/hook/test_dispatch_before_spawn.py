@@ -193,13 +193,13 @@ async def test_DispatchBeforeSpawn__plugin_takes_longer_than_its_timeout(
 
 
 async def test_DispatchBeforeSpawn__answers_inside_the_callers_deadline(
-    mesh: HookMesh, tenant: Tenant
+    mesh: HookMesh, tenant: Tenant, ample_reserve: float
 ) -> None:
     slow, below = await mesh.plugin(), await mesh.plugin(deny("no"))
     slow.decide = never
     await tenant.register("slow", slow.endpoint, SPAWN, priority=1, policy=OPEN)
     await tenant.register("below", below.endpoint, SPAWN, policy=OPEN)
-    answer = await tenant.spawn(timeout_seconds=2.0)
+    answer = await tenant.spawn(timeout_seconds=ample_reserve + 2.0)
     assert answer.decision == deny("no")
     assert sorted(await tenant.log()) == [("below", "deny"), ("slow", "failed")]
 

@@ -197,7 +197,7 @@ async def test_a_running_worker_delivers(mesh: HookMesh, tenant: Tenant, deliver
     await tenant.register("a", plugin.endpoint, ENDED)
     worker = asyncio.create_task(deliveries.run_jobs_forever())
     await tenant.ended()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await received.wait()
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
@@ -221,10 +221,10 @@ async def test_a_slow_observer_does_not_delay_other_tenants(
     await other.register("quick", quick.endpoint, ENDED)
     worker = asyncio.create_task((await mesh.worker(relay_concurrency=4)).deliveries.run_jobs_forever())
     await tenant.publish(*(ended(f"e{number}") for number in range(20)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await called.wait()
     await other.ended()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await received.wait()
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
@@ -309,7 +309,7 @@ async def test_content_is_cleared_if_the_last_two_deliveries_end_concurrently(
         async with database.transaction(tenant.tenant_id) as connection:
             await first(connection, tenant.tenant_id, "a")
             hearing = asyncio.create_task(hear_too())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not hearing.done() and not await as_owner(waits):
                     await asyncio.sleep(0.01)
         await hearing

@@ -73,11 +73,11 @@ async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(
 
     plugin.decide = answer_the_first
     await tenant.register(
-        "gate", plugin.endpoint, SPAWN, max_concurrent_calls=FAILURES_TO_OPEN, timeout=Duration(seconds=4)
+        "gate", plugin.endpoint, SPAWN, max_concurrent_calls=FAILURES_TO_OPEN, timeout=Duration(seconds=8)
     )
     burst = [asyncio.create_task(tenant.spawn()) for _ in range(2 * FAILURES_TO_OPEN)]
     await eventually(lambda: len(plugin.heard) == FAILURES_TO_OPEN)
-    await one_timeout(mesh, replica, Duration(seconds=2, nanos=500_000_000))
+    await one_timeout(mesh, replica, Duration(seconds=5))
     hold.set()
     await asyncio.gather(*burst, return_exceptions=True)
     assert (
@@ -89,12 +89,14 @@ async def test_a_burst_that_waits_for_slots_does_not_open_the_circuit(
     assert all("that were left" in delivery.error for delivery in late)
 
 
-async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(
+    mesh: HookMesh, tenant: Tenant, ample_reserve: float
+) -> None:
     slow, below = await mesh.plugin(), await mesh.plugin()
     slow.decide, below.decide = hang, hang
     await tenant.register("slow", slow.endpoint, SPAWN, priority=9, policy=OPEN, timeout=Duration(seconds=3))
     await tenant.register("below", below.endpoint, SPAWN)
-    calls = [tenant.spawn(timeout_seconds=5.0) for _ in range(FAILURES_TO_OPEN)]
+    calls = [tenant.spawn(timeout_seconds=ample_reserve + 4.0) for _ in range(FAILURES_TO_OPEN)]
     refusals = await asyncio.gather(*calls, return_exceptions=True)
     assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [
         Reason.PLUGIN_FAILED
@@ -104,15 +106,18 @@ async def test_a_plugin_below_a_slow_one_keeps_its_circuit_closed(mesh: HookMesh
     assert (await tenant.log())[-2:] == [("slow", "skipped"), ("below", "allow")]
 
 
-async def test_callers_with_short_deadlines_do_not_open_the_circuit(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_callers_with_short_deadlines_do_not_open_the_circuit(
+    mesh: HookMesh, tenant: Tenant, ample_reserve: float
+) -> None:
     """This holds for services too, since a service's deadline comes from its own caller."""
     plugin = await mesh.plugin()
     plugin.decide = hang
     await tenant.register("gate", plugin.endpoint, FINALIZE, SPAWN, TOOL_CALL, policy=OPEN)
+    short = ample_reserve + 2.4
     calls = [
-        tenant.draft("d", run_id=f"run_{number}", timeout_seconds=3.0) for number in range(FAILURES_TO_OPEN)
+        tenant.draft("d", run_id=f"run_{number}", timeout_seconds=short) for number in range(FAILURES_TO_OPEN)
     ]
-    calls += [tenant.as_run("DispatchBeforeToolCall", call_of_tool(), 3.0) for _ in range(FAILURES_TO_OPEN)]
+    calls += [tenant.as_run("DispatchBeforeToolCall", call_of_tool(), short) for _ in range(FAILURES_TO_OPEN)]
     await asyncio.gather(*calls)
     assert await tenant.log() == [("gate", "failed")] * 2 * FAILURES_TO_OPEN
     plugin.says(revise("Take it out."))
@@ -120,12 +125,12 @@ async def test_callers_with_short_deadlines_do_not_open_the_circuit(mesh: HookMe
 
 
 async def test_a_plugin_that_hangs_for_its_fair_share_opens_the_circuit(
-    mesh: HookMesh, tenant: Tenant
+    mesh: HookMesh, tenant: Tenant, ample_reserve: float
 ) -> None:
     plugin = await mesh.plugin()
     plugin.decide = hang
     await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=4))
-    calls = [tenant.spawn(timeout_seconds=4.5) for _ in range(FAILURES_TO_OPEN)]
+    calls = [tenant.spawn(timeout_seconds=ample_reserve + 3.6) for _ in range(FAILURES_TO_OPEN)]
     refusals = await asyncio.gather(*calls, return_exceptions=True)
     assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [
         Reason.PLUGIN_FAILED

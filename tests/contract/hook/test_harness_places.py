@@ -44,7 +44,7 @@ async def plugin(mesh: HookMesh, tenant: Tenant) -> AsyncIterator[ScriptedPlugin
 async def dispatch(
     tenant: Tenant,
     arguments: str = "{}",
-    timeout_seconds: float = 20.0,
+    timeout_seconds: float = 60.0,
     harness: HarnessClaim | None = HARNESS,
 ) -> run_pb.DispatchBeforeToolCallResponse:
     event = events.BeforeToolCallEvent(**RUN, tool_name="note", arguments_json=arguments)

@@ -146,7 +146,7 @@ async def test_a_channel_in_connection_backoff_is_replaced_and_its_health_servic
     peers: PluginChannelPool,
 ) -> None:
     (port,) = free_ports(1)
-    async with to(peers, "127.0.0.1", port) as failing, asyncio.timeout(10):
+    async with to(peers, "127.0.0.1", port) as failing, asyncio.timeout(60):
         while (state := failing.channel.get_state(True)) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             await failing.channel.wait_for_state_change(state)
         assert isinstance(failing.probe, PluginProbe)

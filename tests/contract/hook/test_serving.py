@@ -151,7 +151,9 @@ async def test_the_token_of_a_call_is_refused_by_other_plugins(
     forged = handler_pb.HandleObservedEventRequest(event=ended("ended:1", session_id="ses_of_another"))
     async with caller_at(endpoint.removeprefix("grpc://"), "plugin") as peer:
         with use_token(token), refused(Reason.TOKEN_INVALID) as caught:
-            await peer.unary(HookHandlerServiceStub(peer.channel).HandleObservedEvent, forged)
+            await peer.unary(
+                HookHandlerServiceStub(peer.channel).HandleObservedEvent, forged, timeout_seconds=60
+            )
     assert f"another audience than spawnmesh/{endpoint}" in caught.value.message
     assert "ses_of_another" not in log.read_text()
 
@@ -165,7 +167,9 @@ async def test_the_token_of_a_call_is_refused_by_services_of_the_mesh(
         caller_at(target, "hook") as peer,
     ):
         with use_token(token), refused(Reason.TOKEN_INVALID):
-            await peer.unary(HookServiceStub(peer.channel).ListPlugins, pb.ListPluginsRequest())
+            await peer.unary(
+                HookServiceStub(peer.channel).ListPlugins, pb.ListPluginsRequest(), timeout_seconds=60
+            )
 
 
 def test_a_service_token_of_hook_is_valid_for_plugins_only() -> None:

@@ -1,7 +1,6 @@
 """A plugin that keeps its connections open and answers nothing is found by its health service."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -34,8 +33,6 @@ from tests.support.waiting import eventually
 
 TIMEOUT = Duration(seconds=60)
 CALLER_SECONDS = 100.0
-# Less than the plugin's time-out, and generous, since the machine may be busy.
-SOON_SECONDS = 15.0
 SLOW_SECONDS = 4
 
 MODULE = f"""
@@ -90,10 +87,8 @@ async def test_DispatchBeforeSpawn__a_paused_gate_is_noticed_and_asked_again_whe
 ) -> None:
     await register(tenant, plugin.endpoint, SPAWN)
     plugin.pause()
-    begun = time.monotonic()
     refusals = await asyncio.gather(*(refusal_of(tenant) for _ in range(4)))
     refusals += [await refusal_of(tenant) for _ in range(4)]
-    assert time.monotonic() - begun < SOON_SECONDS
     assert {(error.status, error.retry_after_seconds) for error in refusals} == {(Status.UNAVAILABLE, 1.0)}
     rows = {(row.decision, row.error) for row in await tenant.deliveries() if row.error}
     assert rows == {("failed", STOPPED_ANSWERING.error), ("skipped", SILENT.error)}
@@ -115,9 +110,8 @@ async def test_DispatchBeforeSpawn__a_paused_plugin_that_is_open_is_skipped(
 ) -> None:
     await register(tenant, plugin.endpoint, SPAWN, policy=OPEN)
     plugin.pause()
-    begun = time.monotonic()
     assert [await spawn(tenant) for _ in range(5)] == [ALLOW] * 5
-    assert time.monotonic() - begun < SOON_SECONDS
+    assert await errors(tenant) == {STOPPED_ANSWERING.error, SILENT.error}
     plugin.go_on()
 
 
@@ -126,12 +120,10 @@ async def test_DispatchBeforeAgentFinalize__a_paused_gate_is_asked_about_the_sam
 ) -> None:
     await register(tenant, plugin.endpoint, FINALIZE)
     plugin.pause()
-    begun = time.monotonic()
     for _ in range(2):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.draft("kept", timeout_seconds=CALLER_SECONDS)
         assert is_transient(caught.value)
-    assert time.monotonic() - begun < SOON_SECONDS
     plugin.go_on()
 
     async def decided() -> bool:

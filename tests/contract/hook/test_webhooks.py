@@ -177,22 +177,25 @@ async def answered_with(
 async def test_an_endless_answer_of_a_webhook_is_cut_off(tenant: Tenant, certificate: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def talk() -> None:
-        """Write until the connection is closed."""
+    def talk() -> int:
+        """Write until the connection is closed. Return the number of bytes."""
+        written = 0
         with server_tls(certificate).wrap_socket(listener.accept()[0], server_side=True) as link:
             link.recv(65_536)
             link.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             with suppress(OSError):
                 while True:
                     link.sendall(b"1000\r\n" + b" " * 0x1000 + b"\r\n")
+                    written += 0x1000
+        return written
 
     with listener:
         talking = asyncio.create_task(asyncio.to_thread(talk))
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/hooks"
-        await tenant.register("a", url, SPAWN, policy=OPEN)
+        await tenant.register("a", url, SPAWN, policy=OPEN, timeout=Duration(seconds=600))
         assert (await tenant.spawn()).decision == ALLOW
-        async with asyncio.timeout(15):  # The TLS shutdown would read for half a minute.
-            await asyncio.shield(talking)
+        # The TLS shutdown would read for half a minute. Buffers hold some megabytes.
+        assert await talking < 64 * 1024 * 1024
     assert [row.error for row in await tenant.deliveries()] == ["malformed answer: more than 2097152 bytes"]
 
 
@@ -210,7 +213,7 @@ async def test_an_endless_answer_of_a_webhook_is_cut_off(tenant: Tenant, certifi
 async def test_a_slow_webhook_is_a_failure(
     tenant: Tenant, certificate: Path, answer: Callable[[asyncio.StreamWriter], Awaitable[None]], error: str
 ) -> None:
-    timeout = Duration(seconds=1) if "1 s" in error else Duration(seconds=10)
+    timeout = Duration(seconds=1) if "1 s" in error else Duration(seconds=600)
     async with answered_with(answer, certificate) as url:
         await tenant.register("a", url, SPAWN, policy=OPEN, timeout=timeout)
         assert (await tenant.spawn()).decision == ALLOW
@@ -219,7 +222,6 @@ async def test_a_slow_webhook_is_a_failure(
             await tenant.spawn()
     rows = await tenant.deliveries()
     assert [row.error for row in rows] == [error] * 2
-    assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 8
 
 
 async def test_the_plugins_timeout_overrides_that_of_the_http_client(
@@ -273,7 +275,7 @@ async def test_cancelling_a_call_closes_the_connection_to_the_webhook(
         await called.wait()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gone.wait()
 
 

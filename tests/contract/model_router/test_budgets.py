@@ -198,7 +198,7 @@ async def test_Generate__the_refusal_has_retry_info(world: World) -> None:
     request = pb.GenerateRequest(model=world.ref("one"), messages=[user("hello")])
     async with grpc.aio.insecure_channel(router.target) as channel:
         call = ModelRouterServiceStub(channel).Generate(
-            request, metadata=(("authorization", f"Bearer {router.token}"),), timeout=10
+            request, metadata=(("authorization", f"Bearer {router.token}"),), timeout=60
         )
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call.read()

@@ -46,12 +46,14 @@ async def saved(world: World) -> dict[str, dict[str, object]]:
 async def test_Generate__a_cooling_candidate_is_not_dialled(world: World) -> None:
     world.provider.on("one", RATE_LIMITED)
     router = await world.router()
+    before = datetime.now(UTC)
     await router.generate(world.ref("one"), world.ref("two"))
+    after = datetime.now(UTC)
     answered = await router.generate(world.ref("one"), world.ref("two"))
     assert answered.kinds == ["attempt_started", "text_delta", "completion"]
     assert answered.verdicts == [("one", "COOLING", "RATE_LIMIT"), ("two", "ANSWERED", "UNSPECIFIED")]
     until = answered.completion.verdicts[0].cooling_until_time.ToDatetime(tzinfo=UTC)
-    assert timedelta(seconds=25) < until - datetime.now(UTC) <= timedelta(seconds=30)
+    assert before + timedelta(seconds=25) < until <= after + timedelta(seconds=30)
     assert world.provider.asked("one") == 1
 
 

@@ -156,17 +156,17 @@ async def test_Generate__a_broken_stream_leaves_the_only_candidate_to_the_next_t
 async def test_Generate__a_stalled_stream_is_cut(world: World) -> None:
     stall = Stall((START, HELLO))
     world.provider.on("one", stall)
-    router = await world.router(idle_timeout_seconds=0.2)
+    router = await world.router(idle_timeout_seconds=1.0)
     answered = await router.generate(world.ref("one"), world.ref("two"))
     assert (answered.text, answered.refused.reason) == ("Hello", Reason.STREAM_BROKEN)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await stall.hung_up.wait()
 
 
 @pytest.mark.parametrize("begin", [True, False])
 async def test_Generate__a_silent_candidate_is_left_for_the_next(world: World, begin: bool) -> None:
     world.provider.on("one", Stall(begin=begin))
-    router = await world.router(attempt_timeout_seconds=0.3)
+    router = await world.router(attempt_timeout_seconds=2.0)
     answered = await router.generate(world.ref("one"), world.ref("two"))
     assert answered.verdicts[0] == ("one", "FAILED", "TIMEOUT")
     assert answered.completion.verdicts[0].detail == "no answer in time"
@@ -183,9 +183,9 @@ async def test_Generate__the_deadline_bounds_the_chain_and_causes_no_cooldown(wo
 async def test_Generate__a_caller_who_hangs_up_cancels_the_upstream_call(world: World) -> None:
     stall = Stall((START, HELLO))
     world.provider.on("one", stall, sse(*chat("later")))
-    router = await world.router()
+    router = await world.router(idle_timeout_seconds=3600)
     await router.hang_up_after(2, world.ref("one"), stall.reached.wait)
-    async with asyncio.timeout(0.1):
+    async with asyncio.timeout(60):
         await stall.hung_up.wait()
     assert (await router.generate(world.ref("one"))).text == "later"
 
@@ -193,9 +193,9 @@ async def test_Generate__a_caller_who_hangs_up_cancels_the_upstream_call(world: 
 async def test_Generate__a_caller_who_hangs_up_before_the_answer_begins(world: World) -> None:
     stall = Stall(begin=False)
     world.provider.on("one", stall, sse(*chat("later")))
-    router = await world.router()
+    router = await world.router(attempt_timeout_seconds=3600)
     await router.hang_up_after(1, world.ref("one"), stall.reached.wait)
-    async with asyncio.timeout(0.1):
+    async with asyncio.timeout(60):
         await stall.hung_up.wait()
     assert (await router.generate(world.ref("one"))).text == "later"
 
@@ -232,10 +232,10 @@ async def test_Generate__a_rate_limit_is_waited_out_only_where_nobody_else_can_a
 
 
 async def test_Generate__a_wait_that_outlasts_the_deadline_is_not_begun(world: World) -> None:
-    limited = openai_error(429, "Rate limit reached", "requests", "rate_limit_exceeded", retry_after="50")
+    limited = openai_error(429, "Rate limit reached", "requests", "rate_limit_exceeded", retry_after="500")
     world.provider.on("one", limited)
     router = await world.router(tries_at_last_candidate=5)
-    refused = (await router.generate(world.ref("one"), timeout=5)).refused
+    refused = (await router.generate(world.ref("one"))).refused
     assert refused.reason is Reason.ALL_CANDIDATES_FAILED
     assert refused.retry_after_seconds is not None
-    assert 45 < refused.retry_after_seconds <= 50
+    assert 400 < refused.retry_after_seconds <= 500

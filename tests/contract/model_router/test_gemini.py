@@ -184,19 +184,19 @@ async def test_Generate__a_request_at_fault_at_gemini_burns_nobody(
 
 
 async def test_Generate__the_retry_delay_in_geminis_body_is_kept(world: World) -> None:
-    told = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
+    told = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "340s"}
     world.provider.on("flash", failed(429, "Quota exceeded for metric", "RESOURCE_EXHAUSTED", told))
     router, model = await open_gemini_router(world)
     refused = (await router.generate(model, strict=True)).refused
-    assert 33 < (refused.retry_after_seconds or 0) <= 34
+    assert 280 < (refused.retry_after_seconds or 0) <= 340
 
 
 async def test_Generate__a_caller_who_hangs_up_cancels_the_call_of_gemini(world: World) -> None:
     stall = Stall((said({"text": "Hel"}),))
     world.provider.on("flash", stall)
-    router, model = await open_gemini_router(world)
+    router, model = await open_gemini_router(world, idle_timeout_seconds=3600)
     await router.hang_up_after(2, model, stall.reached.wait)
-    async with asyncio.timeout(0.1):
+    async with asyncio.timeout(60):
         await stall.hung_up.wait()
     assert await router.explain(model, fallbacks=pb.Fallbacks()) == [("flash", "READY")]
 
@@ -204,8 +204,8 @@ async def test_Generate__a_caller_who_hangs_up_cancels_the_call_of_gemini(world:
 async def test_Generate__a_stalled_stream_of_gemini_is_cut(world: World) -> None:
     stall = Stall((said({"text": "Hel"}),))
     world.provider.on("flash", stall)
-    router, model = await open_gemini_router(world, idle_timeout_seconds=0.2)
+    router, model = await open_gemini_router(world, idle_timeout_seconds=1.0)
     refused = (await router.generate(model)).refused
     assert (refused.reason, refused.facts["sent_text_bytes"]) == (Reason.STREAM_BROKEN, "3")
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(60):
         await stall.hung_up.wait()

@@ -61,9 +61,7 @@ async def test_PrepareTenant__the_newest_version_holds_at_every_replica(world: W
     async def refuses() -> bool:
         return (await second.generate(world.ref("blind"), messages=LOOK)).refusal is not None
 
-    await eventually(
-        refuses, within_seconds=10
-    )  # The notification makes it read; otherwise it reads every five minutes.
+    await eventually(refuses)  # The notification makes it read; otherwise it reads every five minutes.
     assert await second.prepare(6) == 6
     assert (await second.generate(world.ref("blind"), messages=LOOK)).text == "blind"
 

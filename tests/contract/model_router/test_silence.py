@@ -10,13 +10,13 @@ from tests.support.model_router.cooldowns import list_cooldowns
 from tests.support.model_router.fixtures import World
 from tests.support.model_router.provider import Answering, Stall, anthropic_answer, chat, chunk, sse
 
-IDLE = 0.6
+IDLE = 3.0
 BEFORE_THE_THOUGHT = 3
 START = chunk({"role": "assistant", "content": ""})
 
 
 def thinking_in_silence(ping_count: int) -> Answering:
-    """Send only pings, four in each idle timeout, as Anthropic does while a model thinks."""
+    """Send only pings, ten in each idle timeout, as Anthropic does while a model thinks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -25,7 +25,7 @@ def thinking_in_silence(ping_count: int) -> Answering:
         pings = [{"type": "ping"}] * ping_count
         for event in [*events[:BEFORE_THE_THOUGHT], *pings, *events[BEFORE_THE_THOUGHT:]]:
             if event["type"] == "ping":
-                await asyncio.sleep(IDLE / 4)
+                await asyncio.sleep(IDLE / 10)
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         await response.write_eof()
         return response
@@ -40,7 +40,7 @@ async def world(world: World) -> World:
 
 
 async def test_Generate__a_model_that_thinks_while_its_provider_pings_is_waited_for(world: World) -> None:
-    world.provider.on("claude", thinking_in_silence(12))
+    world.provider.on("claude", thinking_in_silence(15))
     router = await world.router(idle_timeout_seconds=IDLE)
     answered = await router.generate(f"{world.anthropic}/claude", strict=True)
     assert answered.text == "I read it."
@@ -50,7 +50,7 @@ async def test_Generate__a_model_that_thinks_while_its_provider_pings_is_waited_
 async def test_Generate__pings_are_waited_for_no_longer_than_the_caller_wants(world: World) -> None:
     world.provider.on("claude", thinking_in_silence(1000))
     router = await world.router(idle_timeout_seconds=IDLE)
-    refused = (await router.generate(f"{world.anthropic}/claude", strict=True, timeout=3 * IDLE)).refused
+    refused = (await router.generate(f"{world.anthropic}/claude", strict=True, timeout=1.5 * IDLE)).refused
     assert refused.reason.value == "DEADLINE_EXCEEDED"
     assert await list_cooldowns(router) == []
 
@@ -60,7 +60,7 @@ async def test_Generate__a_silence_within_an_answer_that_shows_nothing_yet_rests
 ) -> None:
     world.provider.on("claude", Stall(tuple(anthropic_answer()[:BEFORE_THE_THOUGHT])))
     world.provider.on("one", Stall((START,)))
-    router = await world.router(idle_timeout_seconds=0.2)
+    router = await world.router(idle_timeout_seconds=1.0)
     answered = await router.generate(f"{world.anthropic}/claude", world.ref("one"), world.ref("two"))
     assert [reason for _, _, reason in answered.verdicts] == ["TIMEOUT", "TIMEOUT", "UNSPECIFIED"]
     assert await list_cooldowns(router) == []
@@ -68,7 +68,7 @@ async def test_Generate__a_silence_within_an_answer_that_shows_nothing_yet_rests
 
 async def test_Generate__a_provider_that_does_not_begin_to_answer_rests_its_model(world: World) -> None:
     world.provider.on("one", Stall())
-    router = await world.router(attempt_timeout_seconds=0.2, idle_timeout_seconds=0.2)
+    router = await world.router(attempt_timeout_seconds=2.0, idle_timeout_seconds=1.0)
     assert (await router.generate(world.ref("one"), world.ref("two"))).text == "two"
     assert await list_cooldowns(router) == [(1, "TIMEOUT")]
 
@@ -77,7 +77,7 @@ async def test_Generate__a_silence_behind_what_was_shown_leads_the_next_try_to_a
     world: World,
 ) -> None:
     world.provider.on("one", Stall((START, chunk({"content": "Hello"}))))
-    router = await world.router(idle_timeout_seconds=0.2)
+    router = await world.router(idle_timeout_seconds=1.0)
     assert (await router.generate(world.ref("one"), world.ref("two"))).refusal is not None
     assert (await router.generate(world.ref("one"), world.ref("two"))).text == "two"
 
@@ -85,6 +85,6 @@ async def test_Generate__a_silence_behind_what_was_shown_leads_the_next_try_to_a
 @pytest.mark.parametrize("begin", [True, False])
 async def test_Generate__a_hung_provider_is_called_once_before_failover(world: World, begin: bool) -> None:
     world.provider.on("one", Stall(begin=begin))
-    router = await world.router(attempt_timeout_seconds=0.2, tries_before_failover=3)
+    router = await world.router(attempt_timeout_seconds=2.0, tries_before_failover=3)
     assert (await router.generate(world.ref("one"), world.ref("two"))).text == "two"
     assert world.provider.asked("one") == 1

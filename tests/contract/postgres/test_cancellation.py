@@ -13,7 +13,7 @@ from spawnmesh_postgres.listener import open_listener
 from tests.support.postgres.jobs import create_jobs_table, worker_of
 
 _STEPS = 120  # Of the loop, until all that begins has begun; a few dozen are enough.
-_END_SECONDS = 20.0
+_END_SECONDS = 60.0
 
 
 async def jobs(dsn: ServiceDsn) -> None:

@@ -156,12 +156,12 @@ async def test_listener_leaves_a_silent_server_for_the_next_one(dsn: ServiceDsn)
         both = make_conninfo(first.dsn(dsn.app), host="127.0.0.1,127.0.0.1", port=ports)
         async with open_listener(both, name="ears", channels=("news",)) as listener:
             with listener.subscription("news") as heard:
-                assert await heard.wait(30)
+                assert await heard.wait(60)
                 first.fall_silent()
                 assert await heard.wait(60), "it is connected again, and has its subscribers look"
                 async with await psycopg.AsyncConnection.connect(dsn.app, autocommit=True) as other:
                     await other.execute("select pg_notify('news' || suffix, '') from _spawnmesh_channels")
-                assert await heard.wait(30)
+                assert await heard.wait(60)
         first.open.set()
 
 

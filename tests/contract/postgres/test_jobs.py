@@ -294,11 +294,11 @@ async def test_notification_wakes_a_worker_and_a_stopped_one_returns_its_jobs(
 
     working = asyncio.create_task(worker_of(database, listener, [kind_of(hang)]).run_jobs_forever())
     with listener.subscription(CHANNEL) as notified:
-        await notified.wait(20)  # Of the listener, when it is connected.
+        await notified.wait(60)  # Of the listener, when it is connected.
         await enqueue(database, "t-one", "later", due_in=timedelta(hours=1))
         await enqueue(database, "t-one", "a")
-        assert await notified.wait(20)
-    async with asyncio.timeout(20):
+        assert await notified.wait(60)
+    async with asyncio.timeout(60):
         await begun.wait()
     working.cancel()
     with suppress(asyncio.CancelledError):

@@ -158,7 +158,7 @@ async def test_waiting_ends_when_the_schema_comes(
     await asyncio.wait([waiting], timeout=0.3)
     assert not waiting.done()
     await asyncio.to_thread(migrate, dsn.owner, package=package.name, schema="hook")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await waiting
 
 
@@ -171,7 +171,7 @@ async def test_old_process_runs_on_an_expanded_schema_and_not_on_a_contracted_on
     old.add("0001_first", "create table first (id int, old int);")
     package.add("0002_expand", "alter table first add column new int;")
     migrate(dsn.owner, package=package.name, schema="hook")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await wait_for_schema(dsn.app, package=old.name)
     package.add(
         "0003_contract",

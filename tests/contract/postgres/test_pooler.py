@@ -101,6 +101,6 @@ async def test_pool_that_asks_for_them_is_not_let_in(ways: Ways) -> None:
 async def test_notification_sent_through_the_pooler_is_heard_past_it(ways: Ways, database: Database) -> None:
     async with open_listener(ways.direct, name="test", channels=("news",)) as listener:
         with listener.subscription("news", "hello") as subscription:
-            await subscription.wait(5)  # Told of the connection itself.
+            await subscription.wait(60)  # Told of the connection itself.
             await database.notify("news", ["hello"])
-            assert await subscription.wait(5)
+            assert await subscription.wait(60)

@@ -206,10 +206,11 @@ async def test_ReleaseRun__a_run_whose_lease_ran_out_in_an_outage_is_released_af
 ) -> None:
     mesh.answers.append(saying("Done."))
     mesh.hold_model = asyncio.Event()
-    mesh.refusals["HeartbeatRun"] = away()
     mesh.refusals["ReleaseRun"] = away()
-    mesh.queue_run(lease_seconds=0.3)
+    mesh.queue_run(lease_seconds=2.0)
     async with running_runner(mesh, keys, tmp_path):
+        await eventually(mesh.model_called.is_set)
+        mesh.refusals["HeartbeatRun"] = away()
         # More tries than the time for other calls would allow: the outage is longer than that.
         await eventually(lambda: len(mesh.refusals["ReleaseRun"]) <= 997)
         assert (mesh.delays, mesh.failed, mesh.finalized) == ([], None, None)
@@ -225,10 +226,11 @@ async def test_ReleaseRun__a_run_that_another_runner_has_after_an_outage_is_left
 ) -> None:
     mesh.answers.append(saying("Done."))
     mesh.hold_model = asyncio.Event()
-    mesh.refusals["HeartbeatRun"] = away()
     mesh.refusals["ReleaseRun"] = deque([MeshError(Reason.RUN_LEASE_LOST, "epoch 2 has it")])
-    mesh.queue_run(lease_seconds=0.3)
+    mesh.queue_run(lease_seconds=2.0)
     async with running_runner(mesh, keys, tmp_path):
+        await eventually(mesh.model_called.is_set)
+        mesh.refusals["HeartbeatRun"] = away()
         await eventually(lambda: mesh.released_claims)
     assert not mesh.refusals["ReleaseRun"]
     assert (mesh.delays, mesh.failed, mesh.released) == ([], None, [])

@@ -45,7 +45,7 @@ async def check(port: int, name: str) -> int:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         request = health_pb2.HealthCheckRequest(service=name)
         try:
-            return int((await health_pb2_grpc.HealthStub(channel).Check(request, timeout=30)).status)
+            return int((await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)).status)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise

@@ -25,7 +25,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.serving import served, shared_settings
 from tests.support.waiting import eventually
 
@@ -103,8 +103,8 @@ async def test_hooks_of_a_run_killed_during_a_model_call(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model = asyncio.Event()
-    mesh.queue_run(lease_seconds=0.3)
-    async with running_runner(mesh, keys, tmp_path):
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(mesh.model_called.is_set)
         mesh.lease_lost = True
         await eventually(lambda: mesh.model_cancelled)
@@ -172,7 +172,7 @@ async def assigned(
                     workspace=workspace,
                     max_workspace_bytes=settings.max_workspace_bytes,
                     tools={"pay": PAY, "list_files": LIST_FILES},
-                    generate_timeout_seconds=20,
+                    generate_timeout_seconds=60,
                 )
 
 

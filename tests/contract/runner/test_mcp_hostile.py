@@ -16,7 +16,7 @@ GOOD = ("mcp__h__good", "{}")
 async def called(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str, *calls: tuple[str, str], **options: Any
 ) -> list[str]:
-    file = config(tmp_path, h=stdio(trick, program=HOSTILE, call_timeout_seconds=20))
+    file = config(tmp_path, h=stdio(trick, program=HOSTILE, call_timeout_seconds=60))
     results = await tool_results(
         mesh, keys, tmp_path, *(calls or (GOOD,)), mcp_servers=("h",), mcp_config_file=file, **options
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, text, tool_results
 from tests.support.waiting import eventually
 
@@ -242,18 +242,19 @@ async def test_a_vanished_server_is_reported_and_reconnected(
 async def test_a_lost_run_does_not_wait_for_a_silent_server(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    asked = asyncio.Event()
+    asked, is_over = asyncio.Event(), asyncio.Event()
 
     async def answer(_message: dict[str, Any], _writer: asyncio.StreamWriter) -> None:
         asked.set()
-        await asyncio.sleep(60)
+        await is_over.wait()
 
     mesh.answers.append(calling(("c", *CALL)))
-    mesh.queue_run(mcp_servers=("h",), lease_seconds=2.0)
+    mesh.queue_run(mcp_servers=("h",))
     async with site(answer, []) as url:
-        file = config(tmp_path, h={"url": url})
-        async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
+        file = config(tmp_path, h={"url": url, "call_timeout_seconds": 600})
+        async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file, heartbeat_share=OFTEN):
             await asked.wait()
             mesh.lease_lost = True
-            await eventually(lambda: not os.listdir(tmp_path / "work"), within_seconds=10)
+            await eventually(lambda: not os.listdir(tmp_path / "work"))
+        is_over.set()
     assert mesh.messages(RESULT) == []

@@ -14,7 +14,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, is_alive, stdio, text, tool_results
 from tests.support.waiting import eventually
 
@@ -115,10 +115,9 @@ async def test_a_lost_lease_leaves_no_process(
 ) -> None:
     """A killed run loses its lease."""
     await held_after(mesh, call)
-    mesh.queue_run(mcp_servers=("weather",), lease_seconds=2.0)
-    async with running_runner(
-        mesh, keys, tmp_path / "work", mcp_config_file=config(tmp_path, weather=stdio())
-    ):
+    mesh.queue_run(mcp_servers=("weather",))
+    file = config(tmp_path, weather=stdio())
+    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file, heartbeat_share=OFTEN):
         await eventually(lambda: mesh.messages(RESULT) and mesh.model_called.is_set())
         pids = pids_in(mesh.messages(RESULT)[0])
         assert len(pids) == 2
@@ -153,9 +152,9 @@ async def test_a_run_lost_during_a_call_leaves_no_process(
 ) -> None:
     notes = tmp_path / "notes"
     mesh.answers.append(calling(("c", "mcp__weather__sleep", '{"seconds": 600}')))
-    mesh.queue_run(mcp_servers=("weather",), lease_seconds=2.0)
+    mesh.queue_run(mcp_servers=("weather",))
     file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=600))
-    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
+    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file, heartbeat_share=OFTEN):
         await eventually(lambda: notes.exists() and "sleeping" in notes.read_text())
         pid = int(notes.read_text().split()[-1])
         assert is_alive(pid)
@@ -169,25 +168,25 @@ async def test_a_run_lost_while_connecting_leaves_no_process(
 ) -> None:
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}; trap '' TERM; while :; do sleep 1; done"
-    mesh.queue_run(mcp_servers=("mute",), lease_seconds=2.0)
-    file = config(tmp_path, mute={"command": "sh", "args": ["-c", script]})
-    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
+    mesh.queue_run(mcp_servers=("mute",))
+    file = config(tmp_path, mute={"command": "sh", "args": ["-c", script], "connect_timeout_seconds": 600})
+    async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file, heartbeat_share=OFTEN):
         await eventually(lambda: pid_file.exists() and pid_file.read_text())
         pid = int(pid_file.read_text())
         mesh.lease_lost = True
-        await eventually(lambda: not is_alive(pid) and not os.listdir(tmp_path / "work"), within_seconds=10)
+        await eventually(lambda: not is_alive(pid) and not os.listdir(tmp_path / "work"))
 
 
 async def test_a_slow_call_times_out_and_the_server_stays(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=2))
+    file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=5))
     late, fine = await tool_results(
         mesh, keys, tmp_path, ("mcp__weather__sleep", '{"seconds": 30}'), FORECAST, mcp_config_file=file
     )
     assert late.is_error
-    assert text(late) == "MCP_TIMEOUT: no answer within 2 seconds; it may or may not have been done"
+    assert text(late) == "MCP_TIMEOUT: no answer within 5 seconds; it may or may not have been done"
     assert text(fine) == "1 fine day(s) in Oslo"
     assert notes.read_text().count("started") == 1
 

@@ -17,7 +17,7 @@ from spawnmesh_runner.app import SANDBOX_CHECK
 from spawnmesh_runner.clients.sandbox.sandbox import NO_SANDBOX, Sandbox
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import (
     RESULT,
     SDK_SERVER,
@@ -115,14 +115,19 @@ async def test_a_killed_run_leaves_no_process_in_the_sandbox(
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     child = "import os, time; pid = os.fork(); pid or (os.setsid(), time.sleep(600));"
     mesh.answers.append(calling(("c", *execute(f"{ignore if is_stubborn else ''}{child}{NAMESPACE}"))))
-    mesh.queue_run(mcp_servers=("attacker",), lease_seconds=2.0)
+    mesh.queue_run(mcp_servers=("attacker",))
     mesh.hold_model = asyncio.Event()
     mesh.hold_model.set()
     hold = mesh.hold_model
     mesh.on_generate = lambda: hold.clear() if len(mesh.prompts) > 1 else None
     file = config(tmp_path, attacker=stdio(program=ATTACKER))
     async with running_runner(
-        mesh, keys, tmp_path / "work", mcp_config_file=file, unsandboxed_stdio_servers=False
+        mesh,
+        keys,
+        tmp_path / "work",
+        mcp_config_file=file,
+        unsandboxed_stdio_servers=False,
+        heartbeat_share=OFTEN,
     ):
         await eventually(lambda: mesh.messages(RESULT) and len(mesh.prompts) == 2)
         namespace = text(mesh.messages(RESULT)[0])
@@ -155,7 +160,7 @@ async def test_FailRun__a_server_that_cannot_be_confined_is_refused(
         await eventually(lambda: mesh.failed)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             request = health_pb2.HealthCheckRequest(service=SANDBOX_CHECK)
-            health = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=30)
+            health = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
     assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert mesh.failed is not None
     assert mesh.failed.reason == "MCP_SANDBOX_UNAVAILABLE"

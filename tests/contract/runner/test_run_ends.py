@@ -16,7 +16,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT
@@ -130,8 +130,8 @@ async def test_HeartbeatRun__a_lost_lease_stops_the_run_at_once(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model = asyncio.Event()
-    mesh.queue_run(lease_seconds=0.3)
-    async with running_runner(mesh, keys, tmp_path):
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(mesh.model_called.is_set)
         assert workspaces(tmp_path) == [f"{mesh.session_id}-1"]
         mesh.lease_lost = True
@@ -144,9 +144,10 @@ async def test_HeartbeatRun__a_lease_not_renewed_in_time_is_lost(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model = asyncio.Event()
-    mesh.refusals["HeartbeatRun"] = away(1000)
-    mesh.queue_run(lease_seconds=0.6)
+    mesh.queue_run(lease_seconds=2.0)
     async with running_runner(mesh, keys, tmp_path):
+        await eventually(mesh.model_called.is_set)
+        mesh.refusals["HeartbeatRun"] = away(1000)
         await eventually(lambda: mesh.model_cancelled and not workspaces(tmp_path))
         await eventually(lambda: mesh.released)
     assert (mesh.failed, mesh.released) == (None, [1])
@@ -158,8 +159,8 @@ async def test_HeartbeatRun__transient_refusals_keep_the_lease(
     mesh.hold_model = asyncio.Event()
     mesh.refusals["HeartbeatRun"] = away(2)
     mesh.answers.append(saying("Done."))
-    mesh.queue_run(lease_seconds=0.6)
-    async with running_runner(mesh, keys, tmp_path):
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(lambda: not mesh.refusals["HeartbeatRun"])
         mesh.hold_model.set()
         await eventually(lambda: mesh.finalized)
@@ -333,7 +334,7 @@ async def test_serve__stops_cleanly_on_SIGTERM(keys: Path, tmp_path: Path) -> No
         sys.executable, "-m", "spawnmesh_runner", "serve", env=environment, stdout=asyncio.subprocess.PIPE
     )
     assert runner.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while b'"serving"' not in (line := await runner.stdout.readline()):
             assert line, "it ended before it served"
         runner.send_signal(signal.SIGTERM)

@@ -10,10 +10,10 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.answers import saying
-from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.runner.fixtures import OFTEN, ScriptedMesh, running_runner
 from tests.support.waiting import eventually
 
-TOKEN_SECONDS, LEASE_SECONDS = 2.0, 0.9
+TOKEN_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -26,10 +26,11 @@ def mesh(mesh: ScriptedMesh) -> ScriptedMesh:
 
 async def test_a_run_outlives_the_token_of_its_claim(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
     mesh.token_seconds = TOKEN_SECONDS
-    mesh.queue_run(lease_seconds=LEASE_SECONDS)
-    async with running_runner(mesh, keys, tmp_path):
+    mesh.queue_run()
+    mesh.token_seconds = 600.0  # Of the heartbeats' tokens.
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(mesh.model_called.is_set)
-        over = time.monotonic() + TOKEN_SECONDS + LEASE_SECONDS
+        over = time.monotonic() + TOKEN_SECONDS
         await eventually(lambda: time.monotonic() > over)
         assert not mesh.model_cancelled  # The stream began with a token that has expired meanwhile.
         assert mesh.hold_model is not None
@@ -43,8 +44,8 @@ async def test_a_run_with_an_expired_token_is_abandoned(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.refusals["HeartbeatRun"] = deque([MeshError(Reason.TOKEN_EXPIRED, "the token's time is over")])
-    mesh.queue_run(lease_seconds=LEASE_SECONDS)
-    async with running_runner(mesh, keys, tmp_path):
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
         await eventually(lambda: mesh.model_cancelled)
         await eventually(lambda: mesh.released_claims)
     assert (mesh.failed, mesh.released, mesh.finalized) == (None, [], None)

@@ -198,7 +198,7 @@ def ask() -> Callable[..., Awaitable[Any]]:
             return await stub.HandleBeforeSpawn(
                 request or spawn_request(),
                 metadata=options.pop("metadata", metadata),
-                timeout=options.pop("timeout", 10),
+                timeout=options.pop("timeout", 60),
             )
 
     return call

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-_BOUND_SECONDS = 15  # The time of a pod behind its grace.
+_BOUND_SECONDS = 60
 
 LEAVE = """
 import asyncio, os, signal, sys

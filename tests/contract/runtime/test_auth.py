@@ -111,14 +111,14 @@ async def test_call_made_while_serving_acts_for_the_callers_tenant(
 
         async def passes_on(request: Any, context: Any) -> Any:
             return await further.unary(
-                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request
+                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request, timeout_seconds=60
             )
 
         outer = await serve(passes_on, service="hook")
         async with peer_of(outer.target) as peer:
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
             with impersonate("acme"), pytest.raises(MeshError) as caught:
-                await peer.unary(method, request_with())
+                await peer.unary(method, request_with(), timeout_seconds=60)
     assert tenants == ["acme"]
     assert caught.value.domain == "transcript.spawnmesh"
 
@@ -131,9 +131,9 @@ async def test_innermost_block_decides_in_whose_name_a_call_is_made(
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
         with use_token(keys.minter("runner").runner_token()):
             with pytest.raises(MeshError) as caught:
-                await peer.unary(method, request_with())
+                await peer.unary(method, request_with(), timeout_seconds=60)
             with impersonate("acme"):
-                await peer.unary(method, request_with())
+                await peer.unary(method, request_with(), timeout_seconds=60)
         with pytest.raises(RuntimeError, match="tenant"):
-            await peer.unary(method, request_with())
+            await peer.unary(method, request_with(), timeout_seconds=60)
     assert caught.value.facts["caller"] == "runner"

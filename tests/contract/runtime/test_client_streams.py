@@ -34,7 +34,7 @@ def upload(peer_of: Any, keys: Any) -> Upload:
         async with peer_of(target) as peer:
             method = cast(Any, blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile)
             with use_token(keys.minter("client").client_token("acme", "ann", 60)):
-                answer: blob_pb.UploadFileResponse = await peer.unary(method, messages(), timeout_seconds=20)
+                answer: blob_pb.UploadFileResponse = await peer.unary(method, messages(), timeout_seconds=60)
         return answer
 
     return to
@@ -123,8 +123,8 @@ async def test_what_keeps_a_message_from_being_made_reaches_the_caller(
             use_token(keys.minter("client").client_token("acme", "ann", 60)),
             pytest.raises(OSError, match="the disk is gone"),
         ):
-            await peer.unary(method, unreadable(), timeout_seconds=20)
-    async with asyncio.timeout(20):
+            await peer.unary(method, unreadable(), timeout_seconds=60)
+    async with asyncio.timeout(60):
         await ended.wait()
 
 

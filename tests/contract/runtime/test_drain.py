@@ -53,16 +53,16 @@ async def test_signal_sends_new_calls_elsewhere_and_finishes_the_running_one(
         name = "spawnmesh.hook.v1.HookHandlerService"
         assert [await health_of(peer.channel, service) for service in ("", name)] == [1, 1]
         with impersonate("acme"):
-            running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=30))
+            running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=60))
             await begun.wait()
             os.kill(os.getpid(), signal.SIGTERM)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while await reached(peer, method, request_with()):
                     pass
         assert not serving.done()
         finish.set()
         assert (await running).decision.HasField("allow")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await serving
     assert [event["event"] for event in events if event["event"] != "rpc"] == [
         "serving",
@@ -82,9 +82,9 @@ async def test_call_that_outlasts_the_grace_is_cut_off(serve: Any, peer_of: Any,
     async with peer_of(served.target) as peer:
         with impersonate("acme"):
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-            running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=30))
+            running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=60))
         await begun.wait()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await served.server.drain_and_stop(0.05)
             with pytest.raises(MeshError) as caught:
                 await running
@@ -93,8 +93,8 @@ async def test_call_that_outlasts_the_grace_is_cut_off(serve: Any, peer_of: Any,
 
 async def test_idle_server_stops_at_once(serve: Any) -> None:
     served = await serve()
-    async with asyncio.timeout(5):
-        await served.server.drain_and_stop(60)
+    async with asyncio.timeout(60):
+        await served.server.drain_and_stop(3600)
 
 
 async def test_replicas_that_stop_and_start_under_load_lose_no_call(process_named: Any, peer_of: Any) -> None:
@@ -116,7 +116,7 @@ async def test_replicas_that_stop_and_start_under_load_lose_no_call(process_name
             calls += 1
             try:
                 with impersonate("acme"):
-                    await peer.unary(method, request, timeout_seconds=10)
+                    await peer.unary(method, request, timeout_seconds=60)
             except MeshError as error:
                 errors.append(error)
 
@@ -134,9 +134,9 @@ async def test_replicas_that_stop_and_start_under_load_lose_no_call(process_name
             load.create_task(call_steadily(method))
         for port in (*ports, *ports):
             before = calls
-            await running[port].drain_and_stop(5)
+            await running[port].drain_and_stop(60)
             running[port] = await start(port)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while calls < before + 300:
                     await asyncio.sleep(0.01)
         done = True

@@ -23,8 +23,10 @@ def raising(error: BaseException) -> Any:
 async def outcome(served: Any, peer_of: Any, request: Any, **settings: Any) -> MeshError:
     async with peer_of(served.target, **settings) as peer:
         with impersonate("acme"), pytest.raises(MeshError) as caught:
-            await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request)
-    async with asyncio.timeout(5):
+            await peer.unary(
+                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request, timeout_seconds=60
+            )
+    async with asyncio.timeout(60):
         await served.server.drain.idle()
     return caught.value
 
@@ -74,7 +76,7 @@ async def test_every_reason_arrives_with_its_status(serve: Any, peer_of: Any, re
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
         for reason in Reason:
             with impersonate("acme"), pytest.raises(MeshError) as caught:
-                await peer.unary(method, request_with())
+                await peer.unary(method, request_with(), timeout_seconds=60)
             assert (caught.value.reason, caught.value.status) == (reason, STATUS_OF[reason])
 
 
@@ -160,7 +162,11 @@ async def test_each_grpc_says_that_a_message_is_too_large(
 async def test_peer_that_is_not_there_is_an_unavailable_dependency(peer_of: Any, request_with: Any) -> None:
     async with peer_of("127.0.0.1:1", name="transcript") as peer:
         with impersonate("acme"), pytest.raises(MeshError) as caught:
-            await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
+            await peer.unary(
+                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn,
+                request_with(),
+                timeout_seconds=60,
+            )
     got = caught.value
     assert (got.reason, got.facts, got.domain) == (
         Reason.DEPENDENCY_UNAVAILABLE,
@@ -212,7 +218,7 @@ async def test_caller_that_goes_away_cancels_the_work(serve: Any, ask: Any, keys
     call = asyncio.create_task(ask(served.target, keys.minter("hook").service_token("acme")))
     await begun.wait()
     call.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await cancelled.wait()
         await served.server.drain.idle()
     assert [event["code"] for event in events if event["event"] == "rpc"] == ["CANCELLED"]

@@ -48,6 +48,10 @@ async def main():
 
 run_process(main())
 """
+PATIENT = """
+from spawnmesh_runtime import jwks
+jwks._URL_TIMEOUT_SECONDS = 3600.0
+"""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -105,7 +109,7 @@ async def cold_target(process_named: Callable[..., Process], endpoint: Endpoint)
 
 
 @asynccontextmanager
-async def started(endpoint: Endpoint, health_port: int) -> AsyncIterator[Running]:
+async def started(endpoint: Endpoint, health_port: int, first: str = "") -> AsyncIterator[Running]:
     environment = {
         "JWKS_URL": endpoint.url,
         "HEALTH_LISTEN": f"127.0.0.1:{health_port}",
@@ -113,7 +117,7 @@ async def started(endpoint: Endpoint, health_port: int) -> AsyncIterator[Running
     }
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SERVE, env=environment, stdout=pipe, stderr=pipe
+        sys.executable, "-c", first + SERVE, env=environment, stdout=pipe, stderr=pipe
     )
     try:
         yield running
@@ -128,7 +132,7 @@ async def said(health_port: int, service: str) -> int | None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{health_port}") as channel:
         try:
             request = health_pb2.HealthCheckRequest(service=service)
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
         except grpc.aio.AioRpcError:
             return None
     status: int = answer.status
@@ -187,28 +191,27 @@ async def test_keys_that_come_byte_by_byte_are_given_up(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte comes within the timeout of a fetch, and all of them take a multiple of it."""
-    monkeypatch.setattr(jwks, "_URL_TIMEOUT_SECONDS", 1.0)
-    endpoint.byte_seconds = 0.2
-    async with asyncio.timeout(8):
+    monkeypatch.setattr(jwks, "_URL_TIMEOUT_SECONDS", 2.0)
+    endpoint.byte_seconds = 0.8
+    assert len(endpoint.body) * endpoint.byte_seconds > 120
+    async with asyncio.timeout(60):
         assert not await TokenVerifier(JwksUrl(endpoint.url)).has_keys()
 
 
 async def test_call_waits_for_the_first_keys_no_longer_than_it_has(
     cold_target: str, endpoint: Endpoint, ask: Any, keys: Any
 ) -> None:
-    endpoint.seconds = 4.0
-    began = time.monotonic()
+    endpoint.seconds = 3600.0
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await ask(cold_target, keys.minter("hook").service_token("acme"), timeout=0.3)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - began < 2
 
 
 async def test_process_is_ready_when_it_has_keys(
     endpoint: Endpoint, health_port: int, ask: Any, keys: Any
 ) -> None:
     endpoint.status = 503
-    async with started(endpoint, health_port) as running, asyncio.timeout(30):
+    async with started(endpoint, health_port) as running, asyncio.timeout(60):
         began = time.monotonic()
         for _ in range(2):
             assert (await event_called(running, "jwks_unreadable"))["source"] == "url"
@@ -224,13 +227,11 @@ async def test_process_is_ready_when_it_has_keys(
 async def test_process_without_keys_yet_ends_at_once_on_a_signal(
     endpoint: Endpoint, health_port: int
 ) -> None:
-    endpoint.seconds = 30.0
-    async with started(endpoint, health_port) as running, asyncio.timeout(30):
+    endpoint.seconds = 3600.0
+    async with started(endpoint, health_port, PATIENT) as running, asyncio.timeout(60):
         while await said(health_port, "live") != SERVING or not endpoint.fetches:
             await asyncio.sleep(0.05)
         assert await said(health_port, "") == NOT_SERVING
-        began = time.monotonic()
         running.send_signal(signal.SIGTERM)
         await running.wait()
         assert running.returncode == 0
-        assert time.monotonic() - began < 4, "less than it waits for a URL"

@@ -79,7 +79,7 @@ async def stage(peer: Any, tenant_id: str, size: int) -> None:
         items=[InlineAttachment(name="a", content="x" * size)],
     )
     with impersonate(tenant_id):
-        await peer.unary(stub.StageSet, sent, timeout_seconds=30)
+        await peer.unary(stub.StageSet, sent, timeout_seconds=60)
 
 
 async def test_a_tenant_has_half_of_the_bytes_and_another_tenant_and_small_requests_pass(sets: Any) -> None:

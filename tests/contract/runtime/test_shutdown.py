@@ -40,7 +40,7 @@ async def test_a_swallowed_cancellation_is_repeated_and_the_waiting_tasks_are_lo
 ) -> None:
     working = asyncio.create_task(in_a_group(count), name="worker")
     await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await cancel_and_wait(working, grace_seconds=0)
     assert working.cancelled()
     assert [event["event"] for event in events] == ["task_ignores_cancellation"] * count
@@ -61,7 +61,7 @@ async def test_a_task_may_end_within_its_grace(events: Any) -> None:
 
     working = asyncio.create_task(takes_its_time())
     await asyncio.sleep(0)
-    await cancel_and_wait(working, grace_seconds=1)
+    await cancel_and_wait(working, grace_seconds=60)
     assert (done, events) == (["cleaned up"], [])
 
 

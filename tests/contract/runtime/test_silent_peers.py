@@ -23,7 +23,7 @@ from tests.support.runtime.plugin import allow, spawn_request
 from tests.support.waiting import eventually
 
 # A call that nobody leaves ends after it, with another reason.
-TIMEOUT_SECONDS = 40
+TIMEOUT_SECONDS = 100
 
 EVENT = pb.HandleObservedEventRequest(
     event=ObservedEvent(event_key="e", session_id="ses_1", session_end=SessionEndEvent())

@@ -18,7 +18,7 @@ async def test_a_peer_that_is_slow_to_greet_is_waited_for(
     async with slow_to_greet(served.port) as target, peer_of(target) as peer:
         with impersonate("acme"):
             answer = await peer.unary(
-                HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with(), timeout_seconds=20
+                HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with(), timeout_seconds=60
             )
     assert answer.decision.HasField("allow")
     assert len(served.plugin.seen) == 1

@@ -29,7 +29,7 @@ from tests.support.runtime.authority import Authority, Mounted
 from tests.support.runtime.plugin import Plugin, allow, spawn_request
 from tests.support.waiting import eventually
 
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass

@@ -45,7 +45,7 @@ async def test_the_token_ends_while_the_first_message_is_written_or_later(
         async with peer_of(f"127.0.0.1:{port}") as peer:
             with use_token(token), pytest.raises(MeshError) as caught:
                 async for _ in peer.stream(
-                    TranscriptServiceStub(peer.channel).FollowEntries, REQUEST, timeout_seconds=10
+                    TranscriptServiceStub(peer.channel).FollowEntries, REQUEST, timeout_seconds=60
                 ):
                     pass
     finally:

@@ -22,7 +22,7 @@ METHOD = "spawnmesh.hook.v1.HookHandlerService/HandleBeforeSpawn"
 
 
 async def idle(served: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await served.server.drain.idle()
 
 
@@ -38,14 +38,14 @@ async def test_spans_of_two_hops_nest_in_the_stored_trace(
 
         async def passes_on(request: Any, context: Any) -> Any:
             return await further.unary(
-                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request
+                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request, timeout_seconds=60
             )
 
         outer = await serve(passes_on, service="hook")
         async with peer_of(outer.target) as peer:
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
             with continue_trace(TRACEPARENT), impersonate("acme"), pytest.raises(MeshError):
-                await peer.unary(method, request_with())
+                await peer.unary(method, request_with(), timeout_seconds=60)
     await idle(outer)
     await idle(inner)
     work, inner_server, inner_client, outer_server, outer_client = sorted(
@@ -92,7 +92,11 @@ async def test_server_span_is_an_error_for_faults_of_the_server_alone(
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
         with impersonate("acme"), pytest.raises(MeshError):
-            await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
+            await peer.unary(
+                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn,
+                request_with(),
+                timeout_seconds=60,
+            )
     await idle(served)
     [span] = [span for span in spans.get_finished_spans() if span.kind is SpanKind.SERVER]
     assert span.status.status_code is (StatusCode.ERROR if fault else StatusCode.UNSET)

@@ -22,7 +22,9 @@ async def test_invalid_request_names_the_field_and_reaches_no_servicer(serve: An
     async with peer_of(served.target) as peer:
         with impersonate("acme"), pytest.raises(MeshError) as caught:
             await peer.unary(
-                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, pb.HandleBeforeSpawnRequest()
+                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn,
+                pb.HandleBeforeSpawnRequest(),
+                timeout_seconds=60,
             )
     assert (caught.value.reason, caught.value.status) == (Reason.INVALID_REQUEST, Status.INVALID_ARGUMENT)
     assert [violation.field for violation in caught.value.violations] == ["event"]

@@ -44,7 +44,9 @@ class Target:
         request = blob_pb.GetUploadRequest(upload_id="upl_" + "0" * 26)
         try:
             with use_token(token):
-                await self.blob.unary(AttachmentBlobServiceStub(self.blob.channel).GetUpload, request)
+                await self.blob.unary(
+                    AttachmentBlobServiceStub(self.blob.channel).GetUpload, request, timeout_seconds=60
+                )
         except MeshError as error:
             return error.reason
         return None

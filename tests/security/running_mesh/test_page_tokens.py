@@ -100,7 +100,7 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
         for number in range(2):
             spawn = sessions.SpawnSessionRequest(request_id=f"more-{number}", task=f"{tenant.marker} more")
             spawn.attachments.add(name="a.txt", content="a", encoding=1)
-            await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=30)
+            await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=60)
     async with await psycopg.AsyncConnection.connect(running.stack.superuser_dsn) as connection:
         for number in range(2):
             await connection.execute(

@@ -124,7 +124,7 @@ class Tenant:
         minter = TokenMinter("session", self.service.keys / "session.pem")
         return minter.run_token(self.tenant_id, session_id, new_id(IdKind.RUN), 1, 300)
 
-    async def call(self, method: str, request: Any, *, token: str = "", timeout_seconds: float = 20.0) -> Any:
+    async def call(self, method: str, request: Any, *, token: str = "", timeout_seconds: float = 60.0) -> Any:
         with use_token(token or self.service_token()):
             return await self.service.peer.unary(
                 getattr(self.stub, method), request, timeout_seconds=timeout_seconds
@@ -280,7 +280,7 @@ async def open_blob_service(
         target = await stack.enter_async_context(served("attachment-blob", settings, open_service))
         peer = await stack.enter_async_context(caller_at(target, "attachment-blob"))
         database = await stack.enter_async_context(open_database(dsn.app, name="test", max_connections=8))
-        http = stack.enter_context(urllib3.PoolManager(timeout=10, retries=False))
+        http = stack.enter_context(urllib3.PoolManager(timeout=60, retries=False))
         yield BlobService(peer, keys, settings, database, admin_of(endpoint, http), target)
 
 

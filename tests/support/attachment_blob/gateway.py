@@ -78,7 +78,7 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
             if self.command == "PUT":
                 gateway.put_paths.append(self.path)
                 gateway.put_came.set()
-                gateway.puts_go_on.wait(60)
+                gateway.puts_go_on.wait(600)
             is_sts = self.command == "POST" and b"Action=AssumeRole" in body
             if is_sts:
                 gateway.sts_calls += 1
@@ -89,7 +89,7 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
                 return self._answer(403, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
             if gateway.completion and gateway.completes(self.command, self.path):
                 return self._answer(200, gateway.completion)
-            connection = http.client.HTTPConnection(behind.endpoint, timeout=20)
+            connection = http.client.HTTPConnection(behind.endpoint, timeout=60)
             try:
                 connection.request(self.command, self.path, body, dict(self.headers.items()))
                 found = connection.getresponse()

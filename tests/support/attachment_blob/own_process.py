@@ -43,7 +43,7 @@ async def own_process(service: BlobService) -> AsyncIterator[tuple[BlobService, 
 
 async def until_prepared(tenant: Tenant, max_bytes: int) -> None:
     """Prepare the tenant once the process answers. `max_bytes` limits its files and sets."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with suppress(MeshError):
                 await tenant.prepare(max_file_bytes=max_bytes, max_total_bytes=max_bytes)

@@ -23,7 +23,7 @@ def stub_of(tenant: Tenant) -> Any:
 
 async def call(tenant: Tenant, method: str, request: Any, *, token: str = "") -> Any:
     with use_token(token or as_transcript(tenant)):
-        return await tenant.service.peer.unary(getattr(stub_of(tenant), method), request, timeout_seconds=20)
+        return await tenant.service.peer.unary(getattr(stub_of(tenant), method), request, timeout_seconds=60)
 
 
 async def put(tenant: Tenant, data: bytes, blob_id: str = "", **more: Any) -> tuple[str, pb.PutBlobResponse]:
@@ -36,7 +36,7 @@ async def put(tenant: Tenant, data: bytes, blob_id: str = "", **more: Any) -> tu
 async def got(tenant: Tenant, blob_id: str, **span: int) -> bytes:
     request = pb.GetBlobRequest(blob_id=blob_id, **span)
     with use_token(as_transcript(tenant)):
-        answers = tenant.service.peer.stream(stub_of(tenant).GetBlob, request, timeout_seconds=20)
+        answers = tenant.service.peer.stream(stub_of(tenant).GetBlob, request, timeout_seconds=60)
         return b"".join([piece.data async for piece in answers])
 
 

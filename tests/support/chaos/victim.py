@@ -52,7 +52,7 @@ class Victim:
 
     async def serving(self) -> int:
         """The id of the process that serves; waits for it where the last one was killed."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 assert self.process.returncode is None, self.process.tail()
                 pid_file = self.folder / "serving"
@@ -65,7 +65,7 @@ class Victim:
     async def idle(self) -> None:
         """Wait until it serves, and works on no spawn and no undo of an earlier one."""
         await self.serving()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.failpoints.in_progress():
                 await asyncio.sleep(0.005)
 
@@ -80,7 +80,7 @@ class Victim:
 
     async def stopped(self, pid: int) -> None:
         """Wait until the process has stopped, and end its transactions as PostgreSQL would."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while _status(pid) != psutil.STATUS_STOPPED:
                 await asyncio.sleep(0.005)
         backends = self.failpoints.reached()[-1].backends

@@ -31,7 +31,7 @@ async def until_connected(
     """
     found, looks = -1, 0
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while looks < _LOOKS:
                 await asyncio.sleep(0.05)
                 found = len(await connected(postgres, column, value) - set(beside))

@@ -163,11 +163,11 @@ async def printed_until_its_end(process: Process) -> str:
     A process that does not end is aborted, and its stack is part of the error.
     """
     printing = asyncio.create_task(process.communicate())
-    done, _ = await asyncio.wait({printing}, timeout=40)
+    done, _ = await asyncio.wait({printing}, timeout=60)
     if not done:
         process.send_signal(signal.SIGABRT)
     printed = (await printing)[0].decode()
-    assert done, f"did not end within 40 seconds; it had printed, and was doing:\n{printed}"
+    assert done, f"did not end within 60 seconds; it had printed, and was doing:\n{printed}"
     return printed
 
 

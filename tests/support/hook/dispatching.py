@@ -40,7 +40,7 @@ _RUN: dict[str, Any] = {"session_id": "ses_1", "run_id": "run_1"}
 
 
 async def dispatch(
-    tenant: Tenant, hook: "events.HookKind.ValueType", *, timeout_seconds: float = 20.0
+    tenant: Tenant, hook: "events.HookKind.ValueType", *, timeout_seconds: float = 60.0
 ) -> Any:
     """Return the answer of the dispatch. Each call uses a new draft, and spawns a new session."""
     finalize = pb.DispatchBeforeAgentFinalizeRequest(

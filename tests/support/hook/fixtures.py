@@ -161,7 +161,7 @@ class Tenant:
         self,
         rpc: str,
         request: Any,
-        timeout_seconds: float = 20.0,
+        timeout_seconds: float = 60.0,
         *,
         session_id: str = "ses_1",
         run_id: str = "run_1",
@@ -197,15 +197,15 @@ class Tenant:
         if rpc == "RegisterPlugin" and not self.is_ready:
             await self.prepare(1)
         with use_token(self._clients.client_token(self.tenant_id, "tester", 60)):
-            return await self._session.unary(getattr(self._stub(), rpc), request)
+            return await self._session.unary(getattr(self._stub(), rpc), request, timeout_seconds=60.0)
 
-    async def as_session(self, rpc: str, request: Any, timeout_seconds: float = 20.0) -> Any:
+    async def as_session(self, rpc: str, request: Any, timeout_seconds: float = 60.0) -> Any:
         with impersonate(self.tenant_id):
             return await self._session.unary(
                 getattr(self._stub(), rpc), request, timeout_seconds=timeout_seconds
             )
 
-    async def as_transcript(self, rpc: str, request: Any, timeout_seconds: float = 20.0) -> Any:
+    async def as_transcript(self, rpc: str, request: Any, timeout_seconds: float = 60.0) -> Any:
         with use_token(self._transcripts.service_token(self.tenant_id)):
             return await self._session.unary(
                 getattr(self._stub(), rpc), request, timeout_seconds=timeout_seconds
@@ -247,7 +247,7 @@ class Tenant:
             plugin.name for plugin in (await self.as_client("ListPlugins", pb.ListPluginsRequest())).plugins
         ]
 
-    async def spawn(self, *, timeout_seconds: float = 20.0, **facts: Any) -> pb.DispatchBeforeSpawnResponse:
+    async def spawn(self, *, timeout_seconds: float = 60.0, **facts: Any) -> pb.DispatchBeforeSpawnResponse:
         """Dispatch for a new session, or repeat for the `session_id`: `ses_1`, `ses_2` and so on."""
         event = events.BeforeSpawnEvent(**{"session_id": f"ses_{next(self._session_numbers)}", **facts})
         request = pb.DispatchBeforeSpawnRequest(event=event)
@@ -257,7 +257,7 @@ class Tenant:
         return answer
 
     async def draft(
-        self, key: str, *, run_id: str = "run_1", timeout_seconds: float = 20.0, **facts: Any
+        self, key: str, *, run_id: str = "run_1", timeout_seconds: float = 60.0, **facts: Any
     ) -> pb.DispatchBeforeAgentFinalizeResponse:
         event = events.BeforeAgentFinalizeEvent(**{"session_id": "ses_1", "run_id": run_id, **facts})
         request = pb.DispatchBeforeAgentFinalizeRequest(event=event, request_id=key)

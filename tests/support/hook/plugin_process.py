@@ -61,7 +61,7 @@ async def plugin_process(
         fork_server, [str(SCRIPT), "hooks", "serve", module, *options], env or {}, cwd
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (line := (await process.stdout.readline()).decode()).startswith("serving "):
                 assert line, "it ended before it served"
         yield PluginProcess(line.rpartition(", as ")[2].strip(), process)

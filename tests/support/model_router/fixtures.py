@@ -106,7 +106,7 @@ class Router:
         Raises MeshError.
         """
         with use_token(token or self.token):
-            return await self.peer.unary(getattr(self.stub, method), request, timeout_seconds=20)
+            return await self.peer.unary(getattr(self.stub, method), request, timeout_seconds=60)
 
     async def prepare(self, version: int, **policy: Any) -> int:
         """Send the tenant's policy, as the session service does. Return the version that holds.
@@ -144,6 +144,7 @@ class Router:
     async def generate(
         self, model: str = "", *fallbacks: str, timeout: float = 20.0, **fields: Any
     ) -> Answered:
+        """Call Generate. A cooldown, which lasts for half a minute or longer, outlasts the deadline."""
         fields.setdefault("messages", [user("hello")])
         request = pb.GenerateRequest(model=model, fallback_models=fallbacks, **fields)
         answered = Answered()
@@ -160,7 +161,9 @@ class Router:
         """Read `count` events, await `on_event`, and cancel the call."""
         request = pb.GenerateRequest(model=model, messages=[user("hello")])
         with use_token(self.token):
-            async with aclosing(self.peer.stream(self.stub.Generate, request, timeout_seconds=20)) as answers:
+            async with aclosing(
+                self.peer.stream(self.stub.Generate, request, timeout_seconds=3600)
+            ) as answers:
                 while count > 0:
                     count -= len((await anext(answers)).events)
                 await on_event()
@@ -252,7 +255,7 @@ class World:
         peer = await self.stack.enter_async_context(open_peer(caller, "model-router", f"127.0.0.1:{port}"))
         # Channels of one process share connections. The port may have been another server's, which
         # is gone now.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await peer.channel.channel_ready()
         tenant = tenant or f"t-{secrets.token_hex(4)}"
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)

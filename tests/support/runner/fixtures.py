@@ -54,6 +54,8 @@ from tests.support.serving import served, shared_settings
 TENANT = "acme"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAWN_SPAN_ID = "b7ad6b7169203331"
+OFTEN = 0.005
+"""A share of the lease, for heartbeats that are 0.3 s apart and a lease that outlasts the test."""
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class ScriptedMesh:
         epoch: int = 1,
         tools: tuple[str, ...] = (),
         max_turns: int = 0,
-        lease_seconds: float = 10.0,
+        lease_seconds: float = 60.0,
         mcp_servers: tuple[str, ...] = (),
     ) -> None:
         """Queue the run for a claim."""

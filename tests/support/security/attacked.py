@@ -54,7 +54,7 @@ class Attacked:
 
     async def settled(self) -> None:
         """Wait until the running calls have written their spans, log events and measurements."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.server.drain.idle()
 
     def measured(self) -> dict[tuple[str, str], int]:

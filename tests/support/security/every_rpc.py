@@ -18,7 +18,7 @@ from spawnmesh_devstack.stack import Stack
 from tests.support.security.raw_calls import METHODS, bearer, path_of
 
 SERVED_BY_PLUGINS = "spawnmesh.hook.v1.HookHandlerService"
-_SILENCE_SECONDS = 0.5
+_SILENCE_SECONDS = 1.0
 _MOST_ANSWERS = 20
 
 
@@ -97,7 +97,7 @@ async def ask(
     method: MethodDescriptor,
     token: str,
     *messages: bytes,
-    seconds: float = 20.0,
+    seconds: float = 60.0,
     may_be_silent: bool = True,
 ) -> Answer:
     """Call the RPC with these bytes; a unary RPC takes the first.

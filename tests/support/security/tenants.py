@@ -119,6 +119,7 @@ async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
     await peer.unary(
         HookServiceStub(peer.channel).RegisterPlugin,
         hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
+        timeout_seconds=60,
     )
     kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())
     ids["upload_id"] = (await upload_file(client.service("attachment-blob"), kept)).upload_id
@@ -138,7 +139,7 @@ async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
     session = client.service("session")
     revoked = tokens.RevokeTokenRequest(token_id=ids["token_id"])
     revoked.expire_time.FromSeconds(int(utc_now().timestamp()) + 3_600)
-    await session.unary(TokenServiceStub(session.channel).RevokeToken, revoked)
+    await session.unary(TokenServiceStub(session.channel).RevokeToken, revoked, timeout_seconds=60)
 
 
 async def _work_on_the_run(tenant: Filled) -> None:
@@ -148,7 +149,7 @@ async def _work_on_the_run(tenant: Filled) -> None:
         peer = runner.service("session")
         request = runs.ClaimRunsRequest(runner_id="tester", max_run_count=1, wait=Duration(seconds=20))
         [claimed] = (
-            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=30)
+            await peer.unary(RunServiceStub(peer.channel).ClaimRuns, request, timeout_seconds=60)
         ).runs
     assert claimed.run.run_id == ids["run"]
     ids["epoch"] = str(claimed.run.epoch)
@@ -157,7 +158,9 @@ async def _work_on_the_run(tenant: Filled) -> None:
         stub = TranscriptServiceStub(transcript.channel)
         claim = transcripts.WriterClaim(run_id=ids["run"], epoch=claimed.run.epoch)
         await transcript.unary(
-            stub.AcquireWriter, transcripts.AcquireWriterRequest(session_id=ids["session"], claim=claim)
+            stub.AcquireWriter,
+            transcripts.AcquireWriterRequest(session_id=ids["session"], claim=claim),
+            timeout_seconds=60,
         )
         call = content.ToolCall(tool_call_id=ids["tool_call"], name="read_file", block_json='{"path":"a"}')
         result = content.Message(

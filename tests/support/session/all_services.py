@@ -24,18 +24,22 @@ from tests.support.session.harness import Mesh, OpenMesh
 
 READS: dict[str, Callable[[Peer], Any]] = {
     "session": lambda peer: peer.unary(
-        SessionServiceStub(peer.channel).ListSessions, session_pb.ListSessionsRequest()
+        SessionServiceStub(peer.channel).ListSessions, session_pb.ListSessionsRequest(), timeout_seconds=60
     ),
     "transcript": lambda peer: peer.unary(
-        StorageServiceStub(peer.channel).ListTranscripts, storage_pb.ListTranscriptsRequest()
+        StorageServiceStub(peer.channel).ListTranscripts,
+        storage_pb.ListTranscriptsRequest(),
+        timeout_seconds=60,
     ),
     "attachment-blob": lambda peer: peer.unary(
-        AttachmentBlobServiceStub(peer.channel).ListSets, blob_pb.ListSetsRequest()
+        AttachmentBlobServiceStub(peer.channel).ListSets, blob_pb.ListSetsRequest(), timeout_seconds=60
     ),
     "model-router": lambda peer: peer.unary(
-        ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest()
+        ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest(), timeout_seconds=60
     ),
-    "hook": lambda peer: peer.unary(HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest()),
+    "hook": lambda peer: peer.unary(
+        HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest(), timeout_seconds=60
+    ),
 }
 """A call of the class READ of each service, with the token of a client."""
 

@@ -35,7 +35,7 @@ async def events_of(peer: Peer, token: str, **asked: Any) -> Events:
     stub = AuditServiceStub(peer.channel)
     with use_token(token):
         while True:
-            page = await peer.unary(stub.ListAuditEvents, request, timeout_seconds=20.0)
+            page = await peer.unary(stub.ListAuditEvents, request, timeout_seconds=60.0)
             events += page.events
             if not page.next_page_token:
                 return events
@@ -51,7 +51,7 @@ async def verified(
     count, breaks, heads = 0, list[event_pb.AuditChainBreak](), list[event_pb.AuditChainHead]()
     with use_token(token):
         while True:
-            page = await peer.unary(stub.VerifyAuditEvents, request, timeout_seconds=20.0)
+            page = await peer.unary(stub.VerifyAuditEvents, request, timeout_seconds=60.0)
             count += page.event_count
             breaks += page.breaks
             heads += page.heads
@@ -75,7 +75,7 @@ async def refusal_of(mesh: Mesh, call: Any, request: Any, token: str) -> Reason:
     """Call with the token, and return the reason of the refusal."""
     try:
         with use_token(token):
-            await mesh.peer.unary(call, request, timeout_seconds=20.0)
+            await mesh.peer.unary(call, request, timeout_seconds=60.0)
     except MeshError as error:
         return error.reason
     raise AssertionError("the call was answered")

@@ -24,7 +24,7 @@ async def draft(
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=text))])
     with use_token(held.run_token):
         acquire = transcript_pb.AcquireWriterRequest(session_id=held.session.session_id, claim=claim)
-        await transcript.unary(stub.AcquireWriter, acquire)
+        await transcript.unary(stub.AcquireWriter, acquire, timeout_seconds=60)
         append = transcript_pb.AppendEntriesRequest(
             session_id=held.session.session_id,
             claim=claim,
@@ -44,4 +44,4 @@ async def entries_of(transcript: Peer, held: run_pb.ClaimedRun) -> list[Entry]:
     stub: Any = TranscriptServiceStub(transcript.channel)
     request = transcript_pb.ListEntriesRequest(session_id=held.session.session_id, page_size=500)
     with use_token(held.run_token):
-        return list((await transcript.unary(stub.ListEntries, request)).entries)
+        return list((await transcript.unary(stub.ListEntries, request, timeout_seconds=60)).entries)

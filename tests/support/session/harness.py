@@ -35,14 +35,14 @@ class Mesh:
     tenant: str = field(default_factory=lambda: f"t-{uuid4().hex[:12]}")
 
     async def client(
-        self, call: Callable[..., Any], request: Any, *, tenant: str = "", timeout: float = 20.0
+        self, call: Callable[..., Any], request: Any, *, tenant: str = "", timeout: float = 60.0
     ) -> Any:
         with use_token(client_tokens(self.keys).client_token(tenant or self.tenant, "test", 600)):
             return await self.peer.unary(call, request, timeout_seconds=timeout)
 
     async def run(self, claimed: run_pb.ClaimedRun, call: Callable[..., Any], request: Any) -> Any:
         with use_token(claimed.run_token):
-            return await self.peer.unary(call, request, timeout_seconds=20.0)
+            return await self.peer.unary(call, request, timeout_seconds=60.0)
 
     @property
     def sessions(self) -> Any:
@@ -56,13 +56,13 @@ class Mesh:
         request = tenant_pb.CreateTenantRequest(tenant_id=tenant or self.tenant, settings=settings)
         with use_token(client_tokens(self.keys).admin_token("operator", 600)):
             await self.peer.unary(
-                TenantServiceStub(self.peer.channel).CreateTenant, request, timeout_seconds=20.0
+                TenantServiceStub(self.peer.channel).CreateTenant, request, timeout_seconds=60.0
             )
 
     async def operator(self, name: str, request: Any) -> Any:
         call = getattr(TenantServiceStub(self.peer.channel), name)
         with use_token(client_tokens(self.keys).admin_token("operator", 600)):
-            return await self.peer.unary(call, request, timeout_seconds=20.0)
+            return await self.peer.unary(call, request, timeout_seconds=60.0)
 
     async def delete_tenant(self) -> Tenant:
         request = tenant_pb.DeleteTenantRequest(tenant_id=self.tenant)
@@ -98,7 +98,7 @@ class Mesh:
         return (await self.client(self.sessions.GetSession, request, tenant=tenant)).session
 
     async def claim(
-        self, session_id: str = "", *, wait_seconds: float = 20.0, runtimes: Sequence[int] = ()
+        self, session_id: str = "", *, wait_seconds: float = 60.0, runtimes: Sequence[int] = ()
     ) -> run_pb.ClaimedRun:
         """Claims until the run of that session comes.
 
@@ -116,7 +116,11 @@ class Mesh:
         request = run_pb.ClaimRunsRequest(runner_id="test", max_run_count=limit, runtimes=runtimes)
         request.wait.FromMilliseconds(int(wait_seconds * 1000))
         with use_token(runner_tokens(self.keys).runner_token()):
-            return list((await self.peer.unary(self.runs.ClaimRuns, request, timeout_seconds=30.0)).runs)
+            return list(
+                (
+                    await self.peer.unary(self.runs.ClaimRuns, request, timeout_seconds=wait_seconds + 60.0)
+                ).runs
+            )
 
     async def spawn_as(self, claimed: run_pb.ClaimedRun, **fields: Any) -> session_pb2.Session:
         request = pb.SpawnSessionRequest(**{"request_id": uuid4().hex, "task": "count", **fields})

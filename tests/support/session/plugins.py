@@ -86,7 +86,11 @@ async def plugged(
             with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
                 for number in range(count):
                     described.name = f"{name}-{number}" if number else name
-                    await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=described))
+                    await peer.unary(
+                        stub.RegisterPlugin,
+                        hook_pb.RegisterPluginRequest(plugin=described),
+                        timeout_seconds=60,
+                    )
         yield
     finally:
         await server.stop(None)

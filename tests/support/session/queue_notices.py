@@ -17,4 +17,4 @@ async def until_listening(listener: Listener, postgres: Any) -> None:
             while not await heard.wait(1.0):
                 await link.execute(_NOTIFY, (run_queue.CHANNEL,))
             await link.execute(_NOTIFY, (run_queue.CHANNEL,))
-            assert await heard.wait(20.0)
+            assert await heard.wait(60.0)

@@ -24,7 +24,9 @@ async def revoke(mesh: Mesh, token: str, **fields: Any) -> pb.RevokeTokenRespons
     """Revoke with the token of an operator."""
     with use_token(token):
         answer: pb.RevokeTokenResponse = await mesh.peer.unary(
-            TokenServiceStub(mesh.peer.channel).RevokeToken, pb.RevokeTokenRequest(**fields)
+            TokenServiceStub(mesh.peer.channel).RevokeToken,
+            pb.RevokeTokenRequest(**fields),
+            timeout_seconds=60,
         )
     return answer
 
@@ -33,7 +35,9 @@ async def listing(mesh: Mesh, token: str) -> Reason | None:
     """List sessions with the token; return the reason of the refusal."""
     try:
         with use_token(token):
-            await mesh.peer.unary(mesh.sessions.ListSessions, session_pb.ListSessionsRequest())
+            await mesh.peer.unary(
+                mesh.sessions.ListSessions, session_pb.ListSessionsRequest(), timeout_seconds=60
+            )
     except MeshError as error:
         return error.reason
     return None

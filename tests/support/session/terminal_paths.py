@@ -217,7 +217,7 @@ async def deleted_with_its_tenant(stage: Stage) -> str:
     stub: Any = TenantServiceStub(stage.mesh.peer.channel)
     with use_token(client_tokens(stage.mesh.keys).admin_token("operator", 60)):
         await stage.mesh.peer.unary(
-            stub.DeleteTenant, tenant_pb.DeleteTenantRequest(tenant_id=stage.mesh.tenant)
+            stub.DeleteTenant, tenant_pb.DeleteTenantRequest(tenant_id=stage.mesh.tenant), timeout_seconds=60
         )
     return session_id
 

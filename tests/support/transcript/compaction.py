@@ -147,7 +147,7 @@ class Compacting:
         tail: FreshTail = SHORT,
         models: Sequence[str] = (),
         token: str = "",
-        timeout_seconds: float = 30,
+        timeout_seconds: float = 60,
     ) -> compaction_pb.CompactTranscriptResponse:
         stub = CompactionServiceStub(self.session.service.peer.channel)
         request = compaction_pb.CompactTranscriptRequest(
@@ -167,14 +167,16 @@ class Compacting:
             session_id=self.session.session_id, entry_id=entry_id, after_seq=after_seq, page_size=page_size
         )
         with use_token(token or self.session.client_token()):
-            return await self.session.service.peer.unary(stub.ExpandSummary, request)
+            return await self.session.service.peer.unary(stub.ExpandSummary, request, timeout_seconds=60)
 
     async def context(self, token_budget: int = 100_000, **more: Any) -> pb.AssembleContextResponse:
         request = pb.AssembleContextRequest(
             session_id=self.session.session_id, token_budget=token_budget, **{"fresh_tail": SHORT, **more}
         )
         with use_token(self.session.client_token()):
-            return await self.session.service.peer.unary(self.session.service.stub.AssembleContext, request)
+            return await self.session.service.peer.unary(
+                self.session.service.stub.AssembleContext, request, timeout_seconds=60
+            )
 
     async def converse(self, claim: pb.WriterClaim, *, turns: int, name: str = "turn") -> None:
         """Return user messages and answers of about 110 tokens each."""

@@ -89,7 +89,7 @@ class Stage:
         )
         with use_token(self.session.run_token(claim) if claim else self.session.client_token()):
             answer: pb.CompactTranscriptResponse = await self.session.service.peer.unary(
-                stub.CompactTranscript, request, timeout_seconds=20
+                stub.CompactTranscript, request, timeout_seconds=60
             )
         return answer
 
@@ -107,6 +107,7 @@ class Stage:
             **shared_settings("transcript", self.keys),
             database_url=self.session.service.dsn.app,
             hook_target=hook_target or self.hook_target,
+            work_interval_seconds=3600.0,
         )
         async with (
             start_process("transcript", settings) as process,
@@ -137,7 +138,7 @@ class Stage:
         peer = self.session.service.peer
         with use_token(client_tokens(self.keys).admin_token("operator", 300)):
             answer: jobs_pb.ListJobsResponse = await peer.unary(
-                JobServiceStub(peer.channel).ListJobs, request
+                JobServiceStub(peer.channel).ListJobs, request, timeout_seconds=60
             )
         return list(answer.jobs)
 
@@ -149,7 +150,7 @@ class Stage:
         peer = self.session.service.peer
         request = jobs_pb.RetryJobRequest(tenant_id=job.tenant_id, kind=job.kind, key=job.key)
         with use_token(client_tokens(self.keys).admin_token("operator", 300)):
-            await peer.unary(JobServiceStub(peer.channel).RetryJob, request)
+            await peer.unary(JobServiceStub(peer.channel).RetryJob, request, timeout_seconds=60)
 
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[SummaryPublisher]:

@@ -95,7 +95,7 @@ class Contender:
         began = time.monotonic()
         try:
             with use_token(self.token()):
-                answer = await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=30)
+                answer = await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
         except MeshError as error:
             self.lost = error
             outcome = Outcome(key, began, time.monotonic(), self.epoch, refused=error.reason.value)
@@ -114,7 +114,7 @@ class Contender:
             request = pb.AcquireWriterRequest(session_id=self.orders.session_id, claim=self.claim())
             try:
                 with use_token(self.token()):
-                    await self.peer.unary(self.stub.AcquireWriter, request, timeout_seconds=30)
+                    await self.peer.unary(self.stub.AcquireWriter, request, timeout_seconds=60)
             except MeshError as error:
                 self.lost = error
             else:

@@ -45,4 +45,6 @@ async def recount(
     )
     peer = session.service.peer
     with use_token(token or session.client_token()):
-        return await peer.unary(StorageServiceStub(peer.channel).RecountTranscript, request)
+        return await peer.unary(
+            StorageServiceStub(peer.channel).RecountTranscript, request, timeout_seconds=60
+        )

@@ -54,7 +54,7 @@ class FaultyBlobStore(BlobServiceServicer):
         if len(request.data) in self.refused_sizes:
             raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "refused")
         with use_token(self._token()):
-            answer = await self.blobs.peer.unary(self._stub().PutBlob, request)
+            answer = await self.blobs.peer.unary(self._stub().PutBlob, request, timeout_seconds=60)
         if self.puts_to_lose:  # The blob was put, but the answer is lost.
             self.puts_to_lose -= 1
             raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "lost")
@@ -64,14 +64,14 @@ class FaultyBlobStore(BlobServiceServicer):
         while self.is_frozen:
             await asyncio.sleep(0.05)
         with use_token(self._token()):
-            async for piece in self.blobs.peer.stream(self._stub().GetBlob, request, timeout_seconds=20):
+            async for piece in self.blobs.peer.stream(self._stub().GetBlob, request, timeout_seconds=60):
                 yield blob_pb.GetBlobResponse(data=piece.data[::-1]) if self.changes_bytes else piece
 
     async def ReleaseBlob(self, request: Any, context: Any) -> Any:
         if request.blob_id in self.refused_releases:
             raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "refused")
         with use_token(self._token()):
-            return await self.blobs.peer.unary(self._stub().ReleaseBlob, request)
+            return await self.blobs.peer.unary(self._stub().ReleaseBlob, request, timeout_seconds=60)
 
 
 @pytest.fixture

@@ -102,12 +102,16 @@ class Session:
             request.fork.max_token_count = max_token_count
             request.fork.up_to_seq = up_to_seq
         with use_token(self.service_token()):
-            return (await self.service.peer.unary(self.service.stub.CreateTranscript, request)).head
+            return (
+                await self.service.peer.unary(self.service.stub.CreateTranscript, request, timeout_seconds=60)
+            ).head
 
     async def delete(self) -> None:
         with use_token(self.service_token()):
             await self.service.peer.unary(
-                self.service.stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=self.session_id)
+                self.service.stub.DeleteTranscript,
+                pb.DeleteTranscriptRequest(session_id=self.session_id),
+                timeout_seconds=60,
             )
 
     async def enter_tenant(self) -> None:
@@ -147,22 +151,30 @@ class Session:
     async def acquire_claim(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Head:
         request = pb.AcquireWriterRequest(session_id=self.session_id, claim=claim)
         with use_token(token or self.run_token(claim)):
-            return (await self.service.peer.unary(self.service.stub.AcquireWriter, request)).head
+            return (
+                await self.service.peer.unary(self.service.stub.AcquireWriter, request, timeout_seconds=60)
+            ).head
 
     async def release(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Head:
         request = pb.ReleaseWriterRequest(session_id=self.session_id, claim=claim)
         with use_token(token or self.run_token(claim)):
-            return (await self.service.peer.unary(self.service.stub.ReleaseWriter, request)).head
+            return (
+                await self.service.peer.unary(self.service.stub.ReleaseWriter, request, timeout_seconds=60)
+            ).head
 
     async def open_window(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Fence:
         request = pb.OpenWindowRequest(session_id=self.session_id, claim=claim)
         with use_token(token or self.run_token(claim)):
-            return (await self.service.peer.unary(self.service.stub.OpenWindow, request)).fence
+            return (
+                await self.service.peer.unary(self.service.stub.OpenWindow, request, timeout_seconds=60)
+            ).fence
 
     async def close_window(self, claim: pb.WriterClaim, fence: pb.Fence, *, token: str = "") -> pb.Fence:
         request = pb.CloseWindowRequest(session_id=self.session_id, claim=claim, fence=fence)
         with use_token(token or self.run_token(claim)):
-            return (await self.service.peer.unary(self.service.stub.CloseWindow, request)).fence
+            return (
+                await self.service.peer.unary(self.service.stub.CloseWindow, request, timeout_seconds=60)
+            ).fence
 
     async def append(
         self,

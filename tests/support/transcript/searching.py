@@ -12,7 +12,7 @@ from tests.support.transcript.fixtures import (
 
 
 async def search(
-    session: Session, *, token: str = "", seconds: float = 30, **fields: Any
+    session: Session, *, token: str = "", seconds: float = 60, **fields: Any
 ) -> pb.SearchEntriesResponse:
     request = pb.SearchEntriesRequest(session_id=session.session_id, **fields)
     peer = session.service.peer

@@ -70,13 +70,15 @@ class Tiered:
             session_id=self.session.session_id, token_budget=token_budget, fresh_tail=tail, **more
         )
         with use_token(self.session.client_token()):
-            return await self.session.service.peer.unary(self.session.service.stub.AssembleContext, request)
+            return await self.session.service.peer.unary(
+                self.session.service.stub.AssembleContext, request, timeout_seconds=60
+            )
 
     async def describe(self, file_id: str, *, token: str = "", **more: Any) -> file_pb.DescribeFileResponse:
         stub = FileServiceStub(self.session.service.peer.channel)
         with use_token(token or self.session.client_token()):
             return await self.session.service.peer.unary(
-                stub.DescribeFile, file_pb.DescribeFileRequest(file_id=file_id, **more)
+                stub.DescribeFile, file_pb.DescribeFileRequest(file_id=file_id, **more), timeout_seconds=60
             )
 
     async def blob(self, file_id: str) -> bytes:
@@ -85,7 +87,7 @@ class Tiered:
         stub: Any = BlobServiceStub(self.blobs.service.peer.channel)
         request = blob_pb.GetBlobRequest(blob_id=file_id.replace("file_", "blb_"))
         with use_token(minter.service_token(self.blobs.tenant_id)):
-            answers = self.blobs.service.peer.stream(stub.GetBlob, request, timeout_seconds=20)
+            answers = self.blobs.service.peer.stream(stub.GetBlob, request, timeout_seconds=60)
             return b"".join([piece.data async for piece in answers])
 
     def on(self, session: Session) -> "Tiered":

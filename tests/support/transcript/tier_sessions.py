@@ -64,7 +64,11 @@ class TierSession(Tiered):
         peer = self.session.service.peer
         with use_token(self.session.client_token()):
             return list(
-                (await peer.unary(StorageServiceStub(peer.channel).ListTranscripts, request)).transcripts
+                (
+                    await peer.unary(
+                        StorageServiceStub(peer.channel).ListTranscripts, request, timeout_seconds=60
+                    )
+                ).transcripts
             )
 
     async def size(self) -> pb.TranscriptSize:
@@ -74,7 +78,13 @@ class TierSession(Tiered):
         request = search_pb.SearchEntriesRequest(session_id=self.session.session_id, **asked)
         peer = self.session.service.peer
         with use_token(self.session.client_token()):
-            return list((await peer.unary(SearchServiceStub(peer.channel).SearchEntries, request)).hits)
+            return list(
+                (
+                    await peer.unary(
+                        SearchServiceStub(peer.channel).SearchEntries, request, timeout_seconds=60
+                    )
+                ).hits
+            )
 
     def at(self, service: Service) -> "TierSession":
         """Return the same session at another replica."""
@@ -103,7 +113,7 @@ class TierSession(Tiered):
         source = self.session.service.peer
         found: list[entry_pb2.Entry] = []
         with use_token(self.session.client_token()):
-            answers = source.stream(self.session.service.stub.FollowEntries, request, timeout_seconds=30)
+            answers = source.stream(self.session.service.stub.FollowEntries, request, timeout_seconds=60)
             async with aclosing(answers):
                 async for answer in answers:
                     found += answer.entries

@@ -147,12 +147,13 @@ async def test_a_watch_ends_with_a_refusal_that_trying_again_does_not_help(mesh,
             [seen async for seen in client.watch(SESSION_ID)]
 
 
-async def test_a_watch_of_a_service_that_was_never_there_fails_at_once(keys):
+async def test_a_watch_of_a_service_that_was_never_there_fails_at_once(keys, monkeypatch):
+    monkeypatch.setattr("spawnmesh_client.mesh._RETRY_SECONDS", 3600.0)
     async with served("session", keys, add_sessions(FakeSessions(), FakeTenants())) as target:
         pass
     async with connected({"session": target}, keys) as client:
         with pytest.raises(MeshError, match="DEPENDENCY_UNAVAILABLE"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 [seen async for seen in client.watch(SESSION_ID)]
 
 

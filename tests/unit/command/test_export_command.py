@@ -67,7 +67,7 @@ class Exporter:
         child = await asyncio.create_subprocess_exec(
             program, *self.arguments(), env={}, stderr=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self.archive.first_sent.wait()
             child.send_signal(number)
             _, errors = await child.communicate()

@@ -31,7 +31,7 @@ async def test_events_that_arrive_together_are_one_batch() -> None:
 
 async def test_an_attempt_is_sent_while_its_provider_thinks() -> None:
     thinks = asyncio.Event()
-    async with asyncio.timeout(10), aclosing(batch_events(chain(STARTED, thinks.wait, WORD))) as groups:
+    async with asyncio.timeout(60), aclosing(batch_events(chain(STARTED, thinks.wait, WORD))) as groups:
         assert await anext(groups) == [STARTED]
         thinks.set()
         assert await anext(groups) == [WORD]

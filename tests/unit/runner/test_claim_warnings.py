@@ -68,7 +68,7 @@ async def test_a_failed_claim_warns_once_per_reason_and_minute(
             execute,
         )
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await session.done.wait()
     stop.set()
     await claiming

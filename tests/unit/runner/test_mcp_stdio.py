@@ -86,7 +86,7 @@ async def test_no_program_of_the_workspace_is_executed(
     async with open_stdio(
         sys.executable, args, {}, workspace, workspace / "home", StderrTail(), silent.set, start_with=bare
     ):
-        await asyncio.wait_for(silent.wait(), 20)
+        await asyncio.wait_for(silent.wait(), 60)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
     (workspace / "tool").write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")

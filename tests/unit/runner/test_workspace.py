@@ -109,7 +109,7 @@ async def test_file_work_finishes_despite_cancellations() -> None:
     go_on, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        go_on.wait(10)
+        go_on.wait(600)
         done.set()
 
     working = asyncio.create_task(finish_in_thread(work))

@@ -40,7 +40,7 @@ def endpoint() -> Iterator[Endpoint]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             endpoint.fetches += 1
-            endpoint.answering.wait(10)
+            endpoint.answering.wait(600)
             redirects = endpoint.redirects and not self.path.endswith("/there")
             self.send_response(302 if redirects else endpoint.status)
             if redirects:

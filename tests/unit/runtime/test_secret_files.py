@@ -73,7 +73,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
         check = health_pb2_grpc.HealthStub(channel).Check
 
         async def status(service: str) -> int:
-            answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             return int(answer.status)
 
         assert (await status(LIVE), await status("")) == (serving, not_serving)
@@ -91,7 +91,7 @@ async def test_garbage_on_the_health_port_is_refused_with_a_reason_and_logged() 
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await channel.unary_unary("/grpc.health.v1.Health/Check")(b"\xff", timeout=5)
+                await channel.unary_unary("/grpc.health.v1.Health/Check")(b"\xff", timeout=60)
             assert error_from("hook", caught.value).reason is Reason.INVALID_REQUEST
             await eventually(lambda: events)
     assert [(event["code"], event["reason"]) for event in events] == [("INVALID_ARGUMENT", "INVALID_REQUEST")]

@@ -381,6 +381,6 @@ async def test_the_worker_collects_once_for_each_tenant_and_interval(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.02)

@@ -153,7 +153,7 @@ async def test_CreateDownloadUrl__serves_only_the_file_until_it_expires(tenant: 
         assert found.headers["Content-Disposition"] == "attachment; filename*=UTF-8''%C3%A9.html"
         elsewhere = answer.url.replace(staged.files[0].sha256, staged.files[1].sha256)
         assert (await asyncio.to_thread(http.request, "GET", elsewhere)).status == 403
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await asyncio.to_thread(http.request, "GET", short.url)).status != 403:
                 await asyncio.sleep(0.1)
 

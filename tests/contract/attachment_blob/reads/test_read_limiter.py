@@ -58,7 +58,7 @@ async def rest_of(call: Any) -> AsyncIterator[bytes]:
 async def test_ReadFile__idle_reader_is_ended_and_resumes_at_its_offset(
     service: Service,
 ) -> None:
-    async with service(read_max_streams=1, read_idle_seconds=1.0) as running:
+    async with service(read_max_streams=1, read_idle_seconds=3.0) as running:
         tenant, set_id = await with_file(running)
         call = await begin(tenant, set_id)
         # The next reader gets the only permit once the idle reader is ended.

@@ -83,7 +83,7 @@ async def kept_as_a_payload_of_its_transcript(tenant: Tenant) -> None:
     minter = TokenMinter("transcript", tenant.service.keys / "transcript.pem")
     with use_token(minter.service_token(tenant.tenant_id)):
         peer = tenant.service.peer
-        await peer.unary(BlobServiceStub(peer.channel).PutBlob, request, timeout_seconds=20)
+        await peer.unary(BlobServiceStub(peer.channel).PutBlob, request, timeout_seconds=60)
 
 
 Messages = Iterable[pb.UploadFileRequest]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 import urllib3
@@ -34,6 +35,21 @@ class Ahead:
         return utc_now() + self.by
 
 
+class CountedLock:
+    """A lock that counts the threads that have come for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.came: list[int] = []
+
+    def __enter__(self) -> None:
+        self.came.append(threading.get_ident())
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Sts(BucketCredentials):
     """STS under an advanced clock. It counts requests, and a test can stop or delay it."""
 
@@ -51,7 +67,7 @@ class Sts(BucketCredentials):
     def _assume_role(self) -> Credentials:
         self.calls += 1
         self.entered.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         if self.away:
             raise ConnectionError("STS is away")
         given = super()._assume_role()
@@ -115,7 +131,7 @@ async def test_calls_under_load_never_use_expired_credentials(
                     await objects.put_all(tenant.tenant_id, {SHA256_OF_X: b"x"})
         finally:
             stop.set()
-        assert all(worker.result(20) > 0 for worker in workers)
+        assert all(worker.result(60) > 0 for worker in workers)
 
     assert 5 <= len(seen) <= 8
 
@@ -147,11 +163,11 @@ def test_one_thread_renews_and_the_others_do_not_wait(sts: tuple[Sts, Ahead]) ->
     credentials.go_on.clear()
     with ThreadPoolExecutor(1) as threads:
         renewing = threads.submit(credentials.retrieve)
-        assert credentials.entered.wait(20)
+        assert credentials.entered.wait(60)
         assert credentials.cached() is None
         assert [credentials.retrieve() for _ in range(5)] == [first] * 5
         credentials.go_on.set()
-        renewed = renewing.result(20)
+        renewed = renewing.result(60)
 
     assert renewed is not first
     assert credentials.retrieve() is renewed
@@ -192,18 +208,17 @@ def test_waiting_threads_do_not_repeat_a_failed_request_to_sts(sts: tuple[Sts, A
     credentials, _ = sts
     credentials.away = True
     credentials.go_on.clear()
+    lock: Any = CountedLock()
+    credentials._lock = lock
     with ThreadPoolExecutor(8) as threads:
         first = threads.submit(credentials.retrieve)
-        assert credentials.entered.wait(20)
+        assert credentials.entered.wait(60)
         waiting = [threads.submit(credentials.retrieve) for _ in range(7)]
-        while not all(each.running() for each in waiting):
-            pass
-        deadline = time.monotonic() + 0.2  # Give the last thread time to reach the lock.
-        while time.monotonic() < deadline:
-            pass
+        while len(lock.came) < 8:
+            time.sleep(0.001)
         credentials.go_on.set()
         for each in (first, *waiting):
-            assert isinstance(each.exception(20), ConnectionError)
+            assert isinstance(each.exception(60), ConnectionError)
     assert credentials.calls == 1
     credentials.away = False
 

@@ -55,7 +55,7 @@ class SlowDatabase(Database):
         self, tenant_id: str, *call: Any
     ) -> AsyncIterator[tuple[Connection, list[list[DictRow]]]]:
         async with super().transaction_with_statements(tenant_id, *call) as begun:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while self.store.calls.signed_count < self.waits_for:
                     await asyncio.sleep(0.001)
             yield begun

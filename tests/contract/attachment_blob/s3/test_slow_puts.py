@@ -26,7 +26,7 @@ def gateway(s3: S3Endpoint) -> Iterator[Gateway]:
 async def service(
     databases: dict[str, ServiceDsn], gateway: Gateway, keys: Path
 ) -> AsyncIterator[BlobService]:
-    slow_s3 = {"database_max_connections": 6, "s3_read_timeout_seconds": 30}
+    slow_s3 = {"database_max_connections": 6, "s3_read_timeout_seconds": 600}
     async with open_blob_service(databases["attachment_blob"], gateway.endpoint, keys, **slow_s3) as service:
         yield service
 
@@ -41,10 +41,10 @@ async def test_releases_that_wait_for_a_slow_put_do_not_use_all_connections(
     others = await other.stage(text("o", "other"))
     gateway.puts_go_on.clear()
     gateway.put_came.clear()
-    staging = asyncio.ensure_future(busy.stage(text("a", "common"), text("b", "own"), timeout_seconds=50))
+    staging = asyncio.ensure_future(busy.stage(text("a", "common"), text("b", "own"), timeout_seconds=90))
 
-    await asyncio.to_thread(gateway.put_came.wait, 20)
-    releases = [asyncio.ensure_future(busy.release(staged.set_id, timeout_seconds=50)) for staged in common]
+    await asyncio.to_thread(gateway.put_came.wait, 60)
+    releases = [asyncio.ensure_future(busy.release(staged.set_id, timeout_seconds=90)) for staged in common]
     # One release waits for the set that is being staged.
     await eventually(partial(waits_for_a_lock, postgres))
 

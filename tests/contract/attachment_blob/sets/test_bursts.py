@@ -46,7 +46,7 @@ async def short_wait_service(
 ) -> AsyncIterator[BlobService]:
     """A service in which calls wait for half a second."""
     monkeypatch.setattr(app, "CALL_LIMIT", replace(app.CALL_LIMIT, wait_seconds=0.5))
-    slow_s3 = {"s3_read_timeout_seconds": 30}
+    slow_s3 = {"s3_read_timeout_seconds": 600}
     async with open_blob_service(databases["attachment_blob"], gateway.endpoint, keys, **slow_s3) as service:
         yield service
 
@@ -141,7 +141,7 @@ async def test_StageSet__waiting_call_is_refused_and_another_tenants_call_is_beg
             raise refusal if isinstance(refusal, MeshError) else AssertionError(refusal)
         assert caught[0].retry_after_seconds
     taken = asyncio.ensure_future(other.stage(text("b", "other"), timeout_seconds=60))
-    await eventually(lambda: any(other.bucket in path for path in gateway.put_paths), within_seconds=20)
+    await eventually(lambda: any(other.bucket in path for path in gateway.put_paths))
     assert sum(staging.done() for staging in stagings) == 2
     gateway.puts_go_on.set()
     assert (await taken).files[0].name == "b"
@@ -149,7 +149,7 @@ async def test_StageSet__waiting_call_is_refused_and_another_tenants_call_is_beg
 
 
 async def first_done(
-    tasks: "Sequence[asyncio.Future[Any]]", count: int, *, seconds: float = 20
+    tasks: "Sequence[asyncio.Future[Any]]", count: int, *, seconds: float = 60
 ) -> "list[asyncio.Future[Any]]":
     async with asyncio.timeout(seconds):
         while sum(task.done() for task in tasks) < count:

@@ -46,7 +46,7 @@ class CutPeer(TokenPeer):
     cuts: list[int] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
 
-    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
+    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 60.0) -> Any:
         if not isinstance(request, AsyncIterator):
             return await TokenPeer.unary(self, method, request, timeout_seconds=timeout_seconds)
         messages = [message async for message in request]

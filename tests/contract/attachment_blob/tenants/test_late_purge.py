@@ -73,7 +73,7 @@ async def test_PurgeTenant__stops_when_the_tenant_is_created_anew(tenant: Tenant
         held: Any = HeldUp(on.database, at)
         late = participant_of(on, database=held)
         working = asyncio.create_task(late.purge(tenant.tenant_id, 4))
-        await asyncio.wait_for(held.reached.wait(), 20)
+        await asyncio.wait_for(held.reached.wait(), 60)
         while not (await purge(tenant, 4))[0]:
             pass
         await tenant.prepare(5)
@@ -105,7 +105,7 @@ async def test_PrepareTenant__waits_for_the_page_of_a_late_purge(tenant: Tenant,
         slow = SlowDeletions(on)
         late = participant_of(on, objects=slow)
         working = asyncio.create_task(late.purge(tenant.tenant_id, 3))
-        await asyncio.wait_for(slow.reached.wait(), 20)
+        await asyncio.wait_for(slow.reached.wait(), 60)
         preparing = asyncio.create_task(tenant.prepare(4))
         await eventually(lambda: waits_for_a_lock(postgres))
         assert not preparing.done()
@@ -125,7 +125,7 @@ async def test_PrepareTenant__creates_the_bucket_again_after_a_late_purge(tenant
             def make_bucket(self, tenant_id: str) -> None:
                 super().make_bucket(tenant_id)
                 purge = participant_of(on).purge(tenant_id, 3)
-                asyncio.run_coroutine_threadsafe(purge, loop).result(20)
+                asyncio.run_coroutine_threadsafe(purge, loop).result(60)
 
         loop = asyncio.get_running_loop()
         with http_pool(tenant.service.settings) as http:

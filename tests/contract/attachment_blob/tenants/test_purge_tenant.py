@@ -188,7 +188,7 @@ async def test_PrepareTenant__overtaken_by_a_purge_leaves_no_bucket(tenant: Tena
         class Overtaken(TenantBuckets):
             def make_bucket(self, tenant_id: str) -> None:
                 purge = participant_of(on).purge(tenant_id, 0)
-                assert asyncio.run_coroutine_threadsafe(purge, loop).result(20).is_done
+                assert asyncio.run_coroutine_threadsafe(purge, loop).result(60).is_done
                 super().make_bucket(tenant_id)
 
         loop = asyncio.get_running_loop()

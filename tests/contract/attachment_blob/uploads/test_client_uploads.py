@@ -52,7 +52,7 @@ class WatchedPeer(TokenPeer):
     streams: list[int] = field(default_factory=list)
     interruptions: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
-    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
+    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 60.0) -> Any:
         if isinstance(request, AsyncIterator):
             request = self._watched(request)
         return await TokenPeer.unary(self, method, request, timeout_seconds=timeout_seconds)
@@ -125,7 +125,7 @@ async def test_a_file_that_is_truncated_during_its_upload_is_refused(tenant: Ten
         if done == PART + MIB:
             os.truncate(file, PART)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with pytest.raises(MeshError) as refusal:
             await upload_file(peer, file, rotate)
 

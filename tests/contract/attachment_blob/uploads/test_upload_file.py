@@ -44,7 +44,7 @@ async def tenant(blobs: BlobService) -> Tenant:
 
 
 async def until_durable(tenant: Tenant, upload_id: str, size: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(MeshError):  # The upload may not exist yet.
                 if (await get_upload(tenant, upload_id)).durable_bytes >= size:
@@ -171,7 +171,7 @@ async def test_UploadFile__two_streams_of_one_upload(tenant: Tenant) -> None:
                 yield each
             yield finish()
 
-        return await tenant.call("UploadFile", messages(), token=tenant.client_token(), timeout_seconds=30)
+        return await tenant.call("UploadFile", messages(), token=tenant.client_token(), timeout_seconds=60)
 
     first = asyncio.ensure_future(slow())
     await until_durable(tenant, spec.upload_id, PART)
@@ -195,7 +195,7 @@ async def test_UploadFile__wrong_bytes_of_a_stale_stream_do_not_remove_the_uploa
             await was_taken_over.wait()
             yield finish()
 
-        return await tenant.call("UploadFile", messages(), token=tenant.client_token(), timeout_seconds=30)
+        return await tenant.call("UploadFile", messages(), token=tenant.client_token(), timeout_seconds=60)
 
     async def generation() -> int:
         return sum([row["generation"] for row in await tenant.rows("uploads")])
@@ -353,7 +353,7 @@ async def test_UploadFile__content_is_marker(tenant: Tenant) -> None:
 async def test_UploadFile__silent_sender(
     databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path
 ) -> None:
-    async with open_blob_service(databases["attachment_blob"], s3, keys, upload_idle_seconds=0.2) as service:
+    async with open_blob_service(databases["attachment_blob"], s3, keys, upload_idle_seconds=2.0) as service:
         tenant = service.tenant()
         await tenant.prepare()
         spec = spec_of(b"0123456789")

@@ -75,7 +75,7 @@ class CountingPeer(TokenPeer):
 
     begun: list[Any] = field(default_factory=list)
 
-    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
+    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 60.0) -> Any:
         self.begun.append(method)
         return await TokenPeer.unary(self, method, request, timeout_seconds=timeout_seconds)
 

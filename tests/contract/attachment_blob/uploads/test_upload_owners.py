@@ -46,7 +46,7 @@ def token_of(tenant: Tenant, owner: str) -> str:
 
 
 async def hand_over(tenant: Tenant, owner: str, file: Attachment) -> upload_pb2.Upload:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await upload_file(TokenPeer(tenant.service.peer.connection, token_of(tenant, owner)), file)
 
 
@@ -177,7 +177,7 @@ async def test_a_stream_of_a_removed_upload_does_not_write_to_another_owners(ten
             for message in (*chunks(data, start=PART), finish()):
                 yield message
 
-        return await tenant.call("UploadFile", messages(), token=tenant.run_token(ONE), timeout_seconds=30)
+        return await tenant.call("UploadFile", messages(), token=tenant.run_token(ONE), timeout_seconds=60)
 
     async def part_is_durable() -> bool:
         return bool(await tenant.rows("upload_parts"))

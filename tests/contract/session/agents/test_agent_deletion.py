@@ -142,7 +142,7 @@ async def test_ClaimRuns__run_whose_agent_is_written_again_before_its_end_is_cla
         await end(*which)
 
     monkeypatch.setattr(RunClaimer, "_end_without_agent", written_meanwhile)
-    held = await mesh.claim(session.session_id, wait_seconds=3.0)
+    held = await mesh.claim(session.session_id)
     assert (held.agent, held.run.attempt_count) == (CLERK, 1)
 
 

@@ -100,7 +100,7 @@ async def test_UpdateTenant__pushes_the_limits_of_plugins(mesh: Mesh, peers: dic
             plugin = hook_pb.Plugin(name=name, endpoint="grpc://127.0.0.1:1", hooks=[HOOK_KIND_BEFORE_SPAWN])
             request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
             with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-                await peer.unary(stub.RegisterPlugin, request)
+                await peer.unary(stub.RegisterPlugin, request, timeout_seconds=60)
 
         await register("a")
         limits = TenantSettings(plugins=PluginLimits(max_gate_count=1))

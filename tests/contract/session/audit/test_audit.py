@@ -50,7 +50,7 @@ async def test_ListAuditEvents__a_change_is_recorded_with_ids_and_without_conten
     assert (event.code, event.reason, event.call_count) == ("OK", "", 1)
     assert event.event_id.startswith("aud_")
     assert event.peer in ("127.0.0.1", "::1")
-    assert abs(event.event_time.seconds - session.create_time.seconds) <= 5
+    assert abs(event.event_time.seconds - session.create_time.seconds) <= 60
     async with as_superuser(postgres.superuser_dsn, "session") as superuser:
         query = b"select e::text from audit_events e where tenant_id = %s"
         rows = await (await superuser.execute(query, (mesh.tenant,))).fetchall()
@@ -180,7 +180,7 @@ async def test_ListAuditEvents__what_a_client_did_as_an_operator_of_the_mesh_nam
     delete = TenantServiceStub(mesh.peer.channel).DeleteTenant
     with use_token(token):
         request = tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant)
-        await mesh.peer.unary(delete, request, timeout_seconds=20.0)
+        await mesh.peer.unary(delete, request, timeout_seconds=60.0)
     event = await recorded(mesh.peer, admin_of(mesh), "DeleteTenant", tenant_id=mesh.tenant)
     assert (event.caller_kind, event.subject, event.token_id) == ("admin", "root", id_of(token))
     assert list(event.resources) == ["client_tenant_id=t-staff", f"tenant_id={mesh.tenant}"]

@@ -99,7 +99,7 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             for plugin in (observer, addresses):
                 request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-                await hook.unary(stub.RegisterPlugin, request)
+                await hook.unary(stub.RegisterPlugin, request, timeout_seconds=60)
         yield Stage(mesh, open_mesh, transcript, peers, session_pb2.CLEANUP_DELETE)
 
 

@@ -32,7 +32,7 @@ async def stub(mesh: Mesh, postgres: Any) -> Any:
 
 async def ask(mesh: Mesh, call: Any, request: Any) -> Any:
     with use_token(client_tokens(mesh.keys).admin_token("operator", 600)):
-        return await mesh.peer.unary(call, request, timeout_seconds=20.0)
+        return await mesh.peer.unary(call, request, timeout_seconds=60.0)
 
 
 async def reason_of(call: Any) -> Reason:

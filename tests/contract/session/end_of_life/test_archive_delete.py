@@ -218,7 +218,7 @@ async def test_WatchSession__ends_when_its_session_is_deleted(mesh: Mesh) -> Non
     session = await mesh.spawn()
     request = pb.WatchSessionRequest(session_id=session.session_id)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-        events = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)
+        events = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         await anext(events)
         await delete(mesh, session.session_id)
         with pytest.raises(MeshError) as caught:

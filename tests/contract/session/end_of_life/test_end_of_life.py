@@ -57,7 +57,7 @@ async def set_state(mesh: Mesh, peers: dict[str, str], session_id: str) -> int:
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             request = blob_pb.GetSetRequest(set_id=derived_id(IdKind.ATTACHMENT_SET, session_id))
             try:
-                return int((await peer.unary(stub.GetSet, request)).set.state)
+                return int((await peer.unary(stub.GetSet, request, timeout_seconds=60)).set.state)
             except MeshError as error:
                 if error.reason is not Reason.NOT_FOUND:
                     raise

@@ -143,7 +143,7 @@ async def texts_read(transcript: Peer, held: run_pb.ClaimedRun) -> list[str]:
     stub: Any = TranscriptServiceStub(transcript.channel)
     request = transcript_pb.AssembleContextRequest(session_id=held.session.session_id, token_budget=100_000)
     with use_token(held.run_token):
-        read = await transcript.unary(stub.AssembleContext, request)
+        read = await transcript.unary(stub.AssembleContext, request, timeout_seconds=60)
     return [block.text.text for entry in read.entries for block in entry.body.message.content]
 
 

@@ -74,7 +74,7 @@ async def context(transcript: Peer, held: run_pb.ClaimedRun) -> str:
     stub: Any = TranscriptServiceStub(transcript.channel)
     request = transcript_pb.AssembleContextRequest(session_id=held.session.session_id, token_budget=100_000)
     with use_token(held.run_token):
-        return str(await transcript.unary(stub.AssembleContext, request))
+        return str(await transcript.unary(stub.AssembleContext, request, timeout_seconds=60))
 
 
 async def inbox(stage: Stage, held: run_pb.ClaimedRun) -> str:
@@ -85,7 +85,7 @@ async def events_of(stage: Stage, session_id: str) -> list[session_pb2.SessionEv
     """Return the events of a closed session."""
     request = session_pb.WatchSessionRequest(session_id=session_id)
     with use_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
-        answers = stage.mesh.peer.stream(stage.mesh.sessions.WatchSession, request, timeout_seconds=20)
+        answers = stage.mesh.peer.stream(stage.mesh.sessions.WatchSession, request, timeout_seconds=60)
         return [answer.event async for answer in answers]
 
 
@@ -111,7 +111,9 @@ async def asked_about_drafts(stage: Stage) -> list[str]:
     async with caller_at(stage.peers["hook"], "hook") as hook:
         stub: Any = HookServiceStub(hook.channel)
         with use_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
-            listed = await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())
+            listed = await hook.unary(
+                stub.ListDeliveries, hook_pb.ListDeliveriesRequest(), timeout_seconds=60
+            )
     return [
         row.decision for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE
     ]

@@ -40,7 +40,7 @@ async def events(mesh: Mesh, session_id: str) -> list[session_pb2.SessionEvent]:
     """Of a session that has ended."""
     request = pb.WatchSessionRequest(session_id=session_id)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-        stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)
+        stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         return [answer.event async for answer in stream]
 
 

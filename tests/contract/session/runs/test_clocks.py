@@ -44,7 +44,7 @@ async def test_ClaimRuns__time_left_is_that_of_the_deadline_also_after_a_hand_ba
     assert 900 < held.time_left.seconds <= 1_000
     # Database and test share a machine.
     left = held.deadline_time.ToDatetime(UTC) - datetime.now(UTC)
-    assert abs(left - held.time_left.ToTimedelta()).total_seconds() < 10
+    assert abs(left - held.time_left.ToTimedelta()).total_seconds() < 100
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     again = await mesh.claim(session.session_id)
     assert 0 < again.time_left.ToTimedelta().total_seconds() < held.time_left.ToTimedelta().total_seconds()

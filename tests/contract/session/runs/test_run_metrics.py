@@ -50,7 +50,7 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
         await mesh.claim(session.session_id)
     async with open_mesh(metrics_listen=f"127.0.0.1:{port}") as patient:
         patient.tenant = mesh.tenant
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             released = 0
             while released < 4:
                 for held in await patient.claim_any():

@@ -143,7 +143,7 @@ async def upload(mesh: Mesh, peers: dict[str, str]) -> AsyncIterator[Any]:
                 ]
             bearer = token or client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)
             call = stub.UploadFile(
-                iter(messages), metadata=(("authorization", f"Bearer {bearer}"),), timeout=20
+                iter(messages), metadata=(("authorization", f"Bearer {bearer}"),), timeout=60
             )
             await call
             return upload_id

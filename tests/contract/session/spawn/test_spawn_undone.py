@@ -66,7 +66,9 @@ async def gate_for(mesh: Mesh, peers: dict[str, str], gate: Gate) -> AsyncIterat
     async with caller_at(peers["hook"], "hook") as peer:
         stub: Any = HookServiceStub(peer.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=plugin))
+            await peer.unary(
+                stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=plugin), timeout_seconds=60
+            )
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ async def test_session_of_another_tenant_is_not_found_by_any_call(mesh: Mesh) ->
         use_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)),
         pytest.raises(MeshError) as caught,
     ):
-        await anext(mesh.peer.stream(mesh.sessions.WatchSession, watch, timeout_seconds=5))
+        await anext(mesh.peer.stream(mesh.sessions.WatchSession, watch, timeout_seconds=60))
     assert caught.value.reason is Reason.NOT_FOUND
     assert list((await other.client(mesh.sessions.ListSessions, pb.ListSessionsRequest())).sessions) == []
     assert (await mesh.get(session.session_id)).latest_run.run_id == session.latest_run.run_id
@@ -134,7 +134,7 @@ async def test_client_cannot_do_what_is_for_operators_and_runners(mesh: Mesh) ->
             await mesh.client(method, request)
         assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
     with use_token(runner_tokens(mesh.keys).runner_token()), pytest.raises(MeshError) as caught:
-        await mesh.peer.unary(mesh.sessions.ListSessions, pb.ListSessionsRequest())
+        await mesh.peer.unary(mesh.sessions.ListSessions, pb.ListSessionsRequest(), timeout_seconds=60)
     assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
 
 
@@ -153,6 +153,8 @@ async def test_CreateTenant__malformed_id(mesh: Mesh, tenant: str) -> None:
         use_token(client_tokens(mesh.keys).admin_token("operator", 60)),
         pytest.raises(MeshError) as caught,
     ):
-        await mesh.peer.unary(stub.CreateTenant, tenant_pb.CreateTenantRequest(tenant_id=tenant))
+        await mesh.peer.unary(
+            stub.CreateTenant, tenant_pb.CreateTenantRequest(tenant_id=tenant), timeout_seconds=60
+        )
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert caught.value.violations[0].field == "tenant_id"

@@ -97,7 +97,7 @@ async def go_on(purge: TenantPurge, tenant: str) -> None:
 
 async def reached_or_done(pause: Pause, working: asyncio.Task[None]) -> None:
     reached = asyncio.create_task(pause.reached.wait())
-    await asyncio.wait({reached, working}, timeout=40, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({reached, working}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     reached.cancel()
     assert pause.reached.is_set() or working.done()
 
@@ -120,7 +120,7 @@ async def register_plugin(mesh: Mesh, hook_target: str) -> None:
         request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
         stub: Any = HookServiceStub(hook.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            await hook.unary(stub.RegisterPlugin, request)
+            await hook.unary(stub.RegisterPlugin, request, timeout_seconds=60)
 
 
 async def create_anew(mesh: Mesh, hook_target: str) -> None:
@@ -171,7 +171,7 @@ async def assert_removes_nothing(late: list[Late], remains: Remains, hook_target
     for one in late:
         assert_in_every_service(rows[one.mesh.tenant])
         one.pause.go_on.set()
-        await asyncio.wait_for(one.working, 40)
+        await asyncio.wait_for(one.working, 60)
     assert await remains.everywhere_of(tenants) == rows
     for one in late:
         assert (await one.mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE

@@ -247,7 +247,7 @@ async def test_PurgeTenant__stops_if_the_tenant_is_created_anew_meanwhile(
 
     monkeypatch.setattr(tenant_purges, "lock_purge", held_up)
     late = asyncio.create_task(participant.purge(version))
-    await asyncio.wait_for(reached.wait(), 20)
+    await asyncio.wait_for(reached.wait(), 60)
     await participant.purge_fully(version)
     await participant.prepare(4)
     await participant.fill(2)

@@ -176,16 +176,32 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
             allow_unreachable=True,
         )
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            assert await reason_of(hook.unary(stub.RegisterPlugin, late)) is Reason.UNKNOWN_TENANT
+            assert (
+                await reason_of(hook.unary(stub.RegisterPlugin, late, timeout_seconds=60))
+                is Reason.UNKNOWN_TENANT
+            )
 
         await mesh.create_tenant()
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            assert list((await hook.unary(stub.ListPlugins, hook_pb.ListPluginsRequest())).plugins) == []
             assert (
-                list((await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())).deliveries)
+                list(
+                    (
+                        await hook.unary(stub.ListPlugins, hook_pb.ListPluginsRequest(), timeout_seconds=60)
+                    ).plugins
+                )
                 == []
             )
-            await hook.unary(stub.RegisterPlugin, late)
+            assert (
+                list(
+                    (
+                        await hook.unary(
+                            stub.ListDeliveries, hook_pb.ListDeliveriesRequest(), timeout_seconds=60
+                        )
+                    ).deliveries
+                )
+                == []
+            )
+            await hook.unary(stub.RegisterPlugin, late, timeout_seconds=60)
         assert Reason.BUDGET_EXCEEDED not in [await generate(mesh, peers) for _ in range(3)]
         after = await remains.everywhere(mesh.tenant)
         assert (after["hook.plugins"], after["model_router.tenant_policies"]) == (1, 1)
@@ -200,7 +216,7 @@ async def generate(mesh: Mesh, peers: dict[str, str]) -> Reason | None:
         request = GenerateRequest(messages=[Message(role=ROLE_USER, content=[text])])
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             try:
-                async for _ in router.stream(stub.Generate, request, timeout_seconds=20.0):
+                async for _ in router.stream(stub.Generate, request, timeout_seconds=60.0):
                     pass
             except MeshError as error:
                 return error.reason

@@ -47,30 +47,34 @@ Call = Callable[[Peer, str], Any]
 
 def _read_session(peer: Peer, session_id: str) -> Any:
     request = session_pb.GetSessionRequest(session_id=session_id)
-    return peer.unary(SessionServiceStub(peer.channel).GetSession, request)
+    return peer.unary(SessionServiceStub(peer.channel).GetSession, request, timeout_seconds=60)
 
 
 def _read_entries(peer: Peer, session_id: str) -> Any:
     request = transcript_pb.ListEntriesRequest(session_id=session_id)
-    return peer.unary(TranscriptServiceStub(peer.channel).ListEntries, request)
+    return peer.unary(TranscriptServiceStub(peer.channel).ListEntries, request, timeout_seconds=60)
 
 
 def _read_upload(peer: Peer, session_id: str) -> Any:
     request = blob_pb.GetUploadRequest(upload_id="upl_" + "0" * 26)
-    return peer.unary(AttachmentBlobServiceStub(peer.channel).GetUpload, request)
+    return peer.unary(AttachmentBlobServiceStub(peer.channel).GetUpload, request, timeout_seconds=60)
 
 
 def _list_models(peer: Peer, session_id: str) -> Any:
-    return peer.unary(ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest())
+    return peer.unary(
+        ModelRouterServiceStub(peer.channel).ListModels, router_pb.ListModelsRequest(), timeout_seconds=60
+    )
 
 
 def _list_hooks(peer: Peer, session_id: str) -> Any:
     request = run_hook_pb.ListActiveHooksRequest()
-    return peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, request)
+    return peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, request, timeout_seconds=60)
 
 
 def _list_plugins(peer: Peer, session_id: str) -> Any:
-    return peer.unary(HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest())
+    return peer.unary(
+        HookServiceStub(peer.channel).ListPlugins, hook_pb.ListPluginsRequest(), timeout_seconds=60
+    )
 
 
 OF_A_RUN: dict[str, Call] = {
@@ -110,7 +114,7 @@ class Services:
             reasons = await self.reasons(calls, token, session_id)
             return set(reasons.values()) == {Reason.TOKEN_REVOKED}
 
-        await eventually(refused, within_seconds=60)  # Far below what `no_polls` sets.
+        await eventually(refused)  # Its time is far below what `no_polls` sets.
 
 
 @pytest.fixture
@@ -208,7 +212,7 @@ async def test_stream_of_new_entries_ends_when_its_run_is_killed(services: Servi
 
     async def follow() -> None:
         nonlocal has_begun
-        async for _ in transcript.stream(stub.FollowEntries, request, timeout_seconds=30):
+        async for _ in transcript.stream(stub.FollowEntries, request, timeout_seconds=60):
             if not has_begun:
                 has_begun = True
                 await kill(mesh, held.session.session_id)

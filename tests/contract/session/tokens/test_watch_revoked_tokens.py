@@ -41,7 +41,7 @@ async def responses(
 async def ids_until(mesh: Mesh, token: str, wanted: str, after_change: int = 0) -> tuple[list[str], int]:
     """Read until this id arrives; return the ids of the tenant, and the last position."""
     ids, change = list[str](), 0
-    async with asyncio.timeout(20), aclosing(responses(mesh, token, after_change)) as messages:
+    async with asyncio.timeout(60), aclosing(responses(mesh, token, after_change)) as messages:
         async for message in messages:
             ids += [one.token_id for one in message.tokens if one.tenant_id == mesh.tenant]
             change = message.change or change
@@ -55,7 +55,7 @@ async def position_behind(mesh: Mesh, token: str, revoked: str) -> int:
 
     async def position() -> int:
         _, change = await ids_until(mesh, token, revoked)
-        async with asyncio.timeout(20), aclosing(responses(mesh, token, change)) as messages:
+        async with asyncio.timeout(60), aclosing(responses(mesh, token, change)) as messages:
             again = [one.token_id for one in (await anext(messages)).tokens if one.tenant_id == mesh.tenant]
         return 0 if revoked in again else change
 

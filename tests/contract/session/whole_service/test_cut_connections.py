@@ -45,7 +45,7 @@ SEEDS = (114,)
 SPAWNERS = 4
 RUNNERS = 3
 STORM_SECONDS = 6.0
-CALM_SECONDS = 40.0
+CALM_SECONDS = 120.0
 CALL_SECONDS = 5.0
 
 HASTY = {
@@ -80,7 +80,7 @@ class Weather:
     done: Counter[str] = field(default_factory=Counter)
 
     async def rage(self, seconds: float) -> None:
-        async with asyncio.timeout(seconds * 2):
+        async with asyncio.timeout(seconds + 60):
             loop = asyncio.get_running_loop()
             end = loop.time() + seconds
             while loop.time() < end:

@@ -79,7 +79,7 @@ class Counted:
         """Call the transcript service with the token of the run."""
         call = getattr(TranscriptServiceStub(self._transcript.channel), name)
         with use_token(claimed.run_token):
-            return await self._transcript.unary(call, request, timeout_seconds=20.0)
+            return await self._transcript.unary(call, request, timeout_seconds=60.0)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ async def plain(mesh: Mesh) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def heard(call: Any, request: Any, token: str) -> Any:
-    return await call(request, metadata=(("authorization", f"Bearer {token}"),), timeout=20)
+    return await call(request, metadata=(("authorization", f"Bearer {token}"),), timeout=60)
 
 
 async def test_ListInbox__several_large_messages(mesh: Mesh, plain: grpc.aio.Channel) -> None:

@@ -49,9 +49,9 @@ async def test_reads_of_one_tenants_watches_leave_room_for_another_tenant(mesh: 
         flood = [asyncio.create_task(read(busy, sessions[busy.tenant], deps)) for _ in range(300)]
         await settle()
         assert database.held == mesh.settings.database_max_connections // 4
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await read(other, sessions[other.tenant], deps)
         assert not any(one.done() for one in flood)
         database.go_on.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert all(await asyncio.gather(*flood))

@@ -30,7 +30,7 @@ async def claim(mesh: Mesh, *, limit: int = 1) -> list[run_pb.ClaimedRun]:
     """Look once for runs of the tenant."""
     request = run_pb.ClaimRunsRequest(runner_id="r", max_run_count=limit)
     with use_token(runner_tokens(mesh.keys).runner_token("r", 600, tenants=[mesh.tenant])):
-        return list((await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=40.0)).runs)
+        return list((await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=90.0)).runs)
 
 
 async def heartbeat(mesh: Mesh, held: run_pb.ClaimedRun) -> None:

@@ -37,15 +37,15 @@ async def claim(mesh: Mesh, token: str, wait_seconds: float) -> list[run_pb.Clai
     request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1)
     request.wait.FromMilliseconds(int(wait_seconds * 1000))
     with use_token(token):
-        return list((await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=40.0)).runs)
+        return list((await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=90.0)).runs)
 
 
 @pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__token_of_a_harness_has_a_limited_number_of_claims(mesh: Mesh) -> None:
     minter = client_tokens(mesh.keys)
     token, second = (minter.runner_token("harness", 600, tenants=[mesh.tenant]) for _ in range(2))
-    waiting = {asyncio.create_task(claim(mesh, token, 30.0)) for _ in range(MAX_CLAIMS_OF_TOKEN + 1)}
-    [refused], waiting = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    waiting = {asyncio.create_task(claim(mesh, token, 60.0)) for _ in range(MAX_CLAIMS_OF_TOKEN + 1)}
+    [refused], waiting = await asyncio.wait(waiting, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     with pytest.raises(MeshError) as caught:
         refused.result()
     assert (caught.value.reason, caught.value.facts["pool"]) == (Reason.POOL_EXHAUSTED, "claims of a token")
@@ -55,7 +55,7 @@ async def test_ClaimRuns__token_of_a_harness_has_a_limited_number_of_claims(mesh
     assert await mesh.claim_any(wait_seconds=0.0) == []
     # Those that wait are woken, and one gets the run.
     session = await mesh.spawn()
-    [first], waiting = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    [first], waiting = await asyncio.wait(waiting, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     assert [held.session.session_id for held in first.result()] == [session.session_id]
     assert await claim(mesh, token, 0.0) == []
     for one in waiting:
@@ -109,7 +109,7 @@ async def test_ClaimRuns__claims_of_harnesses_take_a_share_of_the_connections_in
         await settle()
         assert database.held == 5
         database.go_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*own, *others, *flood)
 
 
@@ -127,15 +127,15 @@ async def test_ClaimRuns__harness_looks_when_a_run_of_its_tenants_is_queued(
         return await take(*arguments, **options)
 
     monkeypatch.setattr(run_queue, "take_claimable_runs", counted)
-    monkeypatch.setattr(run_claiming, "_POLL_SECONDS", 60.0)
-    monkeypatch.setattr(run_claiming, "_CONTENDED_POLL_SECONDS", 60.0)
+    monkeypatch.setattr(run_claiming, "_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(run_claiming, "_CONTENDED_POLL_SECONDS", 3600.0)
     async with dependencies_of(mesh.settings) as own:
         await until_listening(own.listener, postgres)
         with own.listener.subscription(run_queue.CHANNEL) as queued:
             [waiting] = claims(own, [harness(1, mesh.tenant)], wait_seconds=50.0)
             await eventually(lambda: look_count == 1)
             await other.spawn()
-            assert await queued.wait(20.0)
+            assert await queued.wait(60.0)
             await settle()
             assert look_count == 1
             session = await mesh.spawn()
@@ -149,7 +149,7 @@ async def test_ClaimRuns__harness_that_leaves_while_it_waits_for_its_turn_takes_
         first, second = claims(deps, [harness(number, mesh.tenant) for number in range(2)])
         await settle()
         second.cancel()
-        await asyncio.wait([second], timeout=20)
+        await asyncio.wait([second], timeout=60)
         assert second.cancelled()
         database.go_on.set()
         assert not (await first).runs

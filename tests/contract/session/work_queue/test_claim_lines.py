@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("empty_queue")
 
-LONG_SECONDS = 50.0
+LONG_SECONDS = 60.0
 
 
 class Replica:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
@@ -17,6 +18,7 @@ from spawnmesh_session.domain.runs import FIRST_PAUSE
 from tests.support.serving import client_tokens
 from tests.support.session.calls import fail, kill
 from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.remains import Remains
 from tests.support.session.tables import sweeping
 
 AWAY = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", message="S3 does not answer")
@@ -27,6 +29,12 @@ async def delay(mesh: Mesh, held: run_pb.ClaimedRun, why: run_pb.ReleaseDelay = 
     request = run_pb.ReleaseRunRequest(epoch=held.run.epoch, delay=why)
     run: session_pb2.Run = (await mesh.run(held, mesh.runs.ReleaseRun, request)).run
     return run
+
+
+async def change(remains: Remains, changed: str, run_id: str) -> None:
+    """Change the run's entry of the queue, as if time had passed."""
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        await link.execute(f"update session.run_queue set {changed} where run_id = %s".encode(), (run_id,))
 
 
 def seconds_until_next_claim(run: session_pb2.Run) -> float:
@@ -46,8 +54,9 @@ async def test_ReleaseRun__a_delayed_run_says_why_and_until_when(mesh: Mesh) -> 
 
 
 async def test_ReleaseRun__a_delayed_run_is_claimed_after_its_pause_and_uses_no_attempt(
-    open_mesh: OpenMesh,
+    open_mesh: OpenMesh, remains: Remains
 ) -> None:
+    asked = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", min_pause=Duration(seconds=600))
     async with open_mesh(max_run_attempts=1) as mesh:
         await mesh.create_tenant()
         session = await mesh.spawn()
@@ -55,9 +64,10 @@ async def test_ReleaseRun__a_delayed_run_is_claimed_after_its_pause_and_uses_no_
             held = await mesh.claim(session.session_id)
             assert (held.run.attempt_count, held.run.epoch) == (1, epoch)
             assert held.run.delay.count == epoch - 1
-            run = await delay(mesh, held)
+            run = await delay(mesh, held, asked)
             earlier = await mesh.claim_any(wait_seconds=0.1, limit=64)
             assert run.run_id not in {other.run.run_id for other in earlier}
+            await change(remains, "due_time = due_time - interval '900 seconds'", run.run_id)
 
 
 async def test_ReleaseRun__a_run_whose_lease_ran_out_unclaimed_uses_no_attempt(open_mesh: OpenMesh) -> None:
@@ -115,20 +125,23 @@ async def test_ReleaseRun__watchers_see_the_delay(mesh: Mesh) -> None:
     await kill(mesh, held.session.session_id)
     request = pb.WatchSessionRequest(session_id=held.session.session_id)
     with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-        answers = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)
+        answers = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=60)
         events = [answer.event async for answer in answers]
     details = [event.detail for event in events if event.run_state == session_pb2.RUN_STATE_QUEUED]
     assert details[-1] == "delayed: DEPENDENCY_UNAVAILABLE"
 
 
-async def test_sweep__a_delayed_run_ends_at_its_deadline_and_says_why(open_mesh: OpenMesh) -> None:
+async def test_sweep__a_delayed_run_ends_at_its_deadline_and_says_why(
+    open_mesh: OpenMesh, remains: Remains
+) -> None:
     async with open_mesh() as mesh:
         await mesh.create_tenant()
-        session = await mesh.spawn(run_timeout=Duration(seconds=8))  # It must be claimed before that.
+        session = await mesh.spawn()
         asked = run_pb.ReleaseDelay(
             reason="PLUGIN_FAILED", message="gate is away", min_pause=Duration(seconds=60)
         )
-        await delay(mesh, await mesh.claim(session.session_id), asked)
+        run = await delay(mesh, await mesh.claim(session.session_id), asked)
+        await change(remains, "expire_time = now()", run.run_id)
         async with sweeping(mesh) as sweep, asyncio.timeout(60):
             while (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED:
                 await sweep.end_lost_runs()

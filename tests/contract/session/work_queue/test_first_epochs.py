@@ -51,7 +51,7 @@ async def write_turns(transcript: Peer, held: run_pb.ClaimedRun, count: int) -> 
         entries=[EntryBody(message=message)] * count,
     )
     with use_token(held.run_token):
-        await transcript.unary(stub.AppendEntries, request)
+        await transcript.unary(stub.AppendEntries, request, timeout_seconds=60)
     return offer
 
 
@@ -96,7 +96,7 @@ async def taken_over(
             workspace=folder,
             max_workspace_bytes=settings.max_workspace_bytes,
             tools={},
-            generate_timeout_seconds=20,
+            generate_timeout_seconds=60,
         )
         with use_token(held.run_token):
             yield assignment, counting

@@ -55,7 +55,7 @@ async def claim_all(
     request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=64)
     claimed: list[run_pb.ClaimedRun] = []
     with use_token(minter.runner_token("harness", 600, tenants=tenants, agents=agents)):
-        while held := (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs:
+        while held := (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=60.0)).runs:
             claimed += held
     return claimed
 
@@ -64,7 +64,7 @@ async def claim_one(mesh: Mesh, token: str) -> run_pb.ClaimedRun:
     """Claim one run with the token of a harness."""
     request = run_pb.ClaimRunsRequest(runner_id="harness", max_run_count=1, wait=Duration(seconds=20))
     with use_token(token):
-        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=60.0)).runs
     return held
 
 
@@ -145,7 +145,9 @@ async def reason_of_run(mesh: Mesh, token: str, session_id: str) -> Reason | Non
     """Read the session with the token of its run; return the reason of the refusal."""
     try:
         with use_token(token):
-            await mesh.peer.unary(mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id))
+            await mesh.peer.unary(
+                mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id), timeout_seconds=60
+            )
     except MeshError as error:
         return error.reason
     return None
@@ -250,9 +252,9 @@ def caller_of(mesh: Mesh, method: MethodDescriptor) -> Any:
 
 async def call_once(mesh: Mesh, method: MethodDescriptor, request: Message) -> None:
     if not method.server_streaming:
-        await mesh.peer.unary(caller_of(mesh, method), request, timeout_seconds=20)
+        await mesh.peer.unary(caller_of(mesh, method), request, timeout_seconds=60)
         return
-    async for _ in mesh.peer.stream(caller_of(mesh, method), request, timeout_seconds=20):
+    async for _ in mesh.peer.stream(caller_of(mesh, method), request, timeout_seconds=60):
         return
 
 
@@ -298,7 +300,7 @@ async def test_token_of_a_claimed_run_opens_no_session_of_another_agent_or_tenan
                 (transcript, stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)),
             ):
                 with use_token(own.run_token), pytest.raises(MeshError) as caught:
-                    await peer.unary(call, request, timeout_seconds=20)
+                    await peer.unary(call, request, timeout_seconds=60)
                 assert caught.value.reason is Reason.NOT_FOUND
     for held in foreign:  # Its runner still holds it, and nothing has changed.
         assert (await beat(mesh, held)).HasField("lease_expire_time")
@@ -311,5 +313,5 @@ async def test_ClaimRuns__limited_runner_waits_for_a_run_of_its_own(mesh: Mesh, 
     spawned = (await mesh.spawn(runtime=RUNTIME_EXTERNAL)).session_id
     request.wait.FromSeconds(20)
     with use_token(client_tokens(mesh.keys).runner_token("harness", 600, tenants=[mesh.tenant])):
-        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)).runs
+        [held] = (await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=60.0)).runs
     assert held.session.session_id == spawned

@@ -26,7 +26,7 @@ async def claim(tenants: Sequence[Mesh], limit: int, *, reserved: int = 0) -> Co
     request = run_pb.ClaimRunsRequest(runner_id="r", max_run_count=limit, reserved_run_count=reserved)
     token = runner_tokens(one.keys).runner_token("r", 600, tenants=[each.tenant for each in tenants])
     with use_token(token):
-        answer = await one.peer.unary(one.runs.ClaimRuns, request, timeout_seconds=30.0)
+        answer = await one.peer.unary(one.runs.ClaimRuns, request, timeout_seconds=60.0)
     return Counter(held.tenant_id for held in answer.runs)
 
 

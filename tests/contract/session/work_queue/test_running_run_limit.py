@@ -33,7 +33,7 @@ async def claim(mesh: Mesh) -> list[str]:
     """Look once for SUBAGENT runs of the tenant; return their ids."""
     request = run_pb.ClaimRunsRequest(runner_id="r", max_run_count=8)
     with use_token(runner_tokens(mesh.keys).runner_token("r", 600, tenants=[mesh.tenant])):
-        answer = await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=30.0)
+        answer = await mesh.peer.unary(mesh.runs.ClaimRuns, request, timeout_seconds=60.0)
     return [held.run.run_id for held in answer.runs]
 
 

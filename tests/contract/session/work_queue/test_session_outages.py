@@ -78,6 +78,8 @@ async def outage(
         sessions = [await mesh.spawn() for _ in range(runs)]
         await pretend_to_serve_for_long(link)
         held = [await mesh.claim(session.session_id) for session in sessions]
+    # However long it took until here: the leases end when the service counts as away.
+    await link.execute("update session.run_queue set due_time = now() + %s", (LEASE,))
     over = await value_of(link, "select max(due_time) from session.run_queue") + 2 * LEASE
     async with sweeping(mesh) as sweep:
 
@@ -88,6 +90,13 @@ async def outage(
         await eventually(is_over)
     async with open_mesh(**settings) as again:
         again.tenant = mesh.tenant
+
+        async def serves_anew() -> bool:
+            return await serving_since(link) > over
+
+        await eventually(serves_anew)
+        # However slow the machine is: no lease has passed since.
+        await link.execute("update session.service_uptime set serving_since = now() + interval '1 hour'")
         yield again, held
 
 
@@ -105,6 +114,7 @@ async def test_outage_ends_no_run_of_a_runner_that_comes_back_and_ends_that_of_a
         await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))
         run = (await mesh.get(held.session.session_id)).latest_run
         assert (run.state, run.attempt_count) == (session_pb2.RUN_STATE_SUCCEEDED, 1)
+        await link.execute("update session.service_uptime set serving_since = now()")
 
         async def ended() -> session_pb2.Run | None:
             await sweep.end_lost_runs()

@@ -31,7 +31,7 @@ from tests.support.transcript.tier import (
     long_text,
 )
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class Watch:

@@ -22,7 +22,7 @@ from tests.support.transcript.counts import CL100K, TEXT, say, set_vocabulary
 from tests.support.transcript.fixtures import Session, assistant, user
 from tests.support.transcript.tier import NO_TAIL, Tiered, long_text
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @asynccontextmanager

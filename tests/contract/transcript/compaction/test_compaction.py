@@ -319,7 +319,7 @@ async def test_CompactTranscript__a_failure_changes_nothing(compacting: Compacti
         await compacting.compact(claim)
     gate = compacting.peers.on_generate = Gate()
     with refused(Reason.DEADLINE_EXCEEDED):
-        await compacting.compact(claim, timeout_seconds=0.5)
+        await compacting.compact(claim, timeout_seconds=3)
     assert gate.reached.is_set()
     assert await compacting.session.entries() == before
     assert not any(entry.body.HasField("compaction") for entry in (await compacting.context()).entries)
@@ -339,7 +339,7 @@ async def test_CompactTranscript__a_cancellation_before_the_commit_changes_nothi
             "select from transcripts where (tenant_id, session_id) = (%s, %s) for update", key
         )
         with refused(Reason.DEADLINE_EXCEEDED):
-            await compacting.compact(claim, timeout_seconds=2)
+            await compacting.compact(claim, timeout_seconds=3)
     assert len(compacting.peers.prompts) == 1, "the model had answered"
     assert await compacting.session.entries() == before
     assert (await compacting.compact(claim)).summary.seq == before[-1].seq + 1

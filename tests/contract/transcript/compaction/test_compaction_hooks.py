@@ -212,11 +212,11 @@ async def test_a_running_worker_publishes_summaries_without_waiting_for_a_round(
     sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
     async with stage.working():
         made = (await stage.compact()).summary
-        await eventually(stage.has_no_jobs, within_seconds=20)
+        await eventually(stage.has_no_jobs)
         claim = await stage.session.acquire(2)
         await stage.say(claim)
         await stage.compact(claim)
-        await eventually(stage.has_no_jobs, within_seconds=20)
+        await eventually(stage.has_no_jobs)
     events = await heard_by(stage, sees, 2)
     assert made.entry_id in {event.after_compaction.entry_id for event in events}
 

@@ -40,7 +40,7 @@ async def test_CompactTranscript__entries_appended_meanwhile_follow_the_kept_one
     gate = compacting.peers.on_generate = Gate()
     caller = asyncio.create_task(compacting.compact(claim))
     await gate.reached.wait()
-    await asyncio.wait_for(compacting.session.append([user("meanwhile")]), 5)
+    await asyncio.wait_for(compacting.session.append([user("meanwhile")]), 60)
     gate.opened.set()
     summary = (await caller).summary
     assert summary.seq == 13

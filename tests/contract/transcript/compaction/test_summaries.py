@@ -212,7 +212,7 @@ async def test_watchers_see_compactions_and_failed_ones(compacting: Compacting) 
     request = activity_pb.WatchActivitiesRequest(session_id=compacting.session.session_id)
     seen: list[activity_pb.Activity] = []
     with use_token(compacting.session.client_token()):
-        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=10)
+        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=60)
         async for page in pages:
             seen += page.activities
             if len(seen) == 2:

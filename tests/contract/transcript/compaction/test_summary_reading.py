@@ -108,7 +108,9 @@ async def test_CompactTranscript__covered_tokens_follow_a_recount(
         request = storage_pb.RecountTranscriptRequest(session_id=compacting.session.session_id)
         stub = StorageServiceStub(compacting.session.service.peer.channel)
         with use_token(compacting.session.client_token()):
-            done = await compacting.session.service.peer.unary(stub.RecountTranscript, request)
+            done = await compacting.session.service.peer.unary(
+                stub.RecountTranscript, request, timeout_seconds=60
+            )
         assert done.recounted_entry_count == 10
 
     compacting.peers.on_generate = recount

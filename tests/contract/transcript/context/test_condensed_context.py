@@ -247,6 +247,6 @@ async def _tier(tiered: Tiered, action: "storage_pb.TierAction.ValueType") -> in
     request = storage_pb.TierTranscriptRequest(session_id=tiered.session.session_id, action=action)
     peer = tiered.session.service.peer
     with use_token(tiered.session.client_token()):
-        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request)
+        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60)
     assert (done.done, done.failed_entry_count) == (True, 0)
     return done.condensed_entry_count

@@ -141,7 +141,7 @@ async def test_AppendEntries__an_entry_too_large_for_an_answer_is_refused(sessio
     assert MESSAGE_BYTES - 20 < request.ByteSize() <= MESSAGE_BYTES
     peer = session.service.peer
     with use_token(session.service_token()), refused(Reason.INVALID_REQUEST):
-        await peer.unary(session.service.stub.AppendEntries, request, timeout_seconds=20)
+        await peer.unary(session.service.stub.AppendEntries, request, timeout_seconds=60)
 
 
 async def test_CreateTranscript__a_fork_copies_no_more_than_a_context_has(session: Session) -> None:

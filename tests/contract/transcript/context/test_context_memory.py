@@ -30,7 +30,7 @@ GROWTH_LIMIT = 64 * MIB  # One image is in memory a few times; all images are 84
 
 async def _warm(own: Service) -> None:
     """Wait until the process serves and has loaded its token vocabulary."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with suppress(MeshError):
                 await own.session().create()
@@ -87,7 +87,7 @@ async def test_accompanying_texts_are_freed(service: Service, keys: Path) -> Non
                 session_id=session.session_id, token_budget=2_000_000_000, accompanying_texts=texts
             )
             with use_token(session.client_token()):
-                context = await own.peer.unary(own.stub.AssembleContext, request, timeout_seconds=30)
+                context = await own.peer.unary(own.stub.AssembleContext, request, timeout_seconds=60)
             return context.accompanying_token_count
 
         assert await assemble(0) > 500_000

@@ -37,7 +37,9 @@ async def context(
         session_id=session.session_id, token_budget=token_budget, model=model, accompanying_texts=texts
     )
     with use_token(session.client_token()):
-        return await session.service.peer.unary(session.service.stub.AssembleContext, request)
+        return await session.service.peer.unary(
+            session.service.stub.AssembleContext, request, timeout_seconds=60
+        )
 
 
 async def stored_counts(superuser: Superuser, session: Session) -> tuple[int, int, set[str]]:
@@ -335,7 +337,7 @@ async def test_TierTranscript__later_references_are_counted_as_their_entries_are
         session_id=tiered.session.session_id, action=storage_pb.TIER_ACTION_APPLY
     )
     with use_token(tiered.session.client_token()):
-        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request)
+        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60)
     assert done.externalized_entry_count == 1
     assembled = await tiered.context(tail=NO_TAIL)
     assert len(assembled.stubbed) == 1
@@ -373,9 +375,11 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
         for name in ("lock_for_recount", "recount_entries"):
             await recounting.execute(all_statements()[name], asked)
         with use_token(session.client_token()):
-            tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
+            tiering = asyncio.create_task(
+                session.service.peer.unary(stub.TierTranscript, request, timeout_seconds=60)
+            )
         # The move has read the entry, and waits for the recount's lock.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await waits_for(superuser, recounting):
                 await asyncio.sleep(0.01)
         await recounting.commit()

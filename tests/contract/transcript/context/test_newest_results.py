@@ -174,7 +174,9 @@ async def test_AssembleContext__an_estimated_budget_is_kept(session: Session) ->
     for model in ("anthropic/claude-sonnet-4", "google/gemini-3", "openai/gpt-4", "who/knows"):
         request = pb.AssembleContextRequest(session_id=session.session_id, token_budget=9_000, model=model)
         with use_token(session.client_token()):
-            context = await session.service.peer.unary(session.service.stub.AssembleContext, request)
+            context = await session.service.peer.unary(
+                session.service.stub.AssembleContext, request, timeout_seconds=60
+            )
         _checked(context, 9_000)
         assert context.token_count > 8_000, model
         assert len(context.cut) == 3
@@ -223,7 +225,7 @@ async def test_AssembleContext__the_rest_of_a_cut_result_is_read_from_its_file(t
             await asyncio.sleep(0.05)
         return context
 
-    context = _checked(await asyncio.wait_for(stored(), 30), 50_000)
+    context = _checked(await asyncio.wait_for(stored(), 60), 50_000)
     shown = _shown(context.entries[-1])
     [file_id] = context.cut[0].file_ids
     note = _texts(context.entries[-1])[-1]

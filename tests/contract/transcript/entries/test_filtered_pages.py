@@ -59,7 +59,9 @@ async def pages_of(
     pages: list[list[int]] = []
     with use_token(session.client_token()):
         while True:
-            page = await session.service.peer.unary(session.service.stub.ListEntries, request)
+            page = await session.service.peer.unary(
+                session.service.stub.ListEntries, request, timeout_seconds=60
+            )
             pages.append([entry.seq for entry in page.entries])
             if not page.has_more:
                 return pages
@@ -82,7 +84,7 @@ async def test_ListEntries__pages_behind_many_entries_of_other_kinds(long: Sessi
 async def test_FollowEntries__finds_an_entry_behind_many_of_other_kinds(long: Session) -> None:
     request = pb.FollowEntriesRequest(session_id=long.session_id, after_seq=2, filter=NOTES)
     with use_token(long.client_token()):
-        answers = long.service.peer.stream(long.service.stub.FollowEntries, request, timeout_seconds=30)
+        answers = long.service.peer.stream(long.service.stub.FollowEntries, request, timeout_seconds=60)
         async with aclosing(answers):
             first = await anext(answers)
             assert (list(first.entries), first.read_seq) == ([], 2 + MAX_SCANNED_ENTRIES)

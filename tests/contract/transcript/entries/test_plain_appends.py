@@ -391,7 +391,7 @@ async def test_replicas_that_write_the_same_transcripts_lose_and_repeat_nothing(
         return made
 
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         open_database(service.dsn.app, name="one", max_connections=3) as one,
         open_database(service.dsn.app, name="two", max_connections=3) as two,
     ):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime import cpu_workers
 
 from tests.support.cpu_workers import until_ended, worker_pids
 from tests.support.transcript.fixtures import Service, Session, note, refused, serving, user
+from tests.support.waiting import eventually
 
 LARGE = 64 * 1024
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
@@ -108,12 +111,21 @@ async def test_AppendEntries__a_tenant_that_waits_for_its_worker_holds_up_no_oth
         assert texts == ["first", "w0", "w1", "w2", "w3"], "a tenant's work is done in order"
 
 
-async def test_AppendEntries__a_call_that_ends_early_ends_its_work(fresh: Service) -> None:
+async def test_AppendEntries__a_call_that_ends_early_ends_its_work(
+    fresh: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = await masking_session(fresh)
     pid = await only_worker(session)
     os.kill(pid, signal.SIGSTOP)
+    answer_to, is_asked = cpu_workers._Worker.answer_to, threading.Event()
+
+    def noted(worker: Any, call: Any) -> Any:
+        is_asked.set()
+        return answer_to(worker, call)
+
+    monkeypatch.setattr(cpu_workers._Worker, "answer_to", noted)
     appending = asyncio.create_task(session.append([large("cancelled")]))
-    await asyncio.sleep(0.1)
+    await eventually(is_asked.is_set)
     appending.cancel()
     await until_ended({pid})
     await session.append([large("second")])

@@ -116,7 +116,7 @@ async def test_PrepareTenant__another_replica_masks_at_once(
                 session_id=session.session_id, request_id=str(version), entries=[user(SECRET)]
             )
             with use_token(session.service_token()):
-                await replica.unary(stub.AppendEntries, request)
+                await replica.unary(stub.AppendEntries, request, timeout_seconds=60)
             stored = (await session.entries())[-1].body
             assert (stored == user(SECRET)) is not is_masked
 
@@ -190,7 +190,7 @@ async def test_CreateTranscript__must_be_repeated_if_masking_was_switched_on_mea
             (fork.session_id, session.tenant_id, session.session_id),
         )
         forking = asyncio.create_task(fork.create(fork_of=session))
-        async with asyncio.timeout(10):  # The call waits for the transcript's row.
+        async with asyncio.timeout(60):  # The call waits for the transcript's row.
             while not await waits_for(superuser, other):
                 await asyncio.sleep(0.01)
         await session.prepare_tenant(1, mask_secrets=True)

@@ -294,7 +294,7 @@ async def test_SearchEntries__a_session_deleted_meanwhile_hides_no_others(
         held = "select from transcript.transcripts where session_id = %s for update"
         await superuser.execute(held, (session.session_id,))
         searching_now = asyncio.create_task(seqs(session, words="word", with_descendants=True))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (
                 await (await superuser.execute("select from pg_locks where not granted")).fetchone() is None
             ):

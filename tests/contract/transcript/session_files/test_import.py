@@ -329,7 +329,7 @@ async def test_ImportTranscript__a_masking_policy_set_meanwhile_applies_to_the_r
     async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
         yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=fresh.session_id))
         yield pb.ImportTranscriptRequest(chunk=pb.ImportChunk(data=head))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "entries" not in await rows_of(superuser, fresh.tenant_id):
                 await asyncio.sleep(0.02)
         await fresh.prepare_tenant(2, mask_secrets=True)

@@ -76,7 +76,7 @@ async def _held_in_its_removal(
     async with open_database(service.dsn.app, name="other", max_connections=2) as database:
         held = Held(database, is_aborted)
         importing = asyncio.create_task(_import_malformed(held, session))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await held.reached.wait()
         yield
         held.go.set()
@@ -129,7 +129,7 @@ async def test_ImportTranscript__a_good_file_is_stored_beside_a_malformed_one(se
 async def _until_taken(session: Session) -> None:
     """Send the good file until it is stored; the malformed one is in its way at first."""
     in_the_way = (Reason.IMPORT_OFFSET_DIFFERS, Reason.IMPORT_CONTENT_DIFFERS, Reason.NOT_FOUND)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await send(session, GOOD)

@@ -17,7 +17,7 @@ from tests.support.transcript.files import HEADER, exported, file_of, go_on, mes
 from tests.support.transcript.fixtures import Service, Session
 from tests.support.transcript.tables import Superuser
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def long_file(mark: str) -> bytes:

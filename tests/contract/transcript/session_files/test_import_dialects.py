@@ -149,7 +149,9 @@ async def test_ExpandSummary__returns_what_an_imported_summary_replaced(service:
     request = compaction_pb.ExpandSummaryRequest(session_id=fresh.session_id, entry_id=summary.entry_id)
     peer = service.peer
     with use_token(fresh.client_token()):
-        answer = await peer.unary(CompactionServiceStub(peer.channel).ExpandSummary, request)
+        answer = await peer.unary(
+            CompactionServiceStub(peer.channel).ExpandSummary, request, timeout_seconds=60
+        )
     assert [described(entry) for entry in answer.entries] == ["user: old task é", "assistant: old answer"]
     assert not answer.has_more
 

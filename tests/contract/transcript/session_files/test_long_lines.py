@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import pytest
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -15,12 +16,17 @@ from spawnmesh_transcript.operations.payload_uploader import open_payload_upload
 from spawnmesh_transcript.operations.session_files.chunk_import import import_chunks
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
 from spawnmesh_transcript.operations.session_files.line_storage import Importer
-from spawnmesh_transcript.operations.session_files.long_line_limiter import LONG_BYTES, LongLineLimiter
+from spawnmesh_transcript.operations.session_files.long_line_limiter import (
+    LONG_BYTES,
+    LongLineLimiter,
+    LongLineSlot,
+)
 from spawnmesh_transcript.store.imports import ImportProgress
 
 from tests.support.cpu_workers import cpu_workers
 from tests.support.transcript.files import HEADER, exported, file_of, message, send, send_requests, values
 from tests.support.transcript.fixtures import Service, Session
+from tests.support.waiting import eventually
 
 LONG = file_of(HEADER, message(1, content="x" * (2 * LONG_BYTES)), message(2))
 SHORT = file_of(HEADER, *(message(number) for number in range(1, 50)))
@@ -28,22 +34,32 @@ BEGUN = LONG[: LONG_BYTES + 1000]
 PLACES = 4
 
 
+@pytest.fixture(autouse=True)
+def holders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the tenants of the streams that have got a place, in order."""
+    acquire, tenant_ids = LongLineSlot.acquire, list[str]()
+
+    async def noted(slot: LongLineSlot) -> None:
+        await acquire(slot)
+        tenant_ids.append(slot._tenant_id)
+
+    monkeypatch.setattr(LongLineSlot, "acquire", noted)
+    return tenant_ids
+
+
 @asynccontextmanager
-async def _keeping_a_place(session: Session) -> AsyncIterator[None]:
+async def _keeping_a_place(session: Session, holders: list[str]) -> AsyncIterator[None]:
     """A stream that has begun a long line and sends nothing more during the block."""
-    begun, over = asyncio.Event(), asyncio.Event()
+    over = asyncio.Event()
 
     async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
         yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=session.session_id))
         yield pb.ImportTranscriptRequest(chunk=pb.ImportChunk(data=BEGUN))
-        begun.set()
         await over.wait()
 
     sending = asyncio.create_task(send_requests(session, requests()))
     try:
-        await begun.wait()
-        # It has its place by then. Otherwise the test checks less than it could.
-        await asyncio.sleep(0.3)
+        await eventually(lambda: session.tenant_id in holders)
         yield
     finally:
         sending.cancel()
@@ -58,10 +74,10 @@ async def _waits(sending: "asyncio.Task[pb.ImportTranscriptResponse]") -> bool:
 
 
 async def test_ImportTranscript__a_tenant_has_one_long_line_at_once_beside_those_of_others(
-    service: Service,
+    service: Service, holders: list[str]
 ) -> None:
     first = service.session()
-    async with _keeping_a_place(first):
+    async with _keeping_a_place(first, holders):
         second = asyncio.create_task(send(first.sibling(), LONG, chunk_bytes=500_000))
         assert await _waits(second)
         assert (await send(first.sibling(), SHORT)).state == pb.IMPORT_STATE_COMPLETE
@@ -70,12 +86,16 @@ async def test_ImportTranscript__a_tenant_has_one_long_line_at_once_beside_those
     assert (await second).state == pb.IMPORT_STATE_COMPLETE
 
 
-async def test_ImportTranscript__long_lines_of_many_tenants_wait_for_each_other(service: Service) -> None:
+async def test_ImportTranscript__long_lines_of_many_tenants_wait_for_each_other(
+    service: Service, holders: list[str]
+) -> None:
     others = [service.session() for _ in range(PLACES)]
     for other in others:
         await other.enter_tenant()
-    async with _keeping_a_place(others[0]), _keeping_a_place(others[1]), _keeping_a_place(others[2]):
-        async with _keeping_a_place(others[3]):
+    async with AsyncExitStack() as three:
+        for other in others[:-1]:
+            await three.enter_async_context(_keeping_a_place(other, holders))
+        async with _keeping_a_place(others[-1], holders):
             late = service.session()
             sending = asyncio.create_task(send(late, LONG, chunk_bytes=500_000))
             assert await _waits(sending)
@@ -153,7 +173,7 @@ async def test_short_lines_have_no_time_limit_and_storing_a_long_one_does_not_co
     slow = [SHORT[start : start + 200] for start in range(0, len(SHORT), 200)]
     short = await _import(service, service.session(), slow, pause=0.03, seconds=0.2)
     chunks = [LONG[start : start + 700_000] for start in range(0, len(LONG), 700_000)]
-    long = await _import(service, service.session(), chunks, pause=0, seconds=0.4, transaction=0.5)
+    long = await _import(service, service.session(), chunks, pause=0, seconds=2.0, transaction=2.5)
     for progress in (short, long):
         assert isinstance(progress, ImportProgress)
         assert progress.state == "COMPLETE"

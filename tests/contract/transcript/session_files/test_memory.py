@@ -50,7 +50,7 @@ def large_file() -> Iterator[bytes]:
 
 async def warm_up(own: Service) -> Session:
     """Import ordinary lines once the process answers."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             warm = own.session()
             with suppress(MeshError):

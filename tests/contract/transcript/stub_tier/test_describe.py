@@ -170,12 +170,16 @@ async def test_SearchEntries__a_hit_names_the_file_and_the_byte_to_read(tiered: 
     request = search_pb.SearchEntriesRequest(session_id=tiered.session.session_id, words="needle")
     stub = SearchServiceStub(tiered.session.service.peer.channel)
     with use_token(tiered.session.client_token()):
-        [hit] = (await tiered.session.service.peer.unary(stub.SearchEntries, request)).hits
+        [hit] = (
+            await tiered.session.service.peer.unary(stub.SearchEntries, request, timeout_seconds=60)
+        ).hits
         assert hit.file_id == file_id
         read = await tiered.describe(file_id, expand=True, bytes={"offset": hit.byte_offset, "length": 6})
         assert read.content.data == b"needle"
         await tiered.set_tier(2, is_on=False)
-        [hit] = (await tiered.session.service.peer.unary(stub.SearchEntries, request)).hits
+        [hit] = (
+            await tiered.session.service.peer.unary(stub.SearchEntries, request, timeout_seconds=60)
+        ).hits
         assert hit.file_id == "", "nothing is a reference now"
 
 

@@ -78,7 +78,7 @@ async def test_a_payload_put_during_a_round_is_dropped_by_the_next_round(
         going_on = asyncio.create_task(worker.work_once())
         await puts_nothing.gate.reached.wait()
         await tier_session.context(tail=NO_TAIL)  # Puts the waiting payloads.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await waiting(superuser, tier_session):
                 await asyncio.sleep(0.02)
         puts_nothing.gate.opened.set()
@@ -115,7 +115,7 @@ async def _failures(tier_session: TierSession, count: int) -> list[activity_pb.F
     request = activity_pb.WatchActivitiesRequest(session_id=tier_session.session.session_id)
     found: list[activity_pb.Failed] = []
     with use_token(tier_session.session.client_token()):
-        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=10)
+        pages = peer.stream(ActivityServiceStub(peer.channel).WatchActivities, request, timeout_seconds=60)
         async with aclosing(pages):
             async for page in pages:
                 found += [activity.failed for activity in page.activities if activity.HasField("failed")]

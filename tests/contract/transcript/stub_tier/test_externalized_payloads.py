@@ -185,7 +185,7 @@ async def test_images_of_users_and_models_are_stored_and_shown_in_a_context_that
     )
     await tier_session.age(claim)
     stored = await tier_session.session.entries()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await tier_session.tier(APPLY)).get("cooled_entry_count", 0) < 2 and len(
             await dropped(superuser, tier_session)
         ) < 2:
@@ -212,7 +212,7 @@ async def test_ImportTranscript__stores_large_payloads_as_appends_do(
     )
     await send(imported.session, file, chunk_bytes=100_000)
     before = await imported.readings()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (context := await imported.context(tail=NO_TAIL)).stubbed:
             await asyncio.sleep(0.02)
     assert "path: /in" in text_of(context.entries[2])

@@ -83,7 +83,7 @@ async def test_AppendEntries__without_the_blob_store_the_entry_is_stored_and_the
         context = await replica.context(tail=NO_TAIL)
         assert not context.stubbed
         assert text_of(context.entries[1]) == text
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (context := await tiered.context(tail=NO_TAIL)).stubbed:
             await asyncio.sleep(0.02)
     assert [one.seq for one in context.stubbed] == [seq]
@@ -118,7 +118,7 @@ async def test_AppendEntries__payloads_that_two_calls_put_at_once_become_referen
         async with database.transaction(key.tenant_id) as connection:
             await payload_store.mark_stored(connection, key, [one])
             marking = asyncio.create_task(mark(database, other))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not marking.done() and not await _waits_for_a_lock(superuser):
                     await asyncio.sleep(0.01)
         await marking
@@ -187,7 +187,7 @@ async def test_CreateTranscript__a_fork_has_its_own_references(tiered: Tiered) -
     await tiered.session.append([assistant("end")], claim=claim)
     fork = tiered.on(tiered.session.sibling())
     await fork.session.create(fork_of=tiered.session, max_token_count=100_000)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (context := await fork.context(tail=NO_TAIL)).stubbed:
             await asyncio.sleep(0.02)
     [own] = (await tiered.context(tail=NO_TAIL)).stubbed
@@ -214,7 +214,7 @@ async def test_CreateTranscript__the_references_of_a_masked_fork_have_masked_pay
     await tiered.set_tier(2, is_on=True, mask_secrets=True)
     fork = tiered.on(tiered.session.sibling())
     await fork.session.create(fork_of=tiered.session, max_token_count=100_000)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (context := await fork.context(tail=NO_TAIL)).stubbed:
             await asyncio.sleep(0.02)
     [forked] = context.stubbed

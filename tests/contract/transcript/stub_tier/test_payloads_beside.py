@@ -66,7 +66,7 @@ async def test_a_body_is_read_once_for_all_its_files_and_few_bodies_are_in_memor
         own,
         process,
     ):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 with suppress(MeshError):
                     await own.session().create()

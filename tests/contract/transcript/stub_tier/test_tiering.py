@@ -130,7 +130,7 @@ async def test_TierTranscript__apply_resumes_after_any_interruption(
     assert (failed["failed_entry_count"], failed["failure_reason"]) == (4, "DEPENDENCY_UNAVAILABLE")
     await nothing_is_lost(old, superuser, before)
     faulty_blobs.puts_to_lose = 0
-    async with asyncio.timeout(10):  # The contexts above have begun the repair.
+    async with asyncio.timeout(60):  # The contexts above have begun the repair.
         while await waiting(superuser, old):
             await asyncio.sleep(0.02)
     # The interruption came before any inline copy was dropped.
@@ -182,7 +182,7 @@ async def test_TierTranscript__revert_resumes_after_any_interruption(
         ):
             stub: Any = BlobServiceStub(filled.blobs.service.peer.channel)
             await filled.blobs.service.peer.unary(
-                stub.ReleaseBlob, blob_pb.ReleaseBlobRequest(blob_id=blob_id)
+                stub.ReleaseBlob, blob_pb.ReleaseBlobRequest(blob_id=blob_id), timeout_seconds=60
             )
     await nothing_is_lost(filled, superuser, before["entries"])
     assert (await filled.tier(REVERT))["reverted_entry_count"] == 4

@@ -73,7 +73,7 @@ async def test_TierTranscript__beside_appends_loses_no_entry(old: TierSession, s
     entries = await old.session.entries()
     assert [entry.seq for entry in entries] == list(range(1, 9 + 75 + 1))
     before = [entry.SerializeToString(deterministic=True) for entry in entries]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await old.tier(APPLY)).get("failed_entry_count"):
             pass
     await nothing_is_lost(old, superuser, before)

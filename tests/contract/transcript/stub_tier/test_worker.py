@@ -101,7 +101,7 @@ async def test_a_round_puts_interrupted_payloads_and_releases_reverted_ones(
     await filled.set_tier(2, is_on=False)
     async with workers.open() as worker:
         await worker.work_once()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             # Those of three results, and of one condensed message.
             while await count_rows(superuser, filled, "stubs") != 4 or await _waiting(superuser, filled):
                 await asyncio.sleep(0.02)
@@ -172,7 +172,7 @@ async def test_the_worker_process_runs_until_a_signal(
             while len(await dropped(superuser, filled)) < 4:
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:

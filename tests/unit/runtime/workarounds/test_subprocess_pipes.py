@@ -15,7 +15,7 @@ async def ended_with_a_child() -> tuple[Process, int]:
     )
     assert process.stdout is not None
     child = int(await process.stdout.readline())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while process.returncode is None:
             await asyncio.sleep(0.01)
     return process, child
