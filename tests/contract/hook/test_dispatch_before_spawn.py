@@ -197,7 +197,8 @@ async def test_DispatchBeforeSpawn__answers_inside_the_callers_deadline(
 ) -> None:
     slow, below = await mesh.plugin(), await mesh.plugin(deny("no"))
     slow.decide = never
-    await tenant.register("slow", slow.endpoint, SPAWN, priority=1, policy=OPEN)
+    timeout = Duration(seconds=600)
+    await tenant.register("slow", slow.endpoint, SPAWN, priority=1, policy=OPEN, timeout=timeout)
     await tenant.register("below", below.endpoint, SPAWN, policy=OPEN)
     answer = await tenant.spawn(timeout_seconds=ample_reserve + 2.0)
     assert answer.decision == deny("no")

@@ -26,7 +26,7 @@ def gateway(s3: S3Endpoint) -> Iterator[Gateway]:
 async def service(
     databases: dict[str, ServiceDsn], gateway: Gateway, keys: Path
 ) -> AsyncIterator[BlobService]:
-    slow_s3 = {"database_max_connections": 6, "s3_read_timeout_seconds": 600}
+    slow_s3 = {"database_max_connections": 6, "s3_read_timeout_seconds": 300}
     async with open_blob_service(databases["attachment_blob"], gateway.endpoint, keys, **slow_s3) as service:
         yield service
 

@@ -46,7 +46,7 @@ async def short_wait_service(
 ) -> AsyncIterator[BlobService]:
     """A service in which calls wait for half a second."""
     monkeypatch.setattr(app, "CALL_LIMIT", replace(app.CALL_LIMIT, wait_seconds=0.5))
-    slow_s3 = {"s3_read_timeout_seconds": 600}
+    slow_s3 = {"s3_read_timeout_seconds": 300}
     async with open_blob_service(databases["attachment_blob"], gateway.endpoint, keys, **slow_s3) as service:
         yield service
 

@@ -302,7 +302,7 @@ async def test_SpawnSession__repeat_hears_within_its_deadline_that_the_first_is_
     mesh: Mesh, peers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It waits for the rest of its time: two seconds. A slow machine has the others to answer.
-    monkeypatch.setattr(spawn_repeat, "_ANSWER_SECONDS", (18.0, 18.0))
+    monkeypatch.setattr(spawn_repeat, "_ANSWER_SECONDS", (10.0, 10.0))
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def think(_session_id: str) -> None:
@@ -314,7 +314,7 @@ async def test_SpawnSession__repeat_hears_within_its_deadline_that_the_first_is_
         first = asyncio.create_task(mesh.client(mesh.sessions.SpawnSession, request))
         await arrived.wait()
         with pytest.raises(MeshError) as caught:
-            await mesh.client(mesh.sessions.SpawnSession, request, timeout=20.0)
+            await mesh.client(mesh.sessions.SpawnSession, request, timeout=12.0)
         go_on.set()
         spawned = (await first).session
     assert (caught.value.reason, caught.value.status) == (Reason.SPAWN_IN_PROGRESS, Status.ABORTED)

@@ -173,7 +173,7 @@ async def test_short_lines_have_no_time_limit_and_storing_a_long_one_does_not_co
     slow = [SHORT[start : start + 200] for start in range(0, len(SHORT), 200)]
     short = await _import(service, service.session(), slow, pause=0.03, seconds=0.2)
     chunks = [LONG[start : start + 700_000] for start in range(0, len(LONG), 700_000)]
-    long = await _import(service, service.session(), chunks, pause=0, seconds=2.0, transaction=2.5)
+    long = await _import(service, service.session(), chunks, pause=0, seconds=1.5, transaction=1.6)
     for progress in (short, long):
         assert isinstance(progress, ImportProgress)
         assert progress.state == "COMPLETE"
