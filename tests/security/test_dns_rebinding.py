@@ -1,7 +1,9 @@
 """A name whose addresses change between a check and the call leads no call into the network of the mesh.
 
-The operator's network is 127.0.0.1 here, where a service listens that no tenant may reach. Plugins
-may be at 127.0.0.2. The tenant's nameserver answers each lookup as it likes.
+The operator's network is 127.0.0.3 here, where a service listens that no tenant may reach. Plugins
+may be at 127.0.0.2. The tenant's nameserver answers each lookup as it likes. Nothing else on the
+machine uses these addresses: a server of another test could have the port at 127.0.0.1, or a client
+of one that ended could still call it there.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, op
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 HOST = "plugin.rebind.test"
-OWN, INTERNAL = "127.0.0.2", "127.0.0.1"
+OWN, INTERNAL = "127.0.0.2", "127.0.0.3"
 MAPPED = f"::ffff:{INTERNAL}"
 
 
