@@ -272,6 +272,14 @@ async def test_job_that_is_made_due_anew_during_an_attempt_runs_again(
     assert await stored(database) == []
 
 
+async def test_job_that_is_rescheduled_wakes_a_worker(database: Database, listener: Listener) -> None:
+    with listener.subscription(CHANNEL) as notified:
+        await notified.wait(60)  # Of the listener, when it is connected.
+        async with database.transaction("t-one") as connection:
+            await store.reschedule(connection, "t-one", NewJob(KIND, "a"))
+        assert await notified.wait(60)
+
+
 async def test_attempt_that_takes_too_long_has_failed(database: Database, listener: Listener) -> None:
     async def hang(_job: ClaimedJob) -> None:
         await asyncio.Event().wait()
