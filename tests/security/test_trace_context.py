@@ -122,3 +122,26 @@ async def test_harness_does_not_write_into_another_trace(
     span = await only_span(attacked)
     assert (span.parent, linked(span)) == (None, [(TRACE_ID, SPAN_ID)])
     assert span.context.trace_flags.sampled
+
+
+async def test_call_that_waits_starts_no_trace_and_continues_that_of_the_mesh(
+    attacked: Attacked, channel: grpc.aio.Channel
+) -> None:
+    waiting = {name: method for name, method in METHODS.items() if policy_of(method).waits}
+    assert {name.rpartition(".")[2] for name in waiting} == {
+        "ClaimRuns",
+        "FollowEntries",
+        "WaitSession",
+        "WatchActivities",
+        "WatchCallLimits",
+        "WatchRevokedTokens",
+        "WatchSession",
+    }
+    for method in waiting.values():
+        await refused(channel, method, b"\xff", headers=(bearer(allowed_token(attacked.keys, method)),))
+    await attacked.settled()
+    assert attacked.spans.get_finished_spans() == ()
+    [wait] = [method for name, method in waiting.items() if name.endswith(".WaitSession")]
+    run = bearer(token_of(attacked.keys, CallerKind.RUN))
+    await refused(channel, wait, b"\xff", headers=(run, traceparent("01")))
+    assert (await only_span(attacked)).context.trace_id == TRACE_ID

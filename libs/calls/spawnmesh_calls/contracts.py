@@ -7,6 +7,7 @@ from functools import cache
 import spawnmesh
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from spawnmesh.policy.v1 import policy_pb2
 
 _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
 
@@ -30,6 +31,21 @@ def mesh_services() -> tuple[ServiceDescriptor, ...]:
 def repeatable(method: MethodDescriptor) -> bool:
     """Return whether the contract allows a client to repeat the RPC when no answer arrived."""
     return method.GetOptions().idempotency_level in _REPEATABLE
+
+
+def waits(method: MethodDescriptor) -> bool:
+    """Return whether calls of the RPC stay open until there is something new."""
+    policy = method.GetOptions().Extensions[policy_pb2.call_policy]
+    return policy.ends_with_token or policy.rpc_class == policy_pb2.RPC_CLASS_WATCH
+
+
+@cache
+def path_waits(path: str) -> bool:
+    """Return whether the path `/<service>/<method>` is of an RPC of the mesh that waits."""
+    try:
+        return waits(descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", ".")))
+    except KeyError:
+        return False
 
 
 @cache

@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 
-import grpc
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    get_current_span,
+)
 
-CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
+from spawnmesh_calls.contracts import path_waits
 
 
 class ClientSpan:
@@ -24,7 +31,7 @@ class ClientSpan:
     def end(self, status: str) -> None:
         """End the span with the name of a status code of gRPC."""
         if self._span.is_recording():
-            self._span.set_attribute("rpc.grpc.status_code", CODES[status])
+            self._span.set_attribute("rpc.response.status_code", status)
             if status != "OK":
                 self._span.set_attribute("error.type", status)
                 if status != "CANCELLED":
@@ -33,12 +40,17 @@ class ClientSpan:
 
 
 def client_spans(tracer: Tracer) -> Callable[[str, str], ClientSpan]:
-    """Return a function that begins the span of a call, from the peer and the path of the RPC."""
+    """Return a function that begins the span of a call, from the peer and the path of the RPC.
+
+    A call that waits for something new begins no trace: most of them are polls in which
+    nothing happens.
+    """
 
     def begin(peer: str, path: str) -> ClientSpan:
+        if path_waits(path) and not get_current_span().get_span_context().is_valid:
+            return ClientSpan(INVALID_SPAN)
         name = path.lstrip("/")
-        service, _, rpc = name.rpartition("/")
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": rpc, "peer.service": peer}
+        attributes = {"rpc.system.name": "grpc", "rpc.method": name, "peer.service": peer}
         return ClientSpan(tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes))
 
     return begin

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
 from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh_calls.contracts import waits
 
 from spawnmesh_runtime.caller import CallerKind, ClientRole
 from spawnmesh_runtime.rpc_class import RpcClass
@@ -41,6 +42,7 @@ class CallPolicy:
     `role` is the role that a CLIENT needs; it is ADMIN if only operators of the mesh may call.
     `checks_run` and `without_tenant` are documented in the contract. An RPC without `rpc_class` has
     no limits for the mesh itself; at one that is a `limited_step` of a run, harnesses have places.
+    Calls of an RPC that `waits` stay open until there is something new.
     """
 
     callers: frozenset[CallerKind]
@@ -52,6 +54,7 @@ class CallPolicy:
     rpc_class: RpcClass | None = None
     audit: AuditRule = AuditRule()
     limited_step: bool = False
+    waits: bool = False
 
 
 def policy_of(method: MethodDescriptor) -> CallPolicy:
@@ -80,6 +83,7 @@ def policy_of(method: MethodDescriptor) -> CallPolicy:
         _class_of(method, declared, callers),
         _audit_rule_of(method, declared.audit),
         is_step and not declared.without_place,
+        waits(method),
     )
 
 

@@ -55,6 +55,11 @@ class ProcessSettings(BaseSettings):
 
     The calls of others start a trace that is linked to theirs.
     """
+    trace_sample_ratio: float = Field(default=1.0, ge=0.0, le=1.0)
+    """The share of the traces that start here which are recorded, from 0 to 1.
+
+    A call that continues a trace is recorded if that trace is.
+    """
     otlp_endpoint: str | None = None
     """`http://host:port` of an OTLP/gRPC collector; without it the process sends no
     traces, metrics or audit events.

@@ -2,12 +2,14 @@
 and restarts.
 """
 
+import hashlib
+import random
 import re
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import time_ns
 
 from opentelemetry import context as otel_context
@@ -29,6 +31,7 @@ from spawnmesh_core.errors import MeshError
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _tracer: ContextVar[Tracer] = ContextVar("spawnmesh_tracer", default=NoOpTracer())  # noqa: B039
+_next_span_id: ContextVar[int | None] = ContextVar("spawnmesh_next_span_id", default=None)
 
 AttributeValue = str | int | float | bool
 
@@ -73,6 +76,58 @@ def record_elapsed(name: str, elapsed: timedelta, **attributes: AttributeValue) 
     start_time = end_time - elapsed // timedelta(microseconds=1) * 1000
     span = _tracer.get().start_span(name, attributes=_named(attributes), start_time=start_time)
     span.end(end_time)
+
+
+def derived_traceparent(traceparent: str, key: str) -> str:
+    """Return the `traceparent` of the one span that `key` has in this trace; empty without a trace.
+
+    Its id follows from the key. So the span can be the parent of others in any process before
+    `record_derived` records it.
+    """
+    remote = _remote_span(traceparent)
+    if remote is None:
+        return ""
+    return f"00-{remote.trace_id:032x}-{_derived_id(key):016x}-{int(remote.trace_flags):02x}"
+
+
+def record_derived(
+    traceparent: str,
+    key: str,
+    name: str,
+    times: tuple[datetime, datetime],
+    attributes: Mapping[str, AttributeValue],
+    *,
+    error_type: str = "",
+) -> None:
+    """Record the span of `derived_traceparent`, a child of `traceparent`, from its start to
+    its end.
+
+    With an `error_type` it is an error. Recorded twice, it is the same span twice.
+    """
+    start, end = (int(time.timestamp() * 1_000_000) * 1000 for time in times)
+    token = _next_span_id.set(_derived_id(key))
+    try:
+        parent = parent_context(traceparent)
+        span = _tracer.get().start_span(name, parent, attributes=attributes, start_time=start)
+    finally:
+        _next_span_id.reset(token)
+    if error_type:
+        mark_failed(span, error_type)
+    span.end(max(start, end))
+
+
+def unrecorded_traceparent() -> str:
+    """Return the `traceparent` of a new trace of which nothing is recorded."""
+    return f"00-{random.getrandbits(128) | 1:032x}-{random.getrandbits(64) | 1:016x}-00"
+
+
+def next_span_id() -> int | None:
+    """Return the id that the span being started must have; None if it may have any."""
+    return _next_span_id.get()
+
+
+def _derived_id(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") or 1
 
 
 def _named(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:

@@ -9,14 +9,23 @@ import structlog
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Tracer
 
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.span_journal import JournaledExporter, SpanJournal
 from spawnmesh_runtime.span_recovery import JournalKeeper
+from spawnmesh_runtime.telemetry import next_span_id
 
 _EXPORT_TIMEOUT_SECONDS = 5
+
+
+class DerivedIds(RandomIdGenerator):
+    """Random ids, except for the spans of `telemetry.record_derived`."""
+
+    def generate_span_id(self) -> int:
+        return next_span_id() or super().generate_span_id()
 
 
 @contextmanager
@@ -27,8 +36,10 @@ def open_tracing(settings: ProcessSettings, resource: Resource) -> Iterator[Trac
     trace id. With a journal, the spans also survive a crash of the process.
     """
     endpoint, directory = settings.otlp_endpoint, settings.span_journal_dir
-    sampler = ParentBased(ALWAYS_ON) if endpoint else ALWAYS_OFF
-    provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+    sampler = ParentBased(TraceIdRatioBased(settings.trace_sample_ratio)) if endpoint else ALWAYS_OFF
+    provider = TracerProvider(
+        sampler=sampler, resource=resource, id_generator=DerivedIds(), shutdown_on_exit=False
+    )
     with ExitStack() as closing:
         if endpoint:
             exporter = _exporter(endpoint)

@@ -60,17 +60,18 @@ class RunMetrics:
         """Count a run that has reached a terminal state."""
         attributes = {"spawnmesh.session.run.state": outcome.state.lower()}
         if outcome.state != RunState.SUCCEEDED and outcome.error_reason:
-            attributes["error.type"] = _known(outcome.error_reason)
+            attributes["error.type"] = known_reason(outcome.error_reason)
         self._ended.add(1, attributes)
 
     def delayed(self, delay: NewDelay) -> None:
         """Count a run that cannot go on now."""
-        self._delays.add(1, {"error.type": _known(delay.reason)})
+        self._delays.add(1, {"error.type": known_reason(delay.reason)})
 
     def revised(self) -> None:
         """Count a draft that was sent back."""
         self._revisions.add(1)
 
 
-def _known(reason: str) -> str:
+def known_reason(reason: str) -> str:
+    """Return the reason if it is of the known set, and otherwise `_OTHER`. Runners may give any."""
     return reason if reason in _KNOWN else _OTHER

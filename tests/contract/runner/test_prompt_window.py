@@ -156,7 +156,7 @@ async def test_CloseWindow__a_runners_own_entries_never_break_the_window(
     assert mesh.failed is None
     assert len(mesh.prompts) == 6, "an answer that was discarded would have been asked for again"
     closed = _client_spans(exporter, "CloseWindow")
-    assert [span.attributes["rpc.grpc.status_code"] for span in closed if span.attributes] == [0] * 6
+    assert [span.attributes["rpc.response.status_code"] for span in closed if span.attributes] == ["OK"] * 6
     said = [
         text_of(entry)
         for entry in await real.session.entries()

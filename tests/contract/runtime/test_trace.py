@@ -61,10 +61,9 @@ async def test_spans_of_two_hops_nest_in_the_stored_trace(
     assert [span.name for span in (inner_server, inner_client)] == [METHOD, METHOD]
     assert dict(work.attributes or {}) == {"spawnmesh.attempt": 2, "error.type": "NOT_FOUND"}
     assert dict(inner_server.attributes or {}) == {
-        "rpc.system": "grpc",
-        "rpc.service": "spawnmesh.hook.v1.HookHandlerService",
-        "rpc.method": "HandleBeforeSpawn",
-        "rpc.grpc.status_code": 5,
+        "rpc.system.name": "grpc",
+        "rpc.method": "spawnmesh.hook.v1.HookHandlerService/HandleBeforeSpawn",
+        "rpc.response.status_code": "NOT_FOUND",
         "error.type": "NOT_FOUND",
         "spawnmesh.caller.kind": "service",
         "spawnmesh.tenant.id": "acme",

@@ -13,12 +13,18 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
-from spawnmesh_calls.spans import CODES
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.defer import defer
-from spawnmesh_runtime.telemetry import AttributeValue, links_to, parent_context, use_tracer
+from spawnmesh_runtime.telemetry import (
+    AttributeValue,
+    continue_trace,
+    links_to,
+    parent_context,
+    unrecorded_traceparent,
+    use_tracer,
+)
 
 _SERVER_FAULTS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -44,10 +50,11 @@ def traced_calls(
 
     It ends with the call, also for streams, and is exported after the answer is sent. Callers with
     tokens of the mesh and of `trusted_issuers` are trusted. A call that is not observed has no
-    span.
+    span. A call that waits for something new starts no trace: it has a trace id for errors and
+    logs, and nothing is recorded.
     """
     name = f"{method.service}/{method.name}"
-    attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
+    attributes = {"rpc.system.name": "grpc", "rpc.method": name}
     trusted = frozenset(trusted_issuers)
 
     async def step(call: Call) -> object:
@@ -56,6 +63,9 @@ def traced_calls(
         use_tracer(tracer)
         sent = "".join(call.headers("traceparent"))  # gRPC passes on one of several.
         continued = _trusted_traceparent(sent, call.caller, trusted)
+        if method.policy.waits and not continued:
+            with continue_trace(unrecorded_traceparent()):
+                return await inner(call)
         parent = parent_context(continued) if continued else Context()
         links = () if continued else links_to(sent)
         span = tracer.start_span(
@@ -78,7 +88,7 @@ def traced_calls(
 
 
 def _end(span: Span, call: Call, end_time: int) -> None:
-    attributes: dict[str, AttributeValue] = {"rpc.grpc.status_code": CODES[call.status]}
+    attributes: dict[str, AttributeValue] = {"rpc.response.status_code": call.status}
     if call.caller is not None:
         attributes["spawnmesh.caller.kind"] = call.caller.kind.value
         if call.caller.tenant_id:

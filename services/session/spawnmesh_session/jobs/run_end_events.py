@@ -14,6 +14,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.operations.run_spans import RunSpan
 
 PLUGIN_TRIES = 3
 """Plugins may fail so often before the event is published without a delivery target."""
@@ -42,6 +43,9 @@ class RunEndPublisher:
     async def publish_run_end(self, job: ClaimedJob) -> Again | None:
         """Publish the end. If plugins fail, try again later; the last try goes without target."""
         ended = RunEnded(**{name: job.arguments[name] for name in RunEnded.__dataclass_fields__})
+        is_first = job.attempt == 1 and _FAILURES not in job.arguments
+        if is_first:
+            _record_span(job, ended)
         failures = int(job.arguments.get(_FAILURES, 0))
         try:
             target = await self._target(ended)
@@ -57,6 +61,9 @@ class RunEndPublisher:
             log.warning("event_delivered_without_target", error=error_label(error))
             target = ""
         await self.hooks.publish(_observed(ended, target))
+        if not is_first:
+            # The worker of the first attempt may have been lost. Twice is the same span twice.
+            _record_span(job, ended)
         return None
 
     async def publish_spawn_failure(self, job: ClaimedJob) -> Again | None:
@@ -80,6 +87,12 @@ class RunEndPublisher:
             outcome=ended.outcome,
         )
         return await self.hooks.delivery_target(request)
+
+
+def _record_span(job: ClaimedJob, ended: RunEnded) -> None:
+    span = RunSpan.from_arguments(job.arguments)
+    if span is not None:
+        span.record(job.traceparent, ended.session_id, ended.run_id, ended.outcome)
 
 
 def _is_of_plugins(error: MeshError) -> bool:

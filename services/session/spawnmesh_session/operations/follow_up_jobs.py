@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from spawnmesh_postgres.jobs.job import NewJob
 
 from spawnmesh_session.domain import job_kinds
+from spawnmesh_session.operations.run_spans import RunSpan
 
 SPAWN_FAILED = "spawn_failed"
 """The outcome of a failed spawn in its event."""
@@ -47,9 +48,17 @@ def release_transcript(
 
 
 def publish_run_end(
-    session_id: str, *, run_id: str, parent_session_id: str, outcome: str, traceparent: str
+    session_id: str,
+    *,
+    run_id: str,
+    parent_session_id: str,
+    outcome: str,
+    traceparent: str,
+    span: RunSpan | None = None,
 ) -> NewJob:
-    """Publish the end of a run or of a failed spawn, which has no run."""
+    """Publish the end of a run and record its span, or publish the end of a failed spawn, which has
+    no run and no span.
+    """
     return NewJob(
         job_kinds.PUBLISH_RUN_END,
         run_id or session_id,
@@ -58,6 +67,7 @@ def publish_run_end(
             "run_id": run_id,
             "parent_session_id": parent_session_id,
             "outcome": outcome,
+            **(span.to_arguments() if span else {}),
         },
         traceparent,
     )

@@ -21,6 +21,7 @@ from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.claim_limits import ClaimingHarness, ClaimLimits
 from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.run_release import release_run
+from spawnmesh_session.operations.run_spans import run_traceparent
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.store import agents, run_queue, runs
 from spawnmesh_session.store.run_queue import ServedRuns, TakenRun
@@ -217,7 +218,7 @@ class RunClaimer:
         from the end of the lease of a lost runner.
         """
         self.metrics.claimed(one.run, was_held=one.was_held)
-        with continue_trace(one.session.traceparent):
+        with continue_trace(run_traceparent(one.session, one.run.run_id)):
             record_elapsed(
                 "wait in queue",
                 wait,

@@ -20,6 +20,7 @@ from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations import follow_up_jobs
 from spawnmesh_session.operations.masking import mask_secrets
 from spawnmesh_session.operations.run_queueing import RunQueuer
+from spawnmesh_session.operations.run_spans import RunSpan
 from spawnmesh_session.operations.session_closing import close_session
 from spawnmesh_session.store import events, inbox, runs, sessions, tenants
 from spawnmesh_session.store.rows import PendingRow
@@ -76,6 +77,7 @@ class RunTerminator:
                 parent_session_id=session.parent_session_id,
                 outcome=outcome.state.lower(),
                 traceparent=session.traceparent,
+                span=RunSpan.of(session, run, outcome),
             )
         ]
         # A job of its own: observers get the event while the transcript service is down.

@@ -7,6 +7,7 @@ from spawnmesh_runtime.tokens import HarnessClaim
 
 from spawnmesh_session.operations.claim_limits import claiming_harness
 from spawnmesh_session.operations.run_claiming import ClaimRequest, RunAssignment
+from spawnmesh_session.operations.run_spans import run_traceparent
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import (
     parse_enum,
@@ -80,7 +81,7 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
         lease_ttl=render_duration(deps.lease_ttl),
         deadline_time=render_time(run.deadline_time),
         time_left=render_duration(claimed.time_left),
-        traceparent=session.traceparent,
+        traceparent=run_traceparent(session, run.run_id),
         thinking=render_thinking(session.thinking or agent.thinking),
         tenant_id=claimed.tenant_id,
         first_epoch=run.first_epoch,
