@@ -1,15 +1,22 @@
 """Metrics of calls to providers.
 
-Providers have the names of the operator's configuration. Models and tenants are not attributes.
+Providers and models are those of the operator's configuration, so their number is bounded. Tenants
+are not attributes.
 """
 
 from opentelemetry.metrics import Meter
 
+from spawnmesh_model_router.domain.answer import Finished, ProviderFailed
+from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.cooldown import CooldownTarget
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.telemetry import Attributes
 
 _PROVIDER = "spawnmesh.model_router.provider"
 _REASON = "spawnmesh.failover.reason"
+# The buckets of the conventions of OpenTelemetry.
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS = tuple(4**power for power in range(14))
 
 
 class RouterMetrics:
@@ -20,6 +27,26 @@ class RouterMetrics:
             "spawnmesh.model_router.attempts",
             unit="{attempt}",
             description="Finished calls to providers; error.type is the reason of a failed call.",
+        )
+        self._durations = meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            unit="s",
+            description="Duration of calls of models; error.type is the reason of a failed call.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._tokens = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            unit="{token}",
+            description="Tokens of an answer, as its provider counted them, by type: input or output.",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+        self._cost = meter.create_counter(
+            "spawnmesh.model_router.cost",
+            unit="{micro}",
+            description=(
+                "Cost of calls, broken ones included, in millionths of the currency of the prices in the "
+                "configuration."
+            ),
         )
         self._failovers = meter.create_counter(
             "spawnmesh.model_router.failovers",
@@ -32,10 +59,20 @@ class RouterMetrics:
             description="Cooldowns of models, credentials and providers that started here; not extensions.",
         )
 
-    def attempted(self, provider: str, reason: FailoverReason | None) -> None:
-        """Count a finished call of the provider. It failed if there is a reason."""
-        failed = {"error.type": reason.value} if reason is not None else {}
+    def attempted(
+        self, provider: str, common: Attributes, seconds: float, end: Finished | ProviderFailed
+    ) -> None:
+        """Count and time a finished call of the provider. `common` are its `chat_attributes`."""
+        failed = {"error.type": end.reason.value} if isinstance(end, ProviderFailed) else {}
         self._attempts.add(1, {_PROVIDER: provider, **failed})
+        self._durations.record(seconds, {**common, **failed})
+        if isinstance(end, Finished):
+            self._tokens.record(end.usage.input, {**common, "gen_ai.token.type": "input"})
+            self._tokens.record(end.usage.output, {**common, "gen_ai.token.type": "output"})
+
+    def charged(self, model: ModelRef, spend_micros: int) -> None:
+        """Add the cost of a call of the model, in millionths of the currency."""
+        self._cost.add(spend_micros, {_PROVIDER: model.provider, "gen_ai.request.model": model.model})
 
     def failed_over(self, provider: str, next_provider: str, reason: FailoverReason) -> None:
         """Count a failover from `provider` to `next_provider`, which may be the same."""

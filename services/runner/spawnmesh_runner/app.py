@@ -20,7 +20,7 @@ from spawnmesh_runner.loop.claim_runs import claim_runs
 from spawnmesh_runner.loop.disk_room import wait_for_room
 from spawnmesh_runner.loop.execute_run import execute_run
 from spawnmesh_runner.loop.workspace_sweep import sweep_workspaces, sweep_workspaces_forever
-from spawnmesh_runner.metrics import measure_disk, measure_sandbox
+from spawnmesh_runner.metrics import measure_disk, measure_sandbox, measure_slots
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.calling.mcp_servers import load_mcp_sdk
 
@@ -60,9 +60,10 @@ async def open_service(
         async def until_room() -> None:
             await wait_for_room(disk, process.health)
 
-        stop = asyncio.Event()
+        stop, running = asyncio.Event(), set[asyncio.Task[None]]()
+        measure_slots(process.metrics.meter, running, settings.max_runs)
         sweeping = group.create_task(sweep_workspaces_forever(settings.workspace_root, settings.mcp_cgroup))
-        group.create_task(claim_runs(stop, peers, minter, settings, until_room, execute))
+        group.create_task(claim_runs(stop, running, peers, minter, settings, until_room, execute))
         yield server
         stop.set()
         sweeping.cancel()

@@ -1,6 +1,6 @@
 """Metrics of a runner."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -28,6 +28,22 @@ def measure_disk(meter: Meter, disk: WorkspaceDisk) -> None:
         [lambda _: [Observation(disk.min_free_bytes)]],
         unit="By",
         description="With less free space the runner claims no runs.",
+    )
+
+
+def measure_slots(meter: Meter, running: Collection[object], max_runs: int) -> None:
+    """Measure at each collection how many runs the runner has, and how many more it would take."""
+
+    def slots(_: CallbackOptions) -> Iterable[Observation]:
+        used = len(running)
+        yield Observation(used, {"spawnmesh.runner.slot.state": "used"})
+        yield Observation(max(0, max_runs - used), {"spawnmesh.runner.slot.state": "free"})
+
+    meter.create_observable_gauge(
+        "spawnmesh.runner.slots",
+        [slots],
+        unit="{slot}",
+        description="Places for runs of this runner, by state: used or free.",
     )
 
 

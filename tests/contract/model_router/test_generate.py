@@ -224,7 +224,10 @@ async def test_Generate__each_attempt_is_a_span_below_the_call_without_content(w
     world.provider.on("two", sse(*chat("the answer is secret")))
     router = await world.router()
     await router.generate(
-        world.ref("one"), world.ref("two"), messages=[user("a secret question"), assistant("x")]
+        world.ref("one"),
+        world.ref("two"),
+        messages=[user("a secret question"), assistant("x")],
+        max_output_token_count=77,
     )
     spans = router.spans.get_finished_spans()
     (served,) = [span for span in spans if span.name.endswith("/Generate") and span.kind.name == "SERVER"]
@@ -235,11 +238,18 @@ async def test_Generate__each_attempt_is_a_span_below_the_call_without_content(w
     told = dict(failed.attributes or {})
     assert (told["spawnmesh.failover.reason"], told["spawnmesh.attempt"]) == ("SERVER_ERROR", 1)
     assert told["http.response.status_code"] == 500
+    assert "gen_ai.response.time_to_first_chunk" not in told
     assert failed.status.status_code is StatusCode.ERROR
     told = dict(answered.attributes or {})
     assert told["gen_ai.operation.name"] == "chat"
     assert told["gen_ai.provider.name"] == world.scripted
     assert (told["gen_ai.request.model"], told["gen_ai.response.model"]) == ("two", "served-model")
     assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.cache_read.input_tokens"]) == (20, 8)
-    assert told["gen_ai.response.finish_reasons"] == ("end",)
+    assert told["gen_ai.response.finish_reasons"] == ("stop",)
+    assert (told["gen_ai.request.max_tokens"], told["gen_ai.request.stream"]) == (77, True)
+    assert (told["server.address"], told["server.port"]) == (
+        "127.0.0.1",
+        int(world.provider.base_url.rpartition(":")[2]),
+    )
+    assert 0 < told["gen_ai.response.time_to_first_chunk"] < 600
     assert "secret" not in "".join(span.to_json() for span in spans)

@@ -204,6 +204,8 @@ async def test_SpawnSession__has_workspace_files_and_the_tool_calls_span(
     assert agent.attributes is not None
     assert agent.attributes["gen_ai.conversation.id"] == mesh.session_id
     assert agent.attributes["gen_ai.usage.input_tokens"] == 30
+    assert agent.attributes["gen_ai.request.model"] == "scripted/one"
+    assert tool.status.is_unset
 
 
 async def test_SpawnSession__the_model_reads_a_refusal(

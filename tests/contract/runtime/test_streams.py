@@ -94,7 +94,9 @@ async def test_closing_the_stream_cancels_the_call_and_closes_the_servicers_gene
             await served.files.closed.wait()
         await idle(served)
     assert [event["code"] for event in events] == ["CANCELLED"]
-    assert [span.attributes["rpc.response.status_code"] for span in spans.get_finished_spans()] == ["CANCELLED"] * 2
+    assert [span.attributes["rpc.response.status_code"] for span in spans.get_finished_spans()] == [
+        "CANCELLED"
+    ] * 2
 
 
 async def test_refused_stream_reaches_no_servicer(serve: Any, peer_of: Any) -> None:

@@ -38,6 +38,7 @@ from spawnmesh_runner.app import open_service
 from spawnmesh_runner.clients.sandbox.sandbox import FindSandbox, find_sandbox
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.caller import current_caller
+from spawnmesh_runtime.metrics import Metrics
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
@@ -342,6 +343,7 @@ async def running_runner(
     workspace_root: Path,
     *,
     tracer: Tracer | None = None,
+    metrics: Metrics | None = None,
     find: FindSandbox = find_sandbox,
     **options: Any,
 ) -> AsyncIterator[None]:
@@ -376,5 +378,7 @@ async def running_runner(
             if tracer is not None:
                 use_tracer(tracer)
                 process = replace(process, tracer=tracer)
+            if metrics is not None:
+                process = replace(process, metrics=metrics)
             async with open_service(process, settings, find=find):
                 yield

@@ -61,6 +61,7 @@ async def test_a_failed_claim_warns_once_per_reason_and_minute(
     claiming = asyncio.create_task(
         claim.claim_runs(
             stop,
+            set(),
             mesh,
             minter,
             RunnerSettings.model_construct(max_runs=1, runner_id="r", claim_wait_seconds=1.0),

@@ -46,6 +46,7 @@ async def generate_within_budget(
     async def charge(model: ModelRef, usage: Usage) -> None:
         prices = deps.config.models[str(model)].prices
         cost = cost_micros(prices, usage.input, usage.output, usage.cache_read, usage.cache_write)
+        deps.metrics.charged(model, cost)
         await budgets.charge(tenant_id, limits, usage.input + usage.output, cost)
 
     try:
@@ -58,8 +59,7 @@ async def generate_within_budget(
                 if isinstance(event, DiscardedAnswer | HiddenOutput):
                     continue
                 if isinstance(event, Completed):
-                    if limits:
-                        await charge(event.model, open_call.estimate.complete(event))
+                    await charge(event.model, open_call.estimate.complete(event))
                     yield replace(event, failed_usage=failed)
                 else:
                     yield event

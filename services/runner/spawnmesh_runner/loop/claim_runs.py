@@ -30,6 +30,7 @@ ExecuteRun = Callable[[pb.ClaimedRun], Awaitable[None]]
 
 async def claim_runs(
     stop: asyncio.Event,
+    running: set[asyncio.Task[None]],
     peers: Peers,
     minter: TokenMinter,
     settings: RunnerSettings,
@@ -38,11 +39,12 @@ async def claim_runs(
 ) -> None:
     """Claim and execute runs until `stop` is set. Before each claim, wait `until_room`.
 
+    `running` gets the tasks of the runs, each until it ends.
+
     Then wait `drain_grace_seconds` and cancel the rest.
 
     An unavailable session service is called again with backoff.
     """
-    running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as group:
         claiming = group.create_task(
             _claim_forever(group, running, peers, minter, settings, until_room, execute)

@@ -87,13 +87,14 @@ async def execute_run(
             gen_ai__agent__id=claimed.agent.agent_id,
             gen_ai__agent__name=claimed.agent.agent_id,
             gen_ai__conversation__id=claimed.session.session_id,
-            gen_ai__request__model=next(iter(claimed.models), ""),
             spawnmesh__run__id=claimed.run.run_id,
             spawnmesh__parent_run__id=claimed.session.parent_run_id,
             spawnmesh__spawn__depth=claimed.session.depth,
             spawnmesh__attempt=claimed.run.attempt_count,
         ) as span:
             usage_total, start_seconds = UsageTotal(), monotonic_seconds()
+            if claimed.models:
+                span.set_attribute("gen_ai.request.model", claimed.models[0])
             try:
                 await _work(claimed, held, peers, settings, mcp, sandbox, disk, usage_total, start_seconds)
             except LeaseLost as lost:
@@ -117,6 +118,7 @@ async def execute_run(
             finally:
                 span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
                 span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
+                span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage_total.cache_read_token_count)
                 claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
                 await release_writer(peers, claimed.session.session_id, claim)
 

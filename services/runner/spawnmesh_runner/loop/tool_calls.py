@@ -9,7 +9,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.telemetry import traced
+from spawnmesh_runtime.telemetry import mark_failed, traced
 
 from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
 from spawnmesh_runner.loop.assignment import Assignment
@@ -129,7 +129,7 @@ async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
         )
         latency = timedelta(seconds=monotonic_seconds() - start_seconds)
         if outcome.error_reason:
-            span.set_attribute("error.type", outcome.error_reason)
+            mark_failed(span, outcome.error_reason)
     await publish_tool_outcome(assignment, open_call, outcome, latency)
     return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
 

@@ -38,7 +38,14 @@ from spawnmesh_model_router.operations.failover.availability import FailureRecor
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
 from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
-from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
+from spawnmesh_model_router.telemetry import (
+    Attributes,
+    chat_attributes,
+    mark_answered,
+    mark_failed,
+    mark_first_output,
+    start_chat_span,
+)
 
 
 @dataclass(slots=True)
@@ -105,9 +112,14 @@ class CandidateCall:
     ) -> AsyncGenerator[Event | UsageReport, None]:
         """Call the provider once, with a span and a record. Raises ProviderFailed."""
         deps, provider = self.deps, self.model.provider
-        number, start_time = len(self.progress.attempts) + 1, deps.clock()
-        kind, session_id = deps.config.providers[provider].kind, self.progress.routing.session_id
-        span = start_chat_span(deps.tracer, self.model, kind, number, session_id)
+        number, start_time, begin = len(self.progress.attempts) + 1, deps.clock(), deps.monotonic()
+        common, session_id = (
+            chat_attributes(self.model, deps.config.providers[provider]),
+            self.progress.routing.session_id,
+        )
+        span = start_chat_span(deps.tracer, common, number, plan.request.max_output, session_id)
+        report = partial(self._report, span, common, begin)
+        has_output = False
         try:
             yield AttemptStarted(
                 number,
@@ -122,13 +134,16 @@ class CandidateCall:
             to_failure = partial(self._to_failure, mended.request, answer)
             async with aclosing(read_attempt(pieces, answer, to_failure, mended, bounds)) as output:
                 async for piece in output:
+                    if not has_output:
+                        has_output = True
+                        mark_first_output(span, deps.monotonic() - begin)
                     yield piece
             finished = answer.require_complete()
             self._record(start_time)
-            defer(partial(self._report, span, finished))
+            defer(partial(report, deps.monotonic(), finished))
         except ProviderFailed as failed:
             self._record(start_time, failed.reason, failed.http_status)
-            defer(partial(self._report, span, failed))
+            defer(partial(report, deps.monotonic(), failed))
             raise
         except (asyncio.CancelledError, GeneratorExit):
             # The caller cancelled or its deadline passed: the provider did not fail.
@@ -170,12 +185,14 @@ class CandidateCall:
             Attempt(number, self.model, start_time, self.deps.clock(), reason, http_status)
         )
 
-    def _report(self, span: Span, end: Finished | ProviderFailed) -> None:
+    def _report(
+        self, span: Span, common: Attributes, begin: float, now: float, end: Finished | ProviderFailed
+    ) -> None:
+        """Measure the call that began and ended at these times of the monotonic clock."""
+        self.deps.metrics.attempted(self.model.provider, common, now - begin, end)
         if isinstance(end, ProviderFailed):
-            self.deps.metrics.attempted(self.model.provider, end.reason)
             mark_failed(span, end)
         else:
-            self.deps.metrics.attempted(self.model.provider, None)
             mark_answered(span, end)
 
     def _plan(self) -> AttemptPlan:
