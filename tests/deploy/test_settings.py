@@ -210,3 +210,14 @@ def test_unsent_spans_are_kept_on_a_volume_that_outlives_the_container() -> None
         ]
     assert len(kept_on) >= len(SERVICES)
     assert set(map(tuple, kept_on.values())) == {("tmp",)}
+
+
+def test_the_sample_ratio_of_the_values_is_that_of_every_process(tmp_path: Path) -> None:
+    over = tmp_path / "traces.yaml"
+    over.write_text("telemetry: {traceSampleRatio: 0.05}\n")
+    for component, deployment in of_kind("Deployment", "minimal", str(over)).items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        ratios = [one["value"] for one in container["env"] if one["name"].endswith("_TRACE_SAMPLE_RATIO")]
+        assert ratios == ["0.05"], component
+    over.write_text("telemetry: {traceSampleRatio: 1.5}\n")
+    assert "traceSampleRatio" in helm(str(CI / "minimal.yaml"), str(over)).stderr

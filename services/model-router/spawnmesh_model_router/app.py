@@ -32,6 +32,7 @@ from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
 from spawnmesh_model_router.operations.policy_cache import PolicyCache
 from spawnmesh_model_router.operations.request_threads import open_request_threads
+from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
 from spawnmesh_model_router.rpc.tenant_data import RouterTenants
@@ -95,6 +96,9 @@ async def open_service(
             ),
             tracer=process.tracer,
             metrics=metrics,
+            trace_content=(
+                TraceContent(settings.trace_content_max_bytes) if settings.trace_content_max_bytes else None
+            ),
         )
         for provider in config.providers:
             stack.enter_context(watching_credentials(process.dependencies, provider, chain.availability))

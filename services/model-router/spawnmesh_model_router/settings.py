@@ -44,6 +44,12 @@ class ModelRouterSettings(ProcessSettings):
     """Calls of a candidate in total, while another candidate of the chain could take over."""
     tries_at_last_candidate: int = Field(default=8, ge=1, le=10)
     """Calls of a candidate in total, if no other candidate could take over."""
+    trace_content_max_bytes: int = Field(default=0, ge=0, le=1024 * 1024)
+    """The largest size of the messages of a model call in its span, in bytes of each attribute.
+
+    0 records none. Otherwise the calls of the tenants that have `routing.trace_content` have their
+    messages and answers in the trace, with secrets masked.
+    """
 
 
 def load_config(file: Path) -> RouterConfig:

@@ -65,9 +65,8 @@ def mark_first_output(span: Span, seconds: float) -> None:
 
 def mark_answered(span: Span, finished: Finished) -> None:
     """Add what the provider reported about its answer."""
-    usage, reason = finished.usage, _FINISH_REASONS.get(finished.stop)
-    if reason is not None:
-        span.set_attribute("gen_ai.response.finish_reasons", (reason,))
+    usage = finished.usage
+    span.set_attribute("gen_ai.response.finish_reasons", (finish_reason_of(finished),))
     if finished.response_id:
         span.set_attribute("gen_ai.response.id", finished.response_id)
     if finished.response_model:
@@ -80,6 +79,11 @@ def mark_answered(span: Span, finished: Finished) -> None:
             "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
         }
     )
+
+
+def finish_reason_of(finished: Finished) -> str:
+    """Return the reason of the end in the words of the conventions; `unknown` if there is none."""
+    return _FINISH_REASONS.get(finished.stop, "unknown")
 
 
 def mark_failed(span: Span, failed: ProviderFailed) -> None:

@@ -25,13 +25,15 @@ class Limits:
 class TenantPolicy:
     """A tenant's policy.
 
-    The operator's default applies if blind_model_policy is None or max_tries is 0.
+    The operator's default applies if blind_model_policy is None or max_tries is 0. With
+    `trace_content`, spans have the messages of the calls, if the operator has them recorded too.
     """
 
     blind_model_policy: BlindModelPolicy | None = None
     stop_after_side_effects: bool = False
     max_tries: int = 0
     limits: Limits = Limits()
+    trace_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)

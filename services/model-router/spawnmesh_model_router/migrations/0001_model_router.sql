@@ -62,7 +62,8 @@ create policy tenant on unconfirmed_failures
 -- The routing policy and the limits of each tenant, as the session service last sent them.
 --  settings_version is the version of the tenant's settings. An older version never replaces a
 -- newer one. blind_model_policy is empty if the operator's default applies. A limit of 0 means no
--- limit. spend_micros_per_day is in millionths of the currency of the price table.
+-- limit. spend_micros_per_day is in millionths of the currency of the price table. trace_content
+-- lets spans have the messages of calls.
 create table tenant_policies (
     tenant_id               text    not null primary key,
     settings_version        bigint  not null check (settings_version > 0),
@@ -72,7 +73,8 @@ create table tenant_policies (
     max_tries               integer not null check (max_tries >= 0),
     requests_per_minute     integer not null check (requests_per_minute >= 0),
     tokens_per_minute       bigint  not null check (tokens_per_minute >= 0),
-    spend_micros_per_day    bigint  not null check (spend_micros_per_day >= 0)
+    spend_micros_per_day    bigint  not null check (spend_micros_per_day >= 0),
+    trace_content           boolean not null
 );
 
 alter table tenant_policies enable row level security;

@@ -51,4 +51,5 @@ def _parse_policy(policy: routing_pb2.RoutingPolicy) -> TenantPolicy:
         limits=Limits(
             policy.max_requests_per_minute, policy.max_tokens_per_minute, policy.max_spend_micros_per_day
         ),
+        trace_content=policy.trace_content,
     )

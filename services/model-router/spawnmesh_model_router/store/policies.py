@@ -30,6 +30,7 @@ async def get_policy(connection: Connection, tenant_id: str) -> TenantPolicy | N
         stop_after_side_effects=row["stop_after_side_effects"],
         max_tries=row["max_tries"],
         limits=Limits(row["requests_per_minute"], row["tokens_per_minute"], row["spend_micros_per_day"]),
+        trace_content=row["trace_content"],
     )
 
 
@@ -46,6 +47,7 @@ async def put_policy(
         "requests_per_minute": policy.limits.requests_per_minute,
         "tokens_per_minute": policy.limits.tokens_per_minute,
         "spend_micros_per_day": policy.limits.spend_micros_per_day,
+        "trace_content": policy.trace_content,
     }
     await connection.execute(_SQL["put_policy"], parameters)
     await notify_policies(connection)

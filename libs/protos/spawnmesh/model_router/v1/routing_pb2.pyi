@@ -244,6 +244,7 @@ class RoutingPolicy(_message.Message):
     MAX_REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     MAX_SPEND_MICROS_PER_DAY_FIELD_NUMBER: _builtins.int
+    TRACE_CONTENT_FIELD_NUMBER: _builtins.int
     blind_model_policy: Global___BlindModelPolicy.ValueType
     """For requests with images at models that cannot see images."""
     stop_after_side_effects: _builtins.bool
@@ -262,6 +263,10 @@ class RoutingPolicy(_message.Message):
     """The largest number of input and output tokens in a minute."""
     max_spend_micros_per_day: _builtins.int
     """The largest spending in a day (UTC), in millionths of the currency of the price table."""
+    trace_content: _builtins.bool
+    """The spans of model calls have the messages and the answers, with secrets masked, if the operator
+    records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces reads them.
+    """
     def __init__(
         self,
         *,
@@ -271,10 +276,11 @@ class RoutingPolicy(_message.Message):
         max_requests_per_minute: _builtins.int = ...,
         max_tokens_per_minute: _builtins.int = ...,
         max_spend_micros_per_day: _builtins.int = ...,
+        trace_content: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind_model_policy", b"blind_model_policy", "max_requests_per_minute", b"max_requests_per_minute", "max_spend_micros_per_day", b"max_spend_micros_per_day", "max_tokens_per_minute", b"max_tokens_per_minute", "max_try_count", b"max_try_count", "stop_after_side_effects", b"stop_after_side_effects"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind_model_policy", b"blind_model_policy", "max_requests_per_minute", b"max_requests_per_minute", "max_spend_micros_per_day", b"max_spend_micros_per_day", "max_tokens_per_minute", b"max_tokens_per_minute", "max_try_count", b"max_try_count", "stop_after_side_effects", b"stop_after_side_effects", "trace_content", b"trace_content"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,13 @@ from spawnmesh_model_router.clients.credentials import Credential
 from spawnmesh_model_router.clients.providers.failure import to_provider_failure
 from spawnmesh_model_router.clients.providers.history import MendedRequest, mend_request
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
-from spawnmesh_model_router.domain.answer import Answer, Finished, PieceStream, ProviderFailed
+from spawnmesh_model_router.domain.answer import (
+    Answer,
+    Finished,
+    PieceStream,
+    ProviderFailed,
+    written_bytes_of,
+)
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
 from spawnmesh_model_router.domain.errors import model_refused, stream_broken
 from spawnmesh_model_router.domain.events import (
@@ -38,9 +44,11 @@ from spawnmesh_model_router.operations.failover.availability import FailureRecor
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
 from spawnmesh_model_router.operations.failover.progress import ChainProgress
 from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
+from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.telemetry import (
     Attributes,
     chat_attributes,
+    finish_reason_of,
     mark_answered,
     mark_failed,
     mark_first_output,
@@ -129,6 +137,7 @@ class CandidateCall:
                 plan.mentions_partial_execution,
                 plan.thinking,
             )
+            await self._trace_request(span, plan.request)
             mended, pieces = await self._begin(plan.request, credential)
             bounds = mended.request.usage_bounds(deps.config.models[str(self.model)])
             to_failure = partial(self._to_failure, mended.request, answer)
@@ -139,6 +148,7 @@ class CandidateCall:
                         mark_first_output(span, deps.monotonic() - begin)
                     yield piece
             finished = answer.require_complete()
+            await self._trace_answer(span, answer, finished)
             self._record(start_time)
             defer(partial(report, deps.monotonic(), finished))
         except ProviderFailed as failed:
@@ -151,6 +161,24 @@ class CandidateCall:
             raise
         finally:
             defer(partial(span.end, time_ns()))
+
+    def _content_of(self, span: Span) -> TraceContent | None:
+        """Return what renders the content for the span; None if it has none."""
+        wanted = self.progress.routing.policy.trace_content and span.is_recording()
+        return self.deps.trace_content if wanted else None
+
+    async def _trace_request(self, span: Span, request: ProviderRequest) -> None:
+        content = self._content_of(span)
+        if content is not None:
+            size, render = request.content_bytes, partial(content.of_request, request)
+            span.set_attributes(await self.deps.threads.run(self._tenant_id, size, render))
+
+    async def _trace_answer(self, span: Span, answer: Answer, finished: Finished) -> None:
+        content = self._content_of(span)
+        if content is not None:
+            size = sum(map(written_bytes_of, answer.blocks))
+            render = partial(content.of_answer, answer, finish_reason_of(finished))
+            span.set_attributes(await self.deps.threads.run(self._tenant_id, size, render))
 
     async def _begin(
         self, request: ProviderRequest, credential: Credential

@@ -13,6 +13,7 @@ from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.operations.failover.availability import Availability
 from spawnmesh_model_router.operations.request_threads import RequestThreads
+from spawnmesh_model_router.operations.trace_content import TraceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,10 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class ChainDependencies:
-    """Shared by all calls. `draw` returns random numbers in [0, 1) for the jitter of retries."""
+    """Shared by all calls. `draw` returns random numbers in [0, 1) for the jitter of retries.
+
+    Without `trace_content`, no span has content.
+    """
 
     config: RouterConfig
     availability: Availability
@@ -35,6 +39,7 @@ class ChainDependencies:
     retries: RetrySettings
     tracer: Tracer
     metrics: RouterMetrics
+    trace_content: TraceContent | None = None
     clock: Clock = utc_now
     monotonic: Monotonic = monotonic_seconds
     draw: Callable[[], float] = random.random
