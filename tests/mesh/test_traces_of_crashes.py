@@ -155,6 +155,11 @@ def is_attempt(span: Span, session: session_pb2.Session) -> bool:
     return of_session and span.name.startswith("invoke_agent ")
 
 
+def is_run(span: Span, session: session_pb2.Session) -> bool:
+    of_session = span.attributes.get("gen_ai.conversation.id") == session.session_id
+    return of_session and span.name.startswith("run ")
+
+
 def lost_names(spans: list[Span]) -> set[str]:
     """Return the names of the spans that a process was killed in."""
     return {span.name for span in spans if span.attributes.get("error.type") == "PROCESS_LOST"}
@@ -178,11 +183,12 @@ async def test_each_span_has_its_parent_after_a_runner_was_killed(
     ):
         spans = await whole_trace(stack, session, 2, broken_off=broken_off)
         assert attempts_of(spans, session) == ["PROCESS_LOST", None]
-        [spawn] = [span for span in spans if not span.parent_span_id]
         waits = [span for span in spans if span.name == "wait in queue"]
         of_run = [span for span in waits if span.attributes["gen_ai.conversation.id"] == session.session_id]
         assert [span.attributes["spawnmesh.attempt"] for span in of_run] == [1, 2]
-        assert {span.parent_span_id for span in of_run} == {spawn.span_id}
+        [run] = [span for span in spans if is_run(span, session)]
+        assert {span.parent_span_id for span in of_run} == {run.span_id}
+        assert run.parent_span_id in {span.span_id for span in spans if not span.parent_span_id}
 
 
 async def test_each_span_has_its_parent_after_services_were_killed(

@@ -10,7 +10,8 @@ from spawnmesh_model_router.domain.answer import Finished, ProviderFailed
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.cooldown import CooldownTarget
 from spawnmesh_model_router.domain.reasons import FailoverReason
-from spawnmesh_model_router.telemetry import Attributes
+from spawnmesh_model_router.domain.router_config import Provider
+from spawnmesh_model_router.telemetry import provider_name
 
 _PROVIDER = "spawnmesh.model_router.provider"
 _REASON = "spawnmesh.failover.reason"
@@ -60,11 +61,16 @@ class RouterMetrics:
         )
 
     def attempted(
-        self, provider: str, common: Attributes, seconds: float, end: Finished | ProviderFailed
+        self, model: ModelRef, provider: Provider, seconds: float, end: Finished | ProviderFailed
     ) -> None:
-        """Count and time a finished call of the provider. `common` are its `chat_attributes`."""
+        """Count and time a finished call of the model."""
         failed = {"error.type": end.reason.value} if isinstance(end, ProviderFailed) else {}
-        self._attempts.add(1, {_PROVIDER: provider, **failed})
+        common = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider_name(model.provider, provider),
+            "gen_ai.request.model": model.model,
+        }
+        self._attempts.add(1, {_PROVIDER: model.provider, **failed})
         self._durations.record(seconds, {**common, **failed})
         if isinstance(end, Finished):
             self._tokens.record(end.usage.input, {**common, "gen_ai.token.type": "input"})

@@ -22,40 +22,38 @@ _FINISH_REASONS = {
 }
 _PORTS = {"http": 80, "https": 443}
 
-Attributes = dict[str, str | int | bool]
 
+def provider_name(name: str, provider: Provider) -> str:
+    """Return the name of the provider in the conventions of OpenTelemetry.
 
-def chat_attributes(model: ModelRef, provider: Provider) -> Attributes:
-    """Return what the spans and the metrics of calls of the model have in common.
-
-    A provider of the kind `openai_compatible` has the operator's name for it.
+    One of the kind `openai_compatible` has the operator's name for it.
     """
-    attributes: Attributes = {
+    return _PROVIDERS.get(provider.kind, name)
+
+
+def start_chat_span(
+    tracer: Tracer, model: ModelRef, provider: Provider, number: int, max_output: int, session_id: str
+) -> Span:
+    """Start a child of the span of the current RPC. The caller ends it.
+
+    A `max_output` of 0 means that the caller gives none.
+    """
+    attributes: dict[str, str | int | bool] = {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _PROVIDERS.get(provider.kind, model.provider),
+        "gen_ai.provider.name": provider_name(model.provider, provider),
         "gen_ai.request.model": model.model,
+        "gen_ai.request.stream": True,
+        "spawnmesh.attempt": number,
     }
     if provider.base_url is not None:
         address = urlsplit(provider.base_url)
         attributes["server.address"] = address.hostname or ""
         attributes["server.port"] = address.port or _PORTS[address.scheme]
-    return attributes
-
-
-def start_chat_span(
-    tracer: Tracer, common: Attributes, number: int, max_output: int, session_id: str
-) -> Span:
-    """Start a child of the span of the current RPC. The caller ends it.
-
-    `common` are the `chat_attributes`. A `max_output` of 0 means that the caller gives none.
-    """
-    attributes = {**common, "gen_ai.request.stream": True, "spawnmesh.attempt": number}
     if max_output:
         attributes["gen_ai.request.max_tokens"] = max_output
     if session_id:
         attributes["gen_ai.conversation.id"] = session_id
-    name = f"chat {common['gen_ai.request.model']}"
-    return tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+    return tracer.start_span(f"chat {model.model}", kind=SpanKind.CLIENT, attributes=attributes)
 
 
 def mark_first_output(span: Span, seconds: float) -> None:

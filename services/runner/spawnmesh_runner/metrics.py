@@ -19,13 +19,13 @@ def measure_disk(meter: Meter, disk: WorkspaceDisk) -> None:
 
     meter.create_observable_gauge(
         "spawnmesh.runner.disk.free",
-        [free],
+        callbacks=[free],
         unit="By",
         description="Free space on the disk of the workspaces.",
     )
     meter.create_observable_gauge(
         "spawnmesh.runner.disk.min_free",
-        [lambda _: [Observation(disk.min_free_bytes)]],
+        callbacks=[lambda _: [Observation(disk.min_free_bytes)]],
         unit="By",
         description="With less free space the runner claims no runs.",
     )
@@ -41,7 +41,7 @@ def measure_slots(meter: Meter, running: Collection[object], max_runs: int) -> N
 
     meter.create_observable_gauge(
         "spawnmesh.runner.slots",
-        [slots],
+        callbacks=[slots],
         unit="{slot}",
         description="Places for runs of this runner, by state: used or free.",
     )
@@ -49,8 +49,12 @@ def measure_slots(meter: Meter, running: Collection[object], max_runs: int) -> N
 
 def measure_sandbox(meter: Meter, sandbox: Sandbox) -> None:
     """Report which backend starts MCP servers, as 1 with the backend's name."""
+
+    def backend(_: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(1, {"backend": sandbox.backend})
+
     meter.create_observable_gauge(
         "spawnmesh.runner.mcp.sandbox",
-        [lambda _: [Observation(1, {"backend": sandbox.backend})]],
+        callbacks=[backend],
         description="The backend that starts MCP servers: bubblewrap, namespaces, none or unavailable.",
     )

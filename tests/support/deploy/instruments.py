@@ -32,6 +32,7 @@ class Instrument:
     name: str
     unit: str
     labels: dict[str, frozenset[str] | None]
+    description: str = ""
 
 
 @cache
@@ -85,6 +86,7 @@ class _Module:
         for call in self._calls(*(f"create_{kind}" for kind in _KINDS)):
             assert isinstance(call.func, ast.Attribute)
             (name,) = self._strings(call.args[0])
+            told = [one.value for one in call.keywords if one.arg == "description"]
             units = [text for one in call.keywords if one.arg == "unit" for text in self._strings(one.value)]
             labels: dict[str, frozenset[str] | None] = {}
             observable = call.func.attr.removeprefix("create_") in _OBSERVABLE
@@ -92,7 +94,13 @@ class _Module:
                 for label, values in self._labels(record.args[1]):
                     known = labels.get(label, frozenset())
                     labels[label] = known | values if known is not None and values is not None else None
-            yield Instrument(call.func.attr.removeprefix("create_"), name, "".join(units), labels)
+            yield Instrument(
+                call.func.attr.removeprefix("create_"),
+                name,
+                "".join(units),
+                labels,
+                "".join(map(_text, told)),
+            )
 
     def _records(self, made: ast.Call) -> Iterator[ast.Call]:
         """Yield each call that records a value with the instrument: by the attribute that holds it,
@@ -221,3 +229,9 @@ def _assignments(scope: ast.AST, text: str) -> Iterator[tuple[ast.expr | None, a
                 yield None, value
             elif isinstance(target, ast.Subscript) and ast.unparse(target.value) == text:
                 yield target.slice, value
+
+
+def _text(expression: ast.expr) -> str:
+    value = ast.literal_eval(expression)
+    assert isinstance(value, str)
+    return value

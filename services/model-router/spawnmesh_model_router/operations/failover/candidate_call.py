@@ -37,6 +37,7 @@ from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 from spawnmesh_model_router.domain.retry import MoveOn, MoveOnReason, Wait, after_failure, tries_allowed
 from spawnmesh_model_router.domain.rotation import ACCOUNT_REASONS
+from spawnmesh_model_router.domain.router_config import Provider
 from spawnmesh_model_router.domain.routing_request import ChainLink
 from spawnmesh_model_router.operations.failover.attempt import read_attempt
 from spawnmesh_model_router.operations.failover.attempt_plan import AttemptPlan, plan_attempt
@@ -46,8 +47,6 @@ from spawnmesh_model_router.operations.failover.progress import ChainProgress
 from spawnmesh_model_router.operations.failover.routing import assess_link, has_larger_window
 from spawnmesh_model_router.operations.trace_content import TraceContent
 from spawnmesh_model_router.telemetry import (
-    Attributes,
-    chat_attributes,
     finish_reason_of,
     mark_answered,
     mark_failed,
@@ -72,6 +71,10 @@ class CandidateCall:
     @property
     def _tenant_id(self) -> str:
         return self.progress.routing.tenant_id
+
+    @property
+    def _provider(self) -> Provider:
+        return self.deps.config.providers[self.model.provider]
 
     async def events(self) -> AsyncGenerator[Event | UsageReport, None]:
         """Yield the events of the candidate's attempts.
@@ -119,14 +122,11 @@ class CandidateCall:
         self, plan: AttemptPlan, credential: Credential, answer: Answer
     ) -> AsyncGenerator[Event | UsageReport, None]:
         """Call the provider once, with a span and a record. Raises ProviderFailed."""
-        deps, provider = self.deps, self.model.provider
+        deps = self.deps
         number, start_time, begin = len(self.progress.attempts) + 1, deps.clock(), deps.monotonic()
-        common, session_id = (
-            chat_attributes(self.model, deps.config.providers[provider]),
-            self.progress.routing.session_id,
-        )
-        span = start_chat_span(deps.tracer, common, number, plan.request.max_output, session_id)
-        report = partial(self._report, span, common, begin)
+        session_id, max_output = self.progress.routing.session_id, plan.request.max_output
+        span = start_chat_span(deps.tracer, self.model, self._provider, number, max_output, session_id)
+        report = partial(self._report, span, begin)
         has_output = False
         try:
             yield AttemptStarted(
@@ -186,13 +186,13 @@ class CandidateCall:
         """Return the request as the provider accepts it, and the call, which begins with its first
         piece.
         """
-        deps, provider = self.deps, self.model.provider
+        deps = self.deps
 
         def render() -> tuple[MendedRequest, PieceStream]:
-            mended = mend_request(request, deps.config.providers[provider].kind)
+            mended = mend_request(request, self._provider.kind)
             model = deps.config.models[str(self.model)]
             timeouts = deps.retries.timeouts
-            upstream = deps.upstreams[provider]
+            upstream = deps.upstreams[self.model.provider]
             return mended, upstream.stream(mended.request, self.model.model, model, credential, timeouts)
 
         return await deps.threads.run(self._tenant_id, request.content_bytes, render)
@@ -213,11 +213,9 @@ class CandidateCall:
             Attempt(number, self.model, start_time, self.deps.clock(), reason, http_status)
         )
 
-    def _report(
-        self, span: Span, common: Attributes, begin: float, now: float, end: Finished | ProviderFailed
-    ) -> None:
+    def _report(self, span: Span, begin: float, now: float, end: Finished | ProviderFailed) -> None:
         """Measure the call that began and ended at these times of the monotonic clock."""
-        self.deps.metrics.attempted(self.model.provider, common, now - begin, end)
+        self.deps.metrics.attempted(self.model, self._provider, now - begin, end)
         if isinstance(end, ProviderFailed):
             mark_failed(span, end)
         else:

@@ -1,0 +1,119 @@
+"""The spans of a run have the attributes of OpenTelemetry's conventions, and one rule for errors."""
+
+import importlib
+import pkgutil
+from functools import cache
+from uuid import uuid4
+
+import pytest
+from opentelemetry.semconv import _incubating, attributes
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_client.mesh import connect
+from spawnmesh_devstack.models import SCRIPTED_AGENT
+from spawnmesh_devstack.scripted_agents import CALLER
+from spawnmesh_devstack.span_file import Span, load_spans
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_devstack.traces import orphans
+
+from tests.support.waiting import eventually
+
+OWN = "spawnmesh."
+NO_ERROR = {"CANCELLED"}
+REQUIRED = {
+    "chat": {
+        "gen_ai.provider.name",
+        "gen_ai.request.model",
+        "gen_ai.response.model",
+        "gen_ai.response.finish_reasons",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "gen_ai.conversation.id",
+        "server.address",
+        "server.port",
+    },
+    "invoke_agent": {
+        "gen_ai.agent.name",
+        "gen_ai.agent.id",
+        "gen_ai.conversation.id",
+        "gen_ai.request.model",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+    },
+    "execute_tool": {"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"},
+}
+"""What the GenAI conventions ask of the span of each operation that succeeded."""
+NAMED_BY = {
+    "chat": "gen_ai.request.model",
+    "invoke_agent": "gen_ai.agent.name",
+    "execute_tool": "gen_ai.tool.name",
+}
+
+
+@cache
+def known() -> frozenset[str]:
+    """Return every name of the conventions, as the package has them that the SDK pins."""
+    incubating = importlib.import_module(f"{_incubating.__name__}.attributes")
+    names = set()
+    for package in (attributes, incubating):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            found = vars(importlib.import_module(module.name))
+            names |= {value for name, value in found.items() if name.isupper() and isinstance(value, str)}
+    return frozenset(names)
+
+
+async def trace_of(stack: Stack, task: str) -> tuple[session_pb2.Session, list[Span]]:
+    """Run the task in a tenant of its own; return the session, and its trace once it is complete."""
+    tenant = f"t-{uuid4().hex[:12]}"
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
+    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+        tools = ["list_files", "read_file"]
+        agent = AgentProfile(
+            agent_id=CALLER, system_prompt=f"You are the {CALLER}.", models=[SCRIPTED_AGENT], tools=tools
+        )
+        await mesh.put_agent(agent)
+        session = await mesh.spawn(task, agent_id=CALLER, wait_seconds=120)
+
+    def collected() -> list[Span] | None:
+        spans = load_spans(stack.traces_file, session.trace_id)
+        has_run = any(span.name.startswith("run ") for span in spans)
+        return spans if has_run and not orphans(spans) else None
+
+    return session, await eventually(collected)
+
+
+async def test_spans_of_a_run_have_the_attributes_of_the_conventions(stack: Stack) -> None:
+    session, spans = await trace_of(stack, "list_files {}")
+    assert session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
+    unknown = {
+        name for span in spans for name in span.attributes if not name.startswith(OWN) and name not in known()
+    }
+    assert unknown == set()
+    found = {}
+    for span in spans:
+        operation = span.attributes.get("gen_ai.operation.name")
+        if operation is not None:
+            found[operation] = span
+            assert span.name == f"{operation} {span.attributes[NAMED_BY[operation]]}"
+            assert {name for name in REQUIRED[operation] if span.attributes.get(name) in (None, "")} == set()
+    assert found.keys() == REQUIRED.keys()
+    for span in spans:
+        if span.kind in ("client", "server") and "/" in span.name:
+            assert span.attributes["rpc.system.name"] == "grpc"
+            assert span.attributes["rpc.method"] == span.name
+            assert span.attributes["rpc.response.status_code"]
+    assert [span.name for span in spans if span.status == "error"] == []
+
+
+@pytest.mark.parametrize("task", ["list_files {}", 'read_file {"path": "nothing"}'])
+async def test_a_span_is_an_error_if_and_only_if_it_names_one(stack: Stack, task: str) -> None:
+    _, spans = await trace_of(stack, task)
+    [tool] = [span for span in spans if span.name.startswith("execute_tool ")]
+    assert tool.attributes.get("error.type", "") == ("NOT_FOUND" if "nothing" in task else "")
+    for span in spans:
+        error = span.attributes.get("error.type")
+        if span.kind == "server":  # A refusal that is the fault of the caller is no error here.
+            assert error if span.status == "error" else True, span
+        else:
+            assert (span.status == "error") == (error is not None and error not in NO_ERROR), span
