@@ -203,8 +203,9 @@ async def test_each_span_has_its_parent_after_services_were_killed(
     await succeeded(gated.mesh, finalizing)
     await gated.mesh.kill(spawning.session_id)  # Its spawn would be undone after a minute.
     for session, broken_off in zip(sessions, ("chat agent", "/SpawnSession", "/FinalizeRun"), strict=True):
-        # The run that spawned may have waited in the queue when it was killed.
-        attempts = (0, 1) if session is spawning else (1,)
+        # The run that spawned may have waited in the queue when it was killed, and on a busy machine
+        # it may have lost its lease before.
+        attempts = (0, 1, 2) if session is spawning else (1,)
         await whole_trace(stack, session, *attempts, broken_off=broken_off)
 
 
