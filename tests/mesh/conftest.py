@@ -19,6 +19,7 @@ from tests.support.model_router.provider import LoopbackProvider, open_loopback_
 from tests.support.patient_callers import patient_callers
 from tests.support.runner.sandboxes import sandbox_problem
 
+ALLOWED_ORIGIN = "https://app.example.com"
 SIZE = {"context_window": 128_000, "max_output": 4096}
 
 
@@ -61,6 +62,12 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
             await mesh.start(scripted_model_member(port))
             with patient_callers():
                 yield mesh
+
+
+@pytest.fixture(scope="package")
+async def gateway(stack: Stack) -> str:
+    """Start the gateway of the mesh, and return its address."""
+    return await stack.start_gateway(allowed_origins=(ALLOWED_ORIGIN,))
 
 
 def _with_loopback(config: dict[str, Any], provider: LoopbackProvider) -> dict[str, Any]:
