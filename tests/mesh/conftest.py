@@ -15,11 +15,11 @@ from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.forking import ForkServer
 from tests.support.mesh.mcp_page import configure
+from tests.support.mesh.plain_http import ALLOWED_ORIGIN
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
 from tests.support.patient_callers import patient_callers
 from tests.support.runner.sandboxes import sandbox_problem
 
-ALLOWED_ORIGIN = "https://app.example.com"
 SIZE = {"context_window": 128_000, "max_output": 4096}
 
 

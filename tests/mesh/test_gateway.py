@@ -23,6 +23,7 @@ from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_gateway.rpcs import gateway_rpcs
 
+from tests.support.mesh.new_tenant import new_tenant
 from tests.support.security.raw_calls import METHODS, bearer, path_of
 from tests.support.waiting import eventually
 
@@ -43,11 +44,8 @@ def through(gateway: str, token: str) -> Any:
 
 
 @pytest.fixture
-async def tenant(stack: Stack, gateway: str) -> str:
-    name = f"t-{uuid4().hex[:12]}"
-    async with through(gateway, stack.admin_token()) as operator:
-        await operator.create_tenant(name)
-    return name
+async def tenant(stack: Stack) -> str:
+    return await new_tenant(stack)
 
 
 @pytest.fixture

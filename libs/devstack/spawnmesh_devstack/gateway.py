@@ -34,7 +34,11 @@ def gateway_member(
 ) -> Member:
     """Return the gateway, and write its configuration into the folder. It has no administration."""
     settings = GatewaySettings(
-        Address(LOOPBACK, port), targets, allowed_origins=allowed_origins, folder=PurePosixPath(folder)
+        Address(LOOPBACK, port),
+        targets,
+        allowed_origins=allowed_origins,
+        connect_protocol=True,
+        folder=PurePosixPath(folder),
     )
     write_configuration(folder, settings)
     # One thread is enough for one machine, and takes the least memory.

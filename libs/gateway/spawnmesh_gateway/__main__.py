@@ -1,8 +1,8 @@
 """Write the configuration of a gateway.
 
 `python -m spawnmesh_gateway FOLDER --listen 127.0.0.1:8080 --target session=127.0.0.1:50051 …`
-writes `envoy.json` and `secrets.json` into the folder, for `envoy -c FOLDER/envoy.json`. If Envoy
-finds the files elsewhere, as in a pod, `--installed-in` names that folder.
+writes `envoy.json` and the files that it names into the folder, for `envoy -c FOLDER/envoy.json`.
+If Envoy finds the files elsewhere, as in a pod, `--installed-in` names that folder.
 """
 
 import argparse
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--target", action="append", default=[], metavar="SERVICE=TARGET")
     parser.add_argument("--allowed-origin", action="append", default=[])
+    parser.add_argument("--connect-protocol", action="store_true")
     parser.add_argument("--upstream-tls", type=PurePosixPath, metavar="FOLDER")
     parser.add_argument("--downstream-tls", type=PurePosixPath, metavar="FOLDER")
     parser.add_argument("--admin-socket", type=PurePosixPath)
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> None:
             upstream_tls=_tls(given.upstream_tls),
             downstream_tls=_tls(given.downstream_tls),
             allowed_origins=tuple(given.allowed_origin),
+            connect_protocol=given.connect_protocol,
             folder=given.installed_in or PurePosixPath(given.folder.absolute()),
             admin_socket=given.admin_socket,
             metrics_listen=Address.parse(given.metrics_listen) if given.metrics_listen else None,

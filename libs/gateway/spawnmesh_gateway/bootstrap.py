@@ -1,18 +1,29 @@
 """The configuration with which Envoy starts. Nothing in it changes while Envoy runs."""
 
+import json
+
 from spawnmesh_gateway.clusters import clusters
 from spawnmesh_gateway.listener import listeners
 from spawnmesh_gateway.secrets import SECRETS_FILE, secrets
 from spawnmesh_gateway.settings import GatewaySettings
+from spawnmesh_gateway.transcoding import CONTRACTS_FILE, descriptor_set
 from spawnmesh_gateway.typed import Json, extension
 
 BOOTSTRAP_FILE = "envoy.json"
 _MONITORS = "envoy.extensions.resource_monitors"
 
 
-def configuration(settings: GatewaySettings) -> dict[str, Json]:
-    """Return the files of a gateway by name. Envoy starts in their folder, with the first one."""
-    return {BOOTSTRAP_FILE: bootstrap(settings), SECRETS_FILE: secrets(settings)}
+def configuration(settings: GatewaySettings) -> dict[str, bytes]:
+    """Return the files of a gateway by name. Envoy starts with the first one."""
+    return {
+        BOOTSTRAP_FILE: _text(bootstrap(settings)),
+        SECRETS_FILE: _text(secrets(settings)),
+        CONTRACTS_FILE: descriptor_set(),
+    }
+
+
+def _text(content: Json) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def bootstrap(settings: GatewaySettings) -> Json:
@@ -35,6 +46,8 @@ def _overload_manager(settings: GatewaySettings) -> Json:
     heap, connections = "envoy.resource_monitors.fixed_heap", _CONNECTIONS
     return {
         "refresh_interval": "0.25s",
+        # Streams that hold a megabyte or more are ended, the largest first.
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
         "resource_monitors": [
             extension(
                 heap,
@@ -49,6 +62,12 @@ def _overload_manager(settings: GatewaySettings) -> Json:
         ],
         "actions": [
             _action("shrink_heap", heap, 0.85),
+            {
+                "name": "envoy.overload_actions.reset_high_memory_stream",
+                "triggers": [
+                    {"name": heap, "scaled": {"scaling_threshold": 0.88, "saturation_threshold": 0.95}}
+                ],
+            },
             _action("stop_accepting_requests", heap, 0.92),
             _action("stop_accepting_connections", heap, 0.97),
         ],

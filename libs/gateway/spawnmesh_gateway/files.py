@@ -1,6 +1,5 @@
 """Write the files of a gateway."""
 
-import json
 from pathlib import Path
 
 from spawnmesh_gateway.bootstrap import configuration
@@ -11,4 +10,4 @@ def write_configuration(folder: Path, settings: GatewaySettings) -> None:
     """Write the files of a gateway into the folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in configuration(settings).items():
-        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        (folder / name).write_bytes(content)

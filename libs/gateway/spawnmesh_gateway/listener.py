@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from spawnmesh_gateway.clusters import ADMIN_CLUSTER
 from spawnmesh_gateway.refusals import local_replies
-from spawnmesh_gateway.routes import route_table
+from spawnmesh_gateway.routes import BUFFER_FILTER, BUFFER_TYPE, CORS_FILTER, route_table
 from spawnmesh_gateway.secrets import downstream_tls_context
 from spawnmesh_gateway.settings import GatewaySettings
+from spawnmesh_gateway.transcoding import FILTER, transcoder
 from spawnmesh_gateway.typed import MIB, Json, extension, socket_address
 
 _FILTERS = "envoy.extensions.filters"
@@ -37,7 +38,7 @@ _LOG_LINE = {
 
 def listeners(settings: GatewaySettings) -> Iterator[Json]:
     """Yield the listener of calls, and the one of metrics if it is asked for."""
-    chain: Json = {"filters": [extension("calls", _MANAGER, **_manager())]}
+    chain: Json = {"filters": [extension("calls", _MANAGER, **_manager(settings))]}
     if settings.downstream_tls is not None:
         context = downstream_tls_context(settings)
         chain["transport_socket"] = {"name": "envoy.transport_sockets.tls", "typed_config": context}
@@ -53,14 +54,14 @@ def listeners(settings: GatewaySettings) -> Iterator[Json]:
         yield _metrics(settings.metrics_listen.host, settings.metrics_listen.port)
 
 
-def _manager() -> Json:
+def _manager(settings: GatewaySettings) -> Json:
     """Return how calls are read, logged and routed."""
     return {
         "stat_prefix": "calls",
         "server_name": "gateway",
         "codec_type": "AUTO",
-        "route_config": route_table(),
-        "http_filters": list(_http_filters()),
+        "route_config": route_table(settings),
+        "http_filters": list(_http_filters(settings)),
         "local_reply_config": local_replies(),
         "access_log": [_access_log()],
         # The peer of the connection is the caller. No header says otherwise.
@@ -93,7 +94,9 @@ def _manager() -> Json:
     }
 
 
-def _http_filters() -> Iterator[Json]:
+def _http_filters(settings: GatewaySettings) -> Iterator[Json]:
+    if settings.allowed_origins:
+        yield extension(CORS_FILTER, f"{_FILTERS}.http.cors.v3.Cors")
     path = {"name": ":path", "string_match": {"exact": _HEALTH_PATH}}
     yield extension(
         "envoy.filters.http.health_check",
@@ -101,6 +104,13 @@ def _http_filters() -> Iterator[Json]:
         pass_through_mode=False,
         headers=[path],
     )
+    yield extension("envoy.filters.http.grpc_web", f"{_FILTERS}.http.grpc_web.v3.GrpcWeb")
+    if settings.connect_protocol:
+        yield extension(
+            "envoy.filters.http.connect_grpc_bridge", f"{_FILTERS}.http.connect_grpc_bridge.v3.FilterConfig"
+        )
+    yield extension(BUFFER_FILTER, BUFFER_TYPE, max_request_bytes=settings.max_message_bytes)
+    yield {"name": FILTER, "typed_config": transcoder(settings, by_incoming_path=False)}
     yield extension(
         "envoy.filters.http.router",
         f"{_FILTERS}.http.router.v3.Router",

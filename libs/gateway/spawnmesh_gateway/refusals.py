@@ -60,7 +60,7 @@ UNKNOWN_RPC = Refusal(
 NAME_THE_SERVICE = Refusal(
     400,
     Reason.INVALID_REQUEST,
-    "every service has this RPC: name one in the header spawnmesh-service, such as session",
+    "every service has this RPC: name one, such as session, in the path or in the header spawnmesh-service",
 )
 _MALFORMED = Refusal(400, Reason.INVALID_REQUEST, "the request is malformed")
 _OVERLOADED = Refusal(429, Reason.POOL_EXHAUSTED, "the gateway is overloaded; call again later", 1)
@@ -95,9 +95,15 @@ def _mappers(refusal: Refusal) -> Iterator[Json]:
     is_grpc = {
         "header_filter": {"header": {"name": "content-type", "string_match": {"prefix": "application/grpc"}}}
     }
+    # Envoy has this header on calls that it made from JSON. It is removed from those of a caller.
+    not_json = {
+        "header_filter": {
+            "header": {"name": "x-envoy-original-path", "present_match": True, "invert_match": True}
+        }
+    }
     packed = base64.b64encode(refusal.status.SerializeToString()).decode().rstrip("=")
     yield {
-        "filter": {"and_filter": {"filters": [of_status, is_grpc]}},
+        "filter": {"and_filter": {"filters": [of_status, is_grpc, not_json]}},
         "headers_to_add": [
             _header(_DETAILS_HEADER, packed),
             _header("grpc-status", str(refusal.code)),

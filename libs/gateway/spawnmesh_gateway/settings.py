@@ -56,6 +56,10 @@ class GatewaySettings:
     upstream_tls: Tls | None = None
     downstream_tls: Tls | None = None
     allowed_origins: tuple[str, ...] = ()
+    connect_protocol: bool = False
+    """Translate the Connect protocol. Envoy calls its filter work in progress, without a promise of
+    security.
+    """
     folder: PurePosixPath = field(default=PurePosixPath("."))
     """The folder in which Envoy finds the files."""
     admin_socket: PurePosixPath | None = None
