@@ -33,14 +33,7 @@ INTERNAL = sorted(set(METHODS) - {rpc.method.full_name for rpc in gateway_rpcs()
 
 def through(gateway: str, token: str) -> Any:
     """Connect as a client that knows one address."""
-    return connect(
-        session=gateway,
-        transcript=gateway,
-        attachment_blob=gateway,
-        model_router=gateway,
-        hook=gateway,
-        token=token,
-    )
+    return connect(gateway=gateway, token=token)
 
 
 @pytest.fixture
