@@ -9,10 +9,12 @@ from uuid import uuid4
 
 import google_crc32c
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.stack import Stack
+from spawnmesh_gateway.openapi.document import openapi
 
 from tests.support.mesh.new_tenant import new_tenant
 from tests.support.mesh.plain_http import ALLOWED_ORIGIN, Answer, request
@@ -229,3 +231,32 @@ async def test_pages_of_the_allowed_origins_alone_may_call(client: Client) -> No
 
 async def test_health_is_answered_without_a_token(gateway: str) -> None:
     assert (await request(gateway, "GET", "/healthz")).status == 200
+
+
+def conforms(document: dict[str, Any], value: Any, schema: str) -> None:
+    """Check a value with a schema of the document. Unknown fields are not accepted."""
+    described = document["components"]["schemas"]
+    closed = {
+        name: {**one, "additionalProperties": False} if "properties" in one else one
+        for name, one in described.items()
+    }
+    root = {"components": {"schemas": closed}, "$ref": f"#/components/schemas/{schema}"}
+    Draft202012Validator(root).validate(value)
+
+
+async def test_answers_have_the_shape_of_the_openapi_document(client: Client) -> None:
+    document = openapi({})
+    session_id = await client.spawned(label="shape")
+    waited = await client.call("GET", f"/v1/sessions/{session_id}:wait?timeout=60s")
+    conforms(document, waited.as_json, "session.v1.WaitSessionResponse")
+    listed = await client.call("GET", "/v1/sessions")
+    conforms(document, listed.as_json, "session.v1.ListSessionsResponse")
+    entries = await client.call("GET", f"/v1/transcripts/{session_id}/entries")
+    conforms(document, entries.as_json, "transcript.v1.ListEntriesResponse")
+    for event in (await client.call("GET", f"/v1/sessions/{session_id}:watch")).events:
+        conforms(document, event, "session.v1.WatchSessionResponse")
+    for path in (f"/v1/sessions/{NOBODY}", "/v1/sessions/abc", "/v1/nothing"):
+        refused = (await client.call("GET", path)).as_json
+        conforms(document, refused, "Status")
+        with pytest.raises(ValidationError):
+            conforms(document, {**refused, "details": [{"@type": "other"}]}, "Status")

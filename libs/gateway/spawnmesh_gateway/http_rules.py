@@ -33,7 +33,10 @@ class HttpRule:
         *parents, last = variable.split(".")
         message = self.rpc.method.input_type
         for name in parents:
-            message = message.fields_by_name[name].message_type
+            inner = message.fields_by_name[name].message_type
+            if inner is None:
+                raise KeyError(variable)
+            message = inner
         return message.fields_by_name[last]
 
 
