@@ -3,11 +3,13 @@
 import base64
 import hashlib
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import google_crc32c
+import psutil
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
@@ -260,3 +262,15 @@ async def test_answers_have_the_shape_of_the_openapi_document(client: Client) ->
         conforms(document, refused, "Status")
         with pytest.raises(ValidationError):
             conforms(document, {**refused, "details": [{"@type": "other"}]}, "Status")
+
+
+async def test_body_above_the_limit_takes_no_memory(stack: Stack, client: Client) -> None:
+    process = psutil.Process(stack.processes["gateway"].pid)
+    await client.call("POST", "/v1/sessions", b" " * (15 * 2**20))  # What one body takes is not given back.
+    before = process.memory_info().rss
+    body = b'{"task": "' + b"x" * (250 * 2**20) + b'"}'
+    for _ in range(2):
+        with suppress(ConnectionError):  # The refusal closes the connection while the body is sent.
+            assert (await client.call("POST", "/v1/sessions", body)).status == 413
+    assert process.memory_info().rss - before < 100 * 2**20
+    assert (await client.call("GET", "/v1/sessions")).status == 200

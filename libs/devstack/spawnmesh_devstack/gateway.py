@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 from spawnmesh_gateway.bootstrap import BOOTSTRAP_FILE
 from spawnmesh_gateway.files import write_configuration
-from spawnmesh_gateway.settings import Address, GatewaySettings
+from spawnmesh_gateway.settings import HostPort, GatewaySettings
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, base_environment
@@ -34,7 +34,7 @@ def gateway_member(
 ) -> Member:
     """Return the gateway, and write its configuration into the folder. It has no administration."""
     settings = GatewaySettings(
-        Address(LOOPBACK, port),
+        HostPort(LOOPBACK, port),
         targets,
         allowed_origins=allowed_origins,
         connect_protocol=True,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from spawnmesh_gateway.files import write_configuration
-from spawnmesh_gateway.settings import Address, GatewaySettings, SettingsUnusable, Tls
+from spawnmesh_gateway.settings import HostPort, GatewaySettings, SettingsUnusable, Tls
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     try:
         settings = GatewaySettings(
-            Address.parse(given.listen),
+            HostPort.parse(given.listen),
             dict(target.partition("=")[::2] for target in given.target),
             upstream_tls=_tls(given.upstream_tls),
             downstream_tls=_tls(given.downstream_tls),
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
             connect_protocol=given.connect_protocol,
             folder=given.installed_in or PurePosixPath(given.folder.absolute()),
             admin_socket=given.admin_socket,
-            metrics_listen=Address.parse(given.metrics_listen) if given.metrics_listen else None,
+            metrics_listen=HostPort.parse(given.metrics_listen) if given.metrics_listen else None,
         )
     except SettingsUnusable as error:
         sys.exit(f"error: {error}")

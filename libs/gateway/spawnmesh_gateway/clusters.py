@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from spawnmesh_gateway.secrets import upstream_tls_context
-from spawnmesh_gateway.settings import Address, GatewaySettings, addresses_of
+from spawnmesh_gateway.settings import HostPort, GatewaySettings, addresses_of
 from spawnmesh_gateway.typed import MIB, Json, socket_address, typed
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -21,7 +21,7 @@ def clusters(settings: GatewaySettings) -> Iterator[Json]:
         yield _administration(settings)
 
 
-def _cluster(service: str, addresses: list[Address], settings: GatewaySettings) -> Json:
+def _cluster(service: str, addresses: list[HostPort], settings: GatewaySettings) -> Json:
     endpoints = [{"endpoint": {"address": socket_address(one.host, one.port)}} for one in addresses]
     are_numbers = all(_is_number(one.host) for one in addresses)
     cluster: Json = {

@@ -1,4 +1,4 @@
-"""What a gateway is told: where it listens, where the services are, and its limits."""
+"""Settings of a gateway: its address, the targets of the services, and its limits."""
 
 import re
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ class SettingsUnusable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HostPort:
     """A host and a port."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
+    def parse(cls, text: str) -> "HostPort":
         """Parse `host:port`. Raises SettingsUnusable."""
         match = _ADDRESS.fullmatch(text)
         if match is None or not 0 < int(match[2]) < 65_536:
@@ -51,7 +51,7 @@ class GatewaySettings:
     without it there is none. Raises SettingsUnusable.
     """
 
-    listen: Address
+    listen: HostPort
     targets: Mapping[str, str]
     upstream_tls: Tls | None = None
     downstream_tls: Tls | None = None
@@ -63,7 +63,7 @@ class GatewaySettings:
     folder: PurePosixPath = field(default=PurePosixPath("."))
     """The folder in which Envoy finds the files."""
     admin_socket: PurePosixPath | None = None
-    metrics_listen: Address | None = None
+    metrics_listen: HostPort | None = None
     max_message_bytes: int = 16 * _MIB
     max_connections: int = 2000
     max_heap_bytes: int = 512 * _MIB
@@ -84,7 +84,7 @@ class GatewaySettings:
             addresses_of(target)
 
 
-def addresses_of(target: str) -> list[Address]:
+def addresses_of(target: str) -> list[HostPort]:
     """Return the addresses of a target. Raises SettingsUnusable."""
     text = target.removeprefix("dns:///").removeprefix("ipv4:")
-    return [Address.parse(part) for part in text.split(",")]
+    return [HostPort.parse(part) for part in text.split(",")]

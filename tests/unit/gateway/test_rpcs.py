@@ -7,12 +7,12 @@ import pytest
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_gateway.bootstrap import bootstrap
 from spawnmesh_gateway.rpcs import gateway_rpcs
-from spawnmesh_gateway.settings import SERVICES, Address, GatewaySettings, SettingsUnusable
+from spawnmesh_gateway.settings import SERVICES, HostPort, GatewaySettings, SettingsUnusable
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
 TARGETS = {service: f"127.0.0.1:{50_000 + place}" for place, service in enumerate(SERVICES)}
-SETTINGS = GatewaySettings(Address("127.0.0.1", 8080), TARGETS)
+SETTINGS = GatewaySettings(HostPort("127.0.0.1", 8080), TARGETS)
 
 
 def routes_of(settings: GatewaySettings) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_no_time_out_cuts_a_stream_or_a_long_call() -> None:
 
 def test_administration_is_a_socket_of_the_file_system_or_does_not_exist(tmp_path: Any) -> None:
     assert "admin" not in bootstrap(SETTINGS)
-    with_socket = GatewaySettings(Address("0.0.0.0", 8080), TARGETS, admin_socket=tmp_path / "admin.sock")
+    with_socket = GatewaySettings(HostPort("0.0.0.0", 8080), TARGETS, admin_socket=tmp_path / "admin.sock")
     assert bootstrap(with_socket)["admin"] == {
         "address": {"pipe": {"path": str(tmp_path / "admin.sock"), "mode": 0o600}}
     }
@@ -112,11 +112,11 @@ def test_log_has_no_header_of_the_caller() -> None:
         ({"targets": {**TARGETS, "hook": "hook"}}, "'hook' is not host:port"),
         ({"allowed_origins": ("*",)}, "'\\*' is no origin"),
         ({"allowed_origins": ("https://a.example/path",)}, "is no origin"),
-        ({"metrics_listen": Address("127.0.0.1", 1)}, "metrics need the socket"),
+        ({"metrics_listen": HostPort("127.0.0.1", 1)}, "metrics need the socket"),
     ],
     ids=["no-target", "unknown-service", "no-port", "any-origin", "origin-with-path", "metrics"],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"listen": Address("127.0.0.1", 8080), "targets": TARGETS, **changes}
+    given: dict[str, Any] = {"listen": HostPort("127.0.0.1", 8080), "targets": TARGETS, **changes}
     with pytest.raises(SettingsUnusable, match=message):
         GatewaySettings(**given)
