@@ -101,8 +101,9 @@ protos: $(READY) ## Compile the contracts into libs/protos, and write who may ca
 	@python libs/protos/generate.py
 	@python libs/protos/call_matrix.py
 
-contracts: $(READY) ## Write the contracts for other tools into build/contracts: a descriptor set, and a zip of every .proto file
+contracts: $(READY) ## Write the contracts for other tools into build/contracts: a descriptor set, a zip of every .proto file, and an OpenAPI document
 	@python libs/protos/bundle.py build/contracts
+	@python -m spawnmesh_gateway.openapi build/contracts/spawnmesh.binpb build/contracts/openapi.json
 
 # Until the first release, any change can be accepted. After it, renew the baseline only at a release.
 contracts-baseline: contracts ## Accept the contracts as they are: `buf breaking` compares later ones with them

@@ -15,6 +15,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.forking import ForkServer
 from tests.support.mesh.mcp_page import configure
+from tests.support.mesh.plain_http import ALLOWED_ORIGIN
 from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
 from tests.support.patient_callers import patient_callers
 from tests.support.runner.sandboxes import sandbox_problem
@@ -61,6 +62,12 @@ async def stack(provider: LoopbackProvider, fork_server: ForkServer) -> AsyncIte
             await mesh.start(scripted_model_member(port))
             with patient_callers():
                 yield mesh
+
+
+@pytest.fixture(scope="package")
+async def gateway(stack: Stack) -> str:
+    """Start the gateway of the mesh, and return its address."""
+    return await stack.start_gateway(allowed_origins=(ALLOWED_ORIGIN,))
 
 
 def _with_loopback(config: dict[str, Any], provider: LoopbackProvider) -> dict[str, Any]:

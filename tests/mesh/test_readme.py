@@ -17,6 +17,7 @@ PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 def test_readme_has_what_the_tests_below_run() -> None:
     assert TYPED.count("spawnmesh ") >= 10
     assert "buf curl" in TYPED
+    assert "curl --silent" in TYPED
     assert len(PROGRAMS) == 1
 
 
@@ -27,6 +28,7 @@ async def test_make_task_exists(stack: Stack, tmp_path: Path, task: str) -> None
 
 
 @pytest.mark.timeout(420)
+@pytest.mark.usefixtures("gateway")  # As `make up` has one.
 async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> None:
     await shell("spawnmesh tenant create demo", stack, tmp_path)  # As `make up` does.
     printed = await shell(TYPED, stack, tmp_path)

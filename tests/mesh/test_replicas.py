@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+import grpc.aio
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_core.errors import MeshError
@@ -253,3 +255,38 @@ async def test_spawns_and_runs_go_on_while_one_replica_of_each_service_hangs(pai
         finally:
             for process in hung:
                 process.resume()
+
+
+async def test_killed_replica_fails_no_call_that_may_be_repeated_through_the_gateway(pairs: Stack) -> None:
+    tenant = fresh_tenant()
+    async with client_of(pairs, tenant) as mesh:
+        session = await mesh.spawn("Say something.", wait_seconds=60)
+    request = session_rpc.GetSessionRequest(session_id=session.session_id).SerializeToString()
+    headers = (("authorization", f"Bearer {pairs.client_token(tenant)}"),)
+    gateway = await pairs.start_gateway()
+    answered, failed = 0, []
+    stop = asyncio.Event()
+    # A client that repeats nothing itself.
+    options = [("grpc.enable_retries", 0), ("grpc.enable_http_proxy", 0)]
+
+    async def call_steadily(channel: grpc.aio.Channel) -> None:
+        nonlocal answered
+        call = channel.unary_unary("/spawnmesh.session.v1.SessionService/GetSession")
+        while not stop.is_set():
+            try:
+                await call(request, metadata=headers)
+                answered += 1
+            except grpc.aio.AioRpcError as error:
+                failed.append(str(error.details()))
+
+    async with grpc.aio.insecure_channel(gateway, options=options) as channel, asyncio.TaskGroup() as load:
+        callers = [load.create_task(call_steadily(channel)) for _ in range(4)]
+        try:
+            await eventually(lambda: answered > 50)
+            await pairs.processes["session-2"].kill()
+            before = answered
+            await eventually(lambda: answered > before + 200 or all(one.done() for one in callers))
+        finally:
+            stop.set()
+    await pairs.restart("session-2")
+    assert failed == []

@@ -105,7 +105,7 @@ def test_no_file_written_by_hand_is_much_over_400_lines() -> None:
     ]
     assert len(written) > 100
     # A schema is one file, and comments make half of a contract.
-    limits = {".py": 420, ".sql": 420, ".proto": 500}
+    limits = {".py": 420, ".sql": 420, ".proto": 550}
     lengths = {
         str(file.relative_to(ROOT)): len(file.read_text().splitlines())
         for file in written

@@ -76,6 +76,8 @@ class Connection:
     channel: grpc.aio.Channel
     probe: SilenceProbe | None = None
     trace_call: TraceCall = untraced
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent with each call."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.channel, MethodPathChannel):
@@ -95,7 +97,7 @@ class Connection:
         Raises MeshError if the call fails, and the exception of the iterator.
         """
         trace = self._trace(method)
-        metadata = _metadata(trace, token)
+        metadata = self._metadata(trace, token)
         status = "CANCELLED"
         answer: R
         try:
@@ -129,7 +131,7 @@ class Connection:
             raise PeerUnresponsive(self.name)
         status = "CANCELLED"
         try:
-            call = method(request, timeout=timeout_seconds, metadata=_metadata(trace, token))
+            call = method(request, timeout=timeout_seconds, metadata=self._metadata(trace, token))
             messages = call if self.probe is None else ProbedMessages(self.probe, call)
             try:
                 async for message in messages:
@@ -158,9 +160,8 @@ class Connection:
     def _trace(self, method: Any) -> TracedCall:
         return self.trace_call(self.name, method.path)
 
-
-def _metadata(trace: TracedCall, token: Callable[[], str]) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token()}"), *trace.headers())
+    def _metadata(self, trace: TracedCall, token: Callable[[], str]) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {token()}"), *self.headers, *trace.headers())
 
 
 @asynccontextmanager
@@ -171,6 +172,7 @@ async def open_connection(
     options: Options,
     *,
     trace_call: TraceCall = untraced,
+    headers: tuple[tuple[str, str], ...] = (),
     report_silence: ReportSilence,
 ) -> AsyncIterator[Connection]:
     """Open a channel to `target` and close it at the end of the block.
@@ -183,7 +185,7 @@ async def open_connection(
     channel = RenewableChannel(target, tls, options)
     probe = SilenceProbe(name, channel, report_silence)
     try:
-        yield Connection(name, channel, probe, trace_call)
+        yield Connection(name, channel, probe, trace_call, headers)
     finally:
         await probe.close()
         await channel.close(None)

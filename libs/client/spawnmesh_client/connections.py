@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from spawnmesh_calls.channel_options import peer_options
 from spawnmesh_calls.connection import Connection, TraceCall, open_connection, untraced
+from spawnmesh_calls.service_header import SERVICE_HEADER
 from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial, TlsUnusable
 
 from spawnmesh_client.settings import ConnectionSettings
@@ -63,6 +64,7 @@ async def open_service(
         _tls_files(settings),
         options,
         trace_call=_traces(),
+        headers=((SERVICE_HEADER, name),),
         report_silence=_log_silence,
     ) as connection:
         yield connection

@@ -359,7 +359,8 @@ class Mesh:
 @asynccontextmanager
 async def connect(
     *,
-    session: str,
+    gateway: str = "",
+    session: str = "",
     transcript: str = "",
     attachment_blob: str = "",
     model_router: str = "",
@@ -367,7 +368,8 @@ async def connect(
     token: Token,
     settings: ConnectionSettings | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Connect to a mesh by its services' targets, each `host:port` or `dns:///host:port`.
+    """Connect to a mesh by its gateway, or by its services' targets, each `host:port` or
+    `dns:///host:port`. A service without a target is called through the gateway.
 
     The first call opens the connection, and the end of the block closes it. `token` may be a
     function that is called before each call, for a program that outlives its tokens. TLS files and
@@ -382,11 +384,13 @@ async def connect(
         "model-router": model_router,
         "hook": hook,
     }
+    if not session and not gateway:
+        raise ValueError("name the target of the gateway or of session")
     chosen = settings or ClientSettings.from_environment()
     async with AsyncExitStack() as stack:
         services = {}
-        for name, target in targets.items():
-            if target:
+        for name, own in targets.items():
+            if target := own or gateway:
                 connection = await stack.enter_async_context(open_service(name, target, chosen))
                 services[name] = TokenPeer(connection, token)
         yield Mesh(services, chosen.max_message_bytes)

@@ -51,21 +51,23 @@ class NoMesh(LocalRefusal):
     def __init__(self) -> None:
         super().__init__(
             Reason.DEPENDENCY_UNAVAILABLE,
-            "no mesh found: run `make up`, or name one with SPAWNMESH_SESSION_TARGET",
+            "no mesh found: run `make up`, or name one with SPAWNMESH_GATEWAY_TARGET",
             facts={"dependency": "mesh"},
         )
 
 
 def find_endpoints(settings: CommandSettings) -> Endpoints:
-    """Find the endpoints in the settings if they name the session service, otherwise in
-    `mesh.json`.
+    """Find the endpoints in the settings if they name the session service or the gateway, otherwise
+    in `mesh.json`.
 
     Targets in the settings override those in the file. Relative paths in the file start at its
     directory. Raises NoMesh, and LocalRefusal INVALID_REQUEST for a malformed file.
     """
     named = {name: getattr(settings, f"{name.replace('-', '_')}_target") for name in SERVICES}
     given = {name: target for name, target in named.items() if target}
-    if settings.session_target:
+    if settings.gateway_target:
+        given = {name: settings.gateway_target for name in SERVICES} | given
+    if "session" in given:
         return Endpoints(given, settings.signing_key_file, settings.token_audience, None)
     try:
         found = _MeshFile.model_validate_json((settings.data / MESH_FILE).read_bytes())

@@ -19,8 +19,11 @@ class CommandSettings(ProcessSettings):
     session_target: str = ""
     """`host:port`.
 
-    If set, the local `mesh.json` is not read, so that its keys never sign for another mesh.
+    If it or the gateway is set, the local `mesh.json` is not read, so that its keys never sign for
+    another mesh.
     """
+    gateway_target: str = ""
+    """`host:port` of the gateway, for every service that has no target of its own."""
     transcript_target: str = ""
     attachment_blob_target: str = ""
     model_router_target: str = ""

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     TOKEN_LIFETIME_EXCEEDED = auto()
     PROCESSING_TIME_EXCEEDED = auto()
     RATE_LIMITED = auto()
+    UNKNOWN_RPC = auto()
     UNKNOWN_AGENT = auto()
     AGENT_NOT_SPAWNABLE = auto()
     SPAWN_DEPTH_EXCEEDED = auto()

@@ -21,6 +21,7 @@ class Status(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
     DATA_LOSS = "DATA_LOSS"
     UNAUTHENTICATED = "UNAUTHENTICATED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
 
 
 _REASONS: dict[Status, tuple[Reason, ...]] = {
@@ -120,6 +121,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     Status.CANCELLED: (Reason.CANCELLED,),
     Status.DATA_LOSS: (Reason.STORED_HASH_DIFFERS,),
     Status.INTERNAL: (Reason.INTERNAL,),
+    Status.UNIMPLEMENTED: (Reason.UNKNOWN_RPC,),
 }
 
 STATUS_OF: dict[Reason, Status] = {

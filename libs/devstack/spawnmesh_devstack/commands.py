@@ -44,7 +44,9 @@ def up(
     model: Model = None,
     port: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=PORT", help="A port for a service, `s3` or `otlp`; may be repeated."),
+        typer.Option(
+            metavar="NAME=PORT", help="A port for a service, `gateway`, `s3` or `otlp`; may be repeated."
+        ),
     ] = None,
     mcp_config: Annotated[
         Path | None,
@@ -53,6 +55,13 @@ def up(
             dir_okay=False,
             resolve_path=True,
             help="MCP servers that agents may name; see docs/howto/mcp.md.",
+        ),
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Let pages of this origin call the gateway, e.g. https://app.example.com; may be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -65,7 +74,13 @@ def up(
 
     def work(console: Console) -> Coroutine[Any, Any, None]:
         return run_up(
-            console, directory, model=model, environment=os.environ, ports=ports, mcp_config=mcp_config
+            console,
+            directory,
+            model=model,
+            environment=os.environ,
+            ports=ports,
+            mcp_config=mcp_config,
+            allowed_origins=allowed_origin or (),
         )
 
     _run(work)

@@ -42,10 +42,22 @@ def sole_use(data_dir: Path) -> Iterator[Path]:
 
 
 def write_mesh_file(
-    data_dir: Path, *, targets: Mapping[str, str], keys: Path, traces: Path, pids: Mapping[str, int]
+    data_dir: Path,
+    *,
+    targets: Mapping[str, str],
+    gateway: str | None,
+    keys: Path,
+    traces: Path,
+    pids: Mapping[str, int],
 ) -> None:
-    """Write `mesh.json` (0600) atomically; `sole_use` removes it."""
-    content = {"targets": dict(targets), "keys": str(keys), "traces": str(traces), "pids": dict(pids)}
+    """Write `mesh.json` (0600) atomically; `sole_use` removes it. `gateway` is null without one."""
+    content = {
+        "targets": dict(targets),
+        "gateway": gateway,
+        "keys": str(keys),
+        "traces": str(traces),
+        "pids": dict(pids),
+    }
     half = data_dir / f".{_NAME}.new"
     descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:

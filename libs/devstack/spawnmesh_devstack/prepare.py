@@ -14,7 +14,7 @@ from spawnmesh_devstack.members import SERVICES, snake
 from spawnmesh_devstack.ports import PAIR_DISTANCE, free_ports, require_free
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 
-OTLP, SCRIPTED_MODEL, SMOLLM2, S3 = "otlp", "scripted-model", "smollm2", "s3"
+OTLP, SCRIPTED_MODEL, SMOLLM2, S3, GATEWAY = "otlp", "scripted-model", "smollm2", "s3", "gateway"
 
 
 def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
@@ -23,7 +23,7 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
 
     Raises PortBusy for a port in use, and StackError for an unknown name.
     """
-    needed = (*SERVICES, OTLP, SCRIPTED_MODEL, SMOLLM2)
+    needed = (*SERVICES, GATEWAY, OTLP, SCRIPTED_MODEL, SMOLLM2)
     if unknown := sorted(set(asked) - {*needed, S3}):
         raise StackError(
             f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}"

@@ -18,6 +18,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_devstack import members
 from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.gateway import envoy_program, gateway_member
 from spawnmesh_devstack.health import until_dependencies_serve, until_listening, until_serving, until_working
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_devstack.members import RUNNER, SERVICES, Member, Readiness, Surroundings
@@ -26,6 +27,7 @@ from spawnmesh_devstack.models import scripted_config, scripted_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.prepare import (
+    GATEWAY,
     OTLP,
     S3,
     SCRIPTED_MODEL,
@@ -64,6 +66,8 @@ class Stack:
         self.postgres = postgres
         self.s3 = s3
         self.processes: dict[str, ChildProcess] = {}
+        self.gateway: str | None = None
+        """The one `host:port` for all services, once `start_gateway` has started it."""
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
@@ -147,6 +151,18 @@ class Stack:
         await self.start(members.runner_member(name, free_ports(1)[0], self._surroundings))
         return self.processes[name]
 
+    async def start_gateway(self, port: int | None = None, allowed_origins: tuple[str, ...] = ()) -> str:
+        """Start the gateway, which refuses browsers of other origins, and return its address.
+
+        Raises StackError where Envoy cannot be had.
+        """
+        chosen = free_ports(1)[0] if port is None else port
+        folder = self.data_dir / GATEWAY
+        await self.start(gateway_member(envoy_program(), chosen, self.targets, folder, allowed_origins))
+        self.gateway = f"{LOOPBACK}:{chosen}"
+        self.write_down()
+        return self.gateway
+
     async def restart(self, name: str) -> ChildProcess:
         """Stop a process in order, if it still runs, and start it again on the same port."""
         await self.processes[name].stop(_STOP_SECONDS)
@@ -164,8 +180,14 @@ class Stack:
 
     def write_down(self) -> None:
         """Write the addresses of everything for other programs."""
-        traces = self.traces_file
-        write_mesh_file(self.data_dir, targets=self.targets, keys=self.keys, traces=traces, pids=self.pids)
+        write_mesh_file(
+            self.data_dir,
+            targets=self.targets,
+            gateway=self.gateway,
+            keys=self.keys,
+            traces=self.traces_file,
+            pids=self.pids,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -175,7 +197,9 @@ class Stack:
     ) -> None:
         ranks: tuple[list[ChildProcess], list[ChildProcess], list[ChildProcess]] = ([], [], [])
         for name, process in self.processes.items():
-            ranks[0 if name.partition("-")[0] == RUNNER else 2 if name == _SINK else 1].append(process)
+            ranks[0 if name.partition("-")[0] in (RUNNER, GATEWAY) else 2 if name == _SINK else 1].append(
+                process
+            )
         for rank in ranks:
             await asyncio.gather(*(process.stop(_STOP_SECONDS) for process in rank))
 

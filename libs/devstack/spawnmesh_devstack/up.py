@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import Choice, choose
+from spawnmesh_devstack.prepare import GATEWAY
 from spawnmesh_devstack.restarts import restart_ended
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.thinking import open_thinking_stack
@@ -32,6 +33,7 @@ async def run_up(
     environment: Mapping[str, str],
     ports: Mapping[str, int],
     mcp_config: Path | None = None,
+    allowed_origins: Sequence[str] = (),
 ) -> None:
     """Start a mesh, print how to use it, and stop it at SIGINT or SIGTERM, also during its start.
     Raises StackError.
@@ -41,7 +43,9 @@ async def run_up(
     try:
         with stop_signals() as stop:
             async with asyncio.TaskGroup() as group:
-                staying = group.create_task(_stay_up(console, data, choice, ports, given))
+                staying = group.create_task(
+                    _stay_up(console, data, choice, ports, given, tuple(allowed_origins))
+                )
                 stopping = group.create_task(stop.wait())
                 await asyncio.wait({staying, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if stop.is_set():
@@ -53,7 +57,12 @@ async def run_up(
 
 
 async def _stay_up(
-    console: Console, data: Path, choice: Choice, ports: Mapping[str, int], given: Mapping[str, str]
+    console: Console,
+    data: Path,
+    choice: Choice,
+    ports: Mapping[str, int],
+    given: Mapping[str, str],
+    allowed_origins: tuple[str, ...],
 ) -> None:
     def report(line: str) -> None:
         console.print(line, style="dim", highlight=False)
@@ -66,14 +75,27 @@ async def _stay_up(
                 await operator.create_tenant(TENANT)
         except MeshError as error:
             raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
+        await _start_gateway(stack, ports, allowed_origins, report)
         _show(console, stack, data, choice)
         await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
+
+
+async def _start_gateway(
+    stack: Stack, ports: Mapping[str, int], allowed_origins: tuple[str, ...], report: Callable[[str], None]
+) -> None:
+    """Start the gateway, or say why the mesh runs without one."""
+    try:
+        await stack.start_gateway(ports.get(GATEWAY), allowed_origins)
+    except StackError as error:
+        report(str(error).partition("\n")[0] + "; the mesh runs without it")
 
 
 def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     table = Table("service", "address", title="The mesh is up", title_justify="left")
     for service, target in stack.targets.items():
         table.add_row(service, target)
+    if stack.gateway is not None:
+        table.add_row("gateway, for all of them", stack.gateway)
     table.add_row("S3", stack.s3.endpoint.endpoint)
     console.print(table)
     console.print(f"Agents think with {choice.description}.")

@@ -240,3 +240,9 @@ async def test_a_service_that_was_not_named_is_said_to_be(mesh, keys):
 async def test_a_token_is_in_no_representation_of_the_client(mesh):
     async with connect(**mesh.targets, token="secret-token") as client:
         assert "secret-token" not in repr(client)
+
+
+async def test_a_mesh_without_an_address_is_refused() -> None:
+    with pytest.raises(ValueError, match="name the target of the gateway or of session"):
+        async with connect(token="any"):
+            pass

@@ -345,7 +345,7 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
     assert result.exit_code == 1
     assert result.stderr == (
         "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with"
-        " SPAWNMESH_SESSION_TARGET\n"
+        " SPAWNMESH_GATEWAY_TARGET\n"
     )
 
 

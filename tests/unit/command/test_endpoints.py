@@ -55,6 +55,24 @@ def test_a_named_session_service_is_never_vouched_to_with_the_local_keys(tmp_pat
         token_for(CommandSettings(data=tmp_path), where, admin=False)
 
 
+def test_gateway_stands_for_each_service_without_a_target_of_its_own(tmp_path, keys, monkeypatch):
+    write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1", "hook": "127.0.0.1:2"})
+    monkeypatch.setenv("SPAWNMESH_GATEWAY_TARGET", "gateway:443")
+    monkeypatch.setenv("SPAWNMESH_TRANSCRIPT_TARGET", "transcript:1")
+
+    where = find_endpoints(CommandSettings(data=tmp_path))
+
+    assert where.targets == {
+        "session": "gateway:443",
+        "transcript": "transcript:1",
+        "attachment-blob": "gateway:443",
+        "model-router": "gateway:443",
+        "hook": "gateway:443",
+    }
+    with pytest.raises(LocalRefusal, match="TOKEN_MISSING"):
+        token_for(CommandSettings(data=tmp_path), where, admin=False)
+
+
 @pytest.mark.parametrize("content", [None, '{"targets": {}}'])
 def test_without_a_mesh_the_advice_is_to_start_or_name_one(tmp_path, content):
     if content is not None:

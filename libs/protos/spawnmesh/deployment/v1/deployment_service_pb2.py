@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/deployment/v1/deployment_service.proto\x12\x17spawnmesh.deployment.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x18\n\x16\x44\x65scribeReplicaRequest\"L\n\x17\x44\x65scribeReplicaResponse\x12\x31\n\x07replica\x18\x01 \x01(\x0b\x32 .spawnmesh.deployment.v1.Replica\"\xdc\x01\n\x07Replica\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06schema\x18\x03 \x01(\x0b\x32\x1f.spawnmesh.deployment.v1.Schema\x12\x30\n\x07workers\x18\x04 \x03(\x0b\x32\x1f.spawnmesh.deployment.v1.Worker\x12\x11\n\thost_name\x18\x05 \x01(\t\x12\x39\n\x0c\x64\x65pendencies\x18\x06 \x03(\x0b\x32#.spawnmesh.deployment.v1.Dependency\"\xf6\x01\n\nDependency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\x05state\x18\x02 \x01(\x0e\x32(.spawnmesh.deployment.v1.DependencyState\x12.\n\nsince_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12<\n\nlast_fault\x18\x04 \x01(\x0e\x32(.spawnmesh.deployment.v1.DependencyFault\x12\x33\n\x0flast_fault_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8a\x01\n\x06Schema\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.deployment.v1.SchemaState\x12\x1a\n\x12known_migration_id\x18\x02 \x01(\t\x12\x1c\n\x14\x61pplied_migration_id\x18\x03 \x01(\t\x12\x11\n\tobjection\x18\x04 \x01(\t\"a\n\x06Worker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rprocess_count\x18\x02 \x01(\x05\x12\x32\n\x0elast_seen_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*g\n\x0f\x44\x65pendencyState\x12 \n\x1c\x44\x45PENDENCY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45PENDENCY_STATE_UP\x10\x01\x12\x19\n\x15\x44\x45PENDENCY_STATE_DOWN\x10\x02*\xc9\x02\n\x0f\x44\x65pendencyFault\x12 \n\x1c\x44\x45PENDENCY_FAULT_UNSPECIFIED\x10\x00\x12 \n\x1c\x44\x45PENDENCY_FAULT_UNREACHABLE\x10\x01\x12\x1c\n\x18\x44\x45PENDENCY_FAULT_TIMEOUT\x10\x02\x12 \n\x1c\x44\x45PENDENCY_FAULT_NOT_SERVING\x10\x03\x12\x1e\n\x1a\x44\x45PENDENCY_FAULT_READ_ONLY\x10\x04\x12(\n$DEPENDENCY_FAULT_CREDENTIALS_REFUSED\x10\x05\x12(\n$DEPENDENCY_FAULT_CREDENTIALS_MISSING\x10\x06\x12\x1b\n\x17\x44\x45PENDENCY_FAULT_FAILED\x10\x07\x12!\n\x1d\x44\x45PENDENCY_FAULT_NOT_ISOLATED\x10\x08*\xa8\x01\n\x0bSchemaState\x12\x1c\n\x18SCHEMA_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14SCHEMA_STATE_CURRENT\x10\x01\x12\x16\n\x12SCHEMA_STATE_AHEAD\x10\x02\x12\x17\n\x13SCHEMA_STATE_BEHIND\x10\x03\x12\x16\n\x12SCHEMA_STATE_UNFIT\x10\x04\x12\x18\n\x14SCHEMA_STATE_UNKNOWN\x10\x05\x32\x98\x01\n\x11\x44\x65ploymentService\x12\x82\x01\n\x0f\x44\x65scribeReplica\x12/.spawnmesh.deployment.v1.DescribeReplicaRequest\x1a\x30.spawnmesh.deployment.v1.DescribeReplicaResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/deployment/v1/deployment_service.proto\x12\x17spawnmesh.deployment.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x18\n\x16\x44\x65scribeReplicaRequest\"L\n\x17\x44\x65scribeReplicaResponse\x12\x31\n\x07replica\x18\x01 \x01(\x0b\x32 .spawnmesh.deployment.v1.Replica\"\xdc\x01\n\x07Replica\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06schema\x18\x03 \x01(\x0b\x32\x1f.spawnmesh.deployment.v1.Schema\x12\x30\n\x07workers\x18\x04 \x03(\x0b\x32\x1f.spawnmesh.deployment.v1.Worker\x12\x11\n\thost_name\x18\x05 \x01(\t\x12\x39\n\x0c\x64\x65pendencies\x18\x06 \x03(\x0b\x32#.spawnmesh.deployment.v1.Dependency\"\xf6\x01\n\nDependency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\x05state\x18\x02 \x01(\x0e\x32(.spawnmesh.deployment.v1.DependencyState\x12.\n\nsince_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12<\n\nlast_fault\x18\x04 \x01(\x0e\x32(.spawnmesh.deployment.v1.DependencyFault\x12\x33\n\x0flast_fault_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8a\x01\n\x06Schema\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.deployment.v1.SchemaState\x12\x1a\n\x12known_migration_id\x18\x02 \x01(\t\x12\x1c\n\x14\x61pplied_migration_id\x18\x03 \x01(\t\x12\x11\n\tobjection\x18\x04 \x01(\t\"a\n\x06Worker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rprocess_count\x18\x02 \x01(\x05\x12\x32\n\x0elast_seen_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*g\n\x0f\x44\x65pendencyState\x12 \n\x1c\x44\x45PENDENCY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45PENDENCY_STATE_UP\x10\x01\x12\x19\n\x15\x44\x45PENDENCY_STATE_DOWN\x10\x02*\xc9\x02\n\x0f\x44\x65pendencyFault\x12 \n\x1c\x44\x45PENDENCY_FAULT_UNSPECIFIED\x10\x00\x12 \n\x1c\x44\x45PENDENCY_FAULT_UNREACHABLE\x10\x01\x12\x1c\n\x18\x44\x45PENDENCY_FAULT_TIMEOUT\x10\x02\x12 \n\x1c\x44\x45PENDENCY_FAULT_NOT_SERVING\x10\x03\x12\x1e\n\x1a\x44\x45PENDENCY_FAULT_READ_ONLY\x10\x04\x12(\n$DEPENDENCY_FAULT_CREDENTIALS_REFUSED\x10\x05\x12(\n$DEPENDENCY_FAULT_CREDENTIALS_MISSING\x10\x06\x12\x1b\n\x17\x44\x45PENDENCY_FAULT_FAILED\x10\x07\x12!\n\x1d\x44\x45PENDENCY_FAULT_NOT_ISOLATED\x10\x08*\xa8\x01\n\x0bSchemaState\x12\x1c\n\x18SCHEMA_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14SCHEMA_STATE_CURRENT\x10\x01\x12\x16\n\x12SCHEMA_STATE_AHEAD\x10\x02\x12\x17\n\x13SCHEMA_STATE_BEHIND\x10\x03\x12\x16\n\x12SCHEMA_STATE_UNFIT\x10\x04\x12\x18\n\x14SCHEMA_STATE_UNKNOWN\x10\x05\x32\xb6\x01\n\x11\x44\x65ploymentService\x12\xa0\x01\n\x0f\x44\x65scribeReplica\x12/.spawnmesh.deployment.v1.DescribeReplicaRequest\x1a\x30.spawnmesh.deployment.v1.DescribeReplicaResponse\"*\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/services/*/replicab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,25 +35,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.deployment.v1.dep
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DEPLOYMENTSERVICE'].methods_by_name['DescribeReplica']._loaded_options = None
-  _globals['_DEPLOYMENTSERVICE'].methods_by_name['DescribeReplica']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
-  _globals['_DEPENDENCYSTATE']._serialized_start=960
-  _globals['_DEPENDENCYSTATE']._serialized_end=1063
-  _globals['_DEPENDENCYFAULT']._serialized_start=1066
-  _globals['_DEPENDENCYFAULT']._serialized_end=1395
-  _globals['_SCHEMASTATE']._serialized_start=1398
-  _globals['_SCHEMASTATE']._serialized_end=1566
-  _globals['_DESCRIBEREPLICAREQUEST']._serialized_start=144
-  _globals['_DESCRIBEREPLICAREQUEST']._serialized_end=168
-  _globals['_DESCRIBEREPLICARESPONSE']._serialized_start=170
-  _globals['_DESCRIBEREPLICARESPONSE']._serialized_end=246
-  _globals['_REPLICA']._serialized_start=249
-  _globals['_REPLICA']._serialized_end=469
-  _globals['_DEPENDENCY']._serialized_start=472
-  _globals['_DEPENDENCY']._serialized_end=718
-  _globals['_SCHEMA']._serialized_start=721
-  _globals['_SCHEMA']._serialized_end=859
-  _globals['_WORKER']._serialized_start=861
-  _globals['_WORKER']._serialized_end=958
-  _globals['_DEPLOYMENTSERVICE']._serialized_start=1569
-  _globals['_DEPLOYMENTSERVICE']._serialized_end=1721
+  _globals['_DEPLOYMENTSERVICE'].methods_by_name['DescribeReplica']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002\030\022\026/v1/services/*/replica'
+  _globals['_DEPENDENCYSTATE']._serialized_start=990
+  _globals['_DEPENDENCYSTATE']._serialized_end=1093
+  _globals['_DEPENDENCYFAULT']._serialized_start=1096
+  _globals['_DEPENDENCYFAULT']._serialized_end=1425
+  _globals['_SCHEMASTATE']._serialized_start=1428
+  _globals['_SCHEMASTATE']._serialized_end=1596
+  _globals['_DESCRIBEREPLICAREQUEST']._serialized_start=174
+  _globals['_DESCRIBEREPLICAREQUEST']._serialized_end=198
+  _globals['_DESCRIBEREPLICARESPONSE']._serialized_start=200
+  _globals['_DESCRIBEREPLICARESPONSE']._serialized_end=276
+  _globals['_REPLICA']._serialized_start=279
+  _globals['_REPLICA']._serialized_end=499
+  _globals['_DEPENDENCY']._serialized_start=502
+  _globals['_DEPENDENCY']._serialized_end=748
+  _globals['_SCHEMA']._serialized_start=751
+  _globals['_SCHEMA']._serialized_end=889
+  _globals['_WORKER']._serialized_start=891
+  _globals['_WORKER']._serialized_end=988
+  _globals['_DEPLOYMENTSERVICE']._serialized_start=1599
+  _globals['_DEPLOYMENTSERVICE']._serialized_end=1781
 # @@protoc_insertion_point(module_scope)

@@ -92,6 +92,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
     The limit is in the facts (`max_seconds`). The same call would fail again: send smaller parts.
     """
+    REASON_UNKNOWN_RPC: _Reason.ValueType  # 23
+    """UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
+    services of the mesh call.
+    """
     REASON_UNKNOWN_AGENT: _Reason.ValueType  # 30
     """FAILED_PRECONDITION. The tenant has no agent with this id."""
     REASON_AGENT_NOT_SPAWNABLE: _Reason.ValueType  # 31
@@ -325,6 +329,10 @@ done. Calls of runs and of services never get it.
 REASON_PROCESSING_TIME_EXCEEDED: Reason.ValueType  # 22
 """RESOURCE_EXHAUSTED. To mask, parse or count the content takes longer than the service allows.
 The limit is in the facts (`max_seconds`). The same call would fail again: send smaller parts.
+"""
+REASON_UNKNOWN_RPC: Reason.ValueType  # 23
+"""UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
+services of the mesh call.
 """
 REASON_UNKNOWN_AGENT: Reason.ValueType  # 30
 """FAILED_PRECONDITION. The tenant has no agent with this id."""

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from spawnmesh.jobs.v1 import job_pb2 as spawnmesh_dot_jobs_dot_v1_dot_job__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/jobs/v1/job_service.proto\x12\x11spawnmesh.jobs.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1bspawnmesh/jobs/v1/job.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8f\x01\n\x0fListJobsRequest\x12\x1a\n\ttenant_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x15\n\x04kind\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x0c\n\x04\x64\x65\x61\x64\x18\x03 \x01(\x08\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"Q\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.spawnmesh.jobs.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0fRetryJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x12\n\x10RetryJobResponse\"c\n\x11\x44iscardJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x14\n\x12\x44iscardJobResponse2\xd5\x02\n\nJobService\x12\x61\n\x08ListJobs\x12\".spawnmesh.jobs.v1.ListJobsRequest\x1a#.spawnmesh.jobs.v1.ListJobsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12n\n\x08RetryJob\x12\".spawnmesh.jobs.v1.RetryJobRequest\x1a#.spawnmesh.jobs.v1.RetryJobResponse\"\x19\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03key\x12t\n\nDiscardJob\x12$.spawnmesh.jobs.v1.DiscardJobRequest\x1a%.spawnmesh.jobs.v1.DiscardJobResponse\"\x19\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03keyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/jobs/v1/job_service.proto\x12\x11spawnmesh.jobs.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1bspawnmesh/jobs/v1/job.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8f\x01\n\x0fListJobsRequest\x12\x1a\n\ttenant_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x15\n\x04kind\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x0c\n\x04\x64\x65\x61\x64\x18\x03 \x01(\x08\x12\x1d\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"Q\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.spawnmesh.jobs.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\x0fRetryJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x12\n\x10RetryJobResponse\"c\n\x11\x44iscardJobRequest\x12\x1c\n\ttenant_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x04kind\x18\x02 \x01(\tB\t\xbaH\x06r\x04 \x01(@\x12\x17\n\x03key\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x04\"\x14\n\x12\x44iscardJobResponse2\xbc\x03\n\nJobService\x12|\n\x08ListJobs\x12\".spawnmesh.jobs.v1.ListJobsRequest\x1a#.spawnmesh.jobs.v1.ListJobsResponse\"\'\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/services/*/jobs\x12\x92\x01\n\x08RetryJob\x12\".spawnmesh.jobs.v1.RetryJobRequest\x1a#.spawnmesh.jobs.v1.RetryJobResponse\"=\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03key\x82\xd3\xe4\x93\x02\x1e\"\x19/v1/services/*/jobs:retry:\x01*\x12\x9a\x01\n\nDiscardJob\x12$.spawnmesh.jobs.v1.DiscardJobRequest\x1a%.spawnmesh.jobs.v1.DiscardJobResponse\"?\x90\x02\x02\xb2\xe1\x18\x12\n\x01\x02 \x04\x42\x0b\x1a\x04kind\x1a\x03key\x82\xd3\xe4\x93\x02 \"\x1b/v1/services/*/jobs:discard:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,23 +56,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DISCARDJOBREQUEST'].fields_by_name['key']._loaded_options = None
   _globals['_DISCARDJOBREQUEST'].fields_by_name['key']._serialized_options = b'\272H\007r\005 \001(\200\004'
   _globals['_JOBSERVICE'].methods_by_name['ListJobs']._loaded_options = None
-  _globals['_JOBSERVICE'].methods_by_name['ListJobs']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
+  _globals['_JOBSERVICE'].methods_by_name['ListJobs']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002\025\022\023/v1/services/*/jobs'
   _globals['_JOBSERVICE'].methods_by_name['RetryJob']._loaded_options = None
-  _globals['_JOBSERVICE'].methods_by_name['RetryJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key'
+  _globals['_JOBSERVICE'].methods_by_name['RetryJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key\202\323\344\223\002\036\"\031/v1/services/*/jobs:retry:\001*'
   _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._loaded_options = None
-  _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key'
-  _globals['_LISTJOBSREQUEST']._serialized_start=151
-  _globals['_LISTJOBSREQUEST']._serialized_end=294
-  _globals['_LISTJOBSRESPONSE']._serialized_start=296
-  _globals['_LISTJOBSRESPONSE']._serialized_end=377
-  _globals['_RETRYJOBREQUEST']._serialized_start=379
-  _globals['_RETRYJOBREQUEST']._serialized_end=476
-  _globals['_RETRYJOBRESPONSE']._serialized_start=478
-  _globals['_RETRYJOBRESPONSE']._serialized_end=496
-  _globals['_DISCARDJOBREQUEST']._serialized_start=498
-  _globals['_DISCARDJOBREQUEST']._serialized_end=597
-  _globals['_DISCARDJOBRESPONSE']._serialized_start=599
-  _globals['_DISCARDJOBRESPONSE']._serialized_end=619
-  _globals['_JOBSERVICE']._serialized_start=622
-  _globals['_JOBSERVICE']._serialized_end=963
+  _globals['_JOBSERVICE'].methods_by_name['DiscardJob']._serialized_options = b'\220\002\002\262\341\030\022\n\001\002 \004B\013\032\004kind\032\003key\202\323\344\223\002 \"\033/v1/services/*/jobs:discard:\001*'
+  _globals['_LISTJOBSREQUEST']._serialized_start=181
+  _globals['_LISTJOBSREQUEST']._serialized_end=324
+  _globals['_LISTJOBSRESPONSE']._serialized_start=326
+  _globals['_LISTJOBSRESPONSE']._serialized_end=407
+  _globals['_RETRYJOBREQUEST']._serialized_start=409
+  _globals['_RETRYJOBREQUEST']._serialized_end=506
+  _globals['_RETRYJOBRESPONSE']._serialized_start=508
+  _globals['_RETRYJOBRESPONSE']._serialized_end=526
+  _globals['_DISCARDJOBREQUEST']._serialized_start=528
+  _globals['_DISCARDJOBREQUEST']._serialized_end=627
+  _globals['_DISCARDJOBRESPONSE']._serialized_start=629
+  _globals['_DISCARDJOBRESPONSE']._serialized_end=649
+  _globals['_JOBSERVICE']._serialized_start=652
+  _globals['_JOBSERVICE']._serialized_end=1096
 # @@protoc_insertion_point(module_scope)

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/session/v1/token_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xad\x01\n\x12RevokeTokenRequest\x12&\n\x08token_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x02\x32\x08^[!-~]+$\x12>\n\ttenant_id\x18\x02 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"F\n\x13RevokeTokenResponse\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"1\n\x19WatchRevokedTokensRequest\x12\x14\n\x0c\x61\x66ter_change\x18\x01 \x01(\x04\"t\n\x0cRevokedToken\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06is_run\x18\x04 \x01(\x08\"`\n\x1aWatchRevokedTokensResponse\x12\x32\n\x06tokens\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.RevokedToken\x12\x0e\n\x06\x63hange\x18\x02 \x01(\x04\x32\xc0\x02\n\x0cTokenService\x12s\n\x0bRevokeToken\x12(.spawnmesh.session.v1.RevokeTokenRequest\x1a).spawnmesh.session.v1.RevokeTokenResponse\"\x0f\x90\x02\x02\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x02\x12\xba\x01\n\x12WatchRevokedTokens\x12/.spawnmesh.session.v1.WatchRevokedTokensRequest\x1a\x30.spawnmesh.session.v1.WatchRevokedTokensResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/session/v1/token_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xad\x01\n\x12RevokeTokenRequest\x12&\n\x08token_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x02\x32\x08^[!-~]+$\x12>\n\ttenant_id\x18\x02 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"F\n\x13RevokeTokenResponse\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"1\n\x19WatchRevokedTokensRequest\x12\x14\n\x0c\x61\x66ter_change\x18\x01 \x01(\x04\"t\n\x0cRevokedToken\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06is_run\x18\x04 \x01(\x08\"`\n\x1aWatchRevokedTokensResponse\x12\x32\n\x06tokens\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.RevokedToken\x12\x0e\n\x06\x63hange\x18\x02 \x01(\x04\x32\xe8\x02\n\x0cTokenService\x12\x9a\x01\n\x0bRevokeToken\x12(.spawnmesh.session.v1.RevokeTokenRequest\x1a).spawnmesh.session.v1.RevokeTokenResponse\"6\x90\x02\x02\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x02\x82\xd3\xe4\x93\x02!\"\x1c/v1/tokens/{token_id}:revoke:\x01*\x12\xba\x01\n\x12WatchRevokedTokens\x12/.spawnmesh.session.v1.WatchRevokedTokensRequest\x1a\x30.spawnmesh.session.v1.WatchRevokedTokensResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,19 +40,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_REVOKETOKENREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$'
   _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._loaded_options = None
-  _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._serialized_options = b'\220\002\002\262\341\030\010\n\002\001\002 \0038\002'
+  _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._serialized_options = b'\220\002\002\262\341\030\010\n\002\001\002 \0038\002\202\323\344\223\002!\"\034/v1/tokens/{token_id}:revoke:\001*'
   _globals['_TOKENSERVICE'].methods_by_name['WatchRevokedTokens']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['WatchRevokedTokens']._serialized_options = b'\220\002\001\262\341\0308\n\001\004\022\017attachment-blob\022\ntranscript\022\014model-router\022\004hook\030\0010\001'
-  _globals['_REVOKETOKENREQUEST']._serialized_start=163
-  _globals['_REVOKETOKENREQUEST']._serialized_end=336
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=338
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=408
-  _globals['_WATCHREVOKEDTOKENSREQUEST']._serialized_start=410
-  _globals['_WATCHREVOKEDTOKENSREQUEST']._serialized_end=459
-  _globals['_REVOKEDTOKEN']._serialized_start=461
-  _globals['_REVOKEDTOKEN']._serialized_end=577
-  _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_start=579
-  _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_end=675
-  _globals['_TOKENSERVICE']._serialized_start=678
-  _globals['_TOKENSERVICE']._serialized_end=998
+  _globals['_REVOKETOKENREQUEST']._serialized_start=193
+  _globals['_REVOKETOKENREQUEST']._serialized_end=366
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=368
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=438
+  _globals['_WATCHREVOKEDTOKENSREQUEST']._serialized_start=440
+  _globals['_WATCHREVOKEDTOKENSREQUEST']._serialized_end=489
+  _globals['_REVOKEDTOKEN']._serialized_start=491
+  _globals['_REVOKEDTOKEN']._serialized_end=607
+  _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_start=609
+  _globals['_WATCHREVOKEDTOKENSRESPONSE']._serialized_end=705
+  _globals['_TOKENSERVICE']._serialized_start=708
+  _globals['_TOKENSERVICE']._serialized_end=1068
 # @@protoc_insertion_point(module_scope)

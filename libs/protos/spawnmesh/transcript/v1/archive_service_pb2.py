@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/archive_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\"\xd0\x01\n\x17ImportTranscriptRequest\x12\x33\n\x04spec\x18\x01 \x01(\x0b\x32#.spawnmesh.transcript.v1.ImportSpecH\x00\x12\x35\n\x05\x63hunk\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.ImportChunkH\x00\x12\x37\n\x06\x66inish\x18\x03 \x01(\x0b\x32%.spawnmesh.transcript.v1.ImportFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"|\n\nImportSpec\x12<\n\nsession_id\x18\x01 \x01(\tB(\xbaH%r#2!^ses_[0-7][0-9a-hjkmnp-tv-z]{25}$\x12\x30\n\x04sent\x18\x02 \x01(\x0b\x32\".spawnmesh.transcript.v1.SentBytes\"E\n\tSentBytes\x12\x1b\n\nsize_bytes\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_chain\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02h \"B\n\x0bImportChunk\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1a\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x0c\xbaH\tz\x07\x10\x01\x18\x80\x80\x80\x02\"\x0e\n\x0cImportFinish\"\xcd\x01\n\x18ImportTranscriptResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.transcript.v1.ImportState\x12\x15\n\rdurable_bytes\x18\x02 \x01(\x03\x12\x12\n\nline_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x04 \x01(\x03\x12<\n\x07\x64ialect\x18\x05 \x01(\x0e\x32+.spawnmesh.transcript.v1.SessionFileDialect\"w\n\x17\x45xportTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\"O\n\x18\x45xportTranscriptResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t*\x84\x02\n\x12SessionFileDialect\x12$\n SESSION_FILE_DIALECT_UNSPECIFIED\x10\x00\x12\"\n\x1eSESSION_FILE_DIALECT_SPAWNMESH\x10\x01\x12\x1e\n\x1aSESSION_FILE_DIALECT_PI_V1\x10\x02\x12\x1b\n\x17SESSION_FILE_DIALECT_PI\x10\x03\x12!\n\x1dSESSION_FILE_DIALECT_OPENCLAW\x10\x04\x12$\n SESSION_FILE_DIALECT_CLAUDE_CODE\x10\x05\x12\x1e\n\x1aSESSION_FILE_DIALECT_CODEX\x10\x06*b\n\x0bImportState\x12\x1c\n\x18IMPORT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_STATE_IMPORTING\x10\x01\x12\x19\n\x15IMPORT_STATE_COMPLETE\x10\x02\x32\xa9\x02\n\x0e\x41rchiveService\x12\x86\x01\n\x10ImportTranscript\x12\x30.spawnmesh.transcript.v1.ImportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ImportTranscriptResponse\"\x0b\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x04(\x01\x12\x8d\x01\n\x10\x45xportTranscript\x12\x30.spawnmesh.transcript.v1.ExportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ExportTranscriptResponse\"\x12\x90\x02\x01\xb2\xe1\x18\x0b\n\x01\x01 \x01\x38\x04\x42\x02\x10\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/archive_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\"\xd0\x01\n\x17ImportTranscriptRequest\x12\x33\n\x04spec\x18\x01 \x01(\x0b\x32#.spawnmesh.transcript.v1.ImportSpecH\x00\x12\x35\n\x05\x63hunk\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.ImportChunkH\x00\x12\x37\n\x06\x66inish\x18\x03 \x01(\x0b\x32%.spawnmesh.transcript.v1.ImportFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"|\n\nImportSpec\x12<\n\nsession_id\x18\x01 \x01(\tB(\xbaH%r#2!^ses_[0-7][0-9a-hjkmnp-tv-z]{25}$\x12\x30\n\x04sent\x18\x02 \x01(\x0b\x32\".spawnmesh.transcript.v1.SentBytes\"E\n\tSentBytes\x12\x1b\n\nsize_bytes\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_chain\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02h \"B\n\x0bImportChunk\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1a\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x0c\xbaH\tz\x07\x10\x01\x18\x80\x80\x80\x02\"\x0e\n\x0cImportFinish\"\xcd\x01\n\x18ImportTranscriptResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.spawnmesh.transcript.v1.ImportState\x12\x15\n\rdurable_bytes\x18\x02 \x01(\x03\x12\x12\n\nline_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x04 \x01(\x03\x12<\n\x07\x64ialect\x18\x05 \x01(\x0e\x32+.spawnmesh.transcript.v1.SessionFileDialect\"w\n\x17\x45xportTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\"O\n\x18\x45xportTranscriptResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08read_seq\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t*\x84\x02\n\x12SessionFileDialect\x12$\n SESSION_FILE_DIALECT_UNSPECIFIED\x10\x00\x12\"\n\x1eSESSION_FILE_DIALECT_SPAWNMESH\x10\x01\x12\x1e\n\x1aSESSION_FILE_DIALECT_PI_V1\x10\x02\x12\x1b\n\x17SESSION_FILE_DIALECT_PI\x10\x03\x12!\n\x1dSESSION_FILE_DIALECT_OPENCLAW\x10\x04\x12$\n SESSION_FILE_DIALECT_CLAUDE_CODE\x10\x05\x12\x1e\n\x1aSESSION_FILE_DIALECT_CODEX\x10\x06*b\n\x0bImportState\x12\x1c\n\x18IMPORT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_STATE_IMPORTING\x10\x01\x12\x19\n\x15IMPORT_STATE_COMPLETE\x10\x02\x32\xf5\x02\n\x0e\x41rchiveService\x12\xa7\x01\n\x10ImportTranscript\x12\x30.spawnmesh.transcript.v1.ImportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ImportTranscriptResponse\",\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x04\x82\xd3\xe4\x93\x02\x1b\"\x16/v1/transcripts:import:\x01*(\x01\x12\xb8\x01\n\x10\x45xportTranscript\x12\x30.spawnmesh.transcript.v1.ExportTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.ExportTranscriptResponse\"=\x90\x02\x01\xb2\xe1\x18\x0b\n\x01\x01 \x01\x38\x04\x42\x02\x10\x01\x82\xd3\xe4\x93\x02%\x12#/v1/transcripts/{session_id}:export0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,29 +53,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPORTTRANSCRIPTREQUEST'].fields_by_name['incarnation']._loaded_options = None
   _globals['_EXPORTTRANSCRIPTREQUEST'].fields_by_name['incarnation']._serialized_options = b'\272H\004r\002(@'
   _globals['_ARCHIVESERVICE'].methods_by_name['ImportTranscript']._loaded_options = None
-  _globals['_ARCHIVESERVICE'].methods_by_name['ImportTranscript']._serialized_options = b'\262\341\030\007\n\001\001 \0038\004'
+  _globals['_ARCHIVESERVICE'].methods_by_name['ImportTranscript']._serialized_options = b'\262\341\030\007\n\001\001 \0038\004\202\323\344\223\002\033\"\026/v1/transcripts:import:\001*'
   _globals['_ARCHIVESERVICE'].methods_by_name['ExportTranscript']._loaded_options = None
-  _globals['_ARCHIVESERVICE'].methods_by_name['ExportTranscript']._serialized_options = b'\220\002\001\262\341\030\013\n\001\001 \0018\004B\002\020\001'
-  _globals['_SESSIONFILEDIALECT']._serialized_start=1040
-  _globals['_SESSIONFILEDIALECT']._serialized_end=1300
-  _globals['_IMPORTSTATE']._serialized_start=1302
-  _globals['_IMPORTSTATE']._serialized_end=1400
-  _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_start=138
-  _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_end=346
-  _globals['_IMPORTSPEC']._serialized_start=348
-  _globals['_IMPORTSPEC']._serialized_end=472
-  _globals['_SENTBYTES']._serialized_start=474
-  _globals['_SENTBYTES']._serialized_end=543
-  _globals['_IMPORTCHUNK']._serialized_start=545
-  _globals['_IMPORTCHUNK']._serialized_end=611
-  _globals['_IMPORTFINISH']._serialized_start=613
-  _globals['_IMPORTFINISH']._serialized_end=627
-  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_start=630
-  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_end=835
-  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_start=837
-  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_end=956
-  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_start=958
-  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_end=1037
-  _globals['_ARCHIVESERVICE']._serialized_start=1403
-  _globals['_ARCHIVESERVICE']._serialized_end=1700
+  _globals['_ARCHIVESERVICE'].methods_by_name['ExportTranscript']._serialized_options = b'\220\002\001\262\341\030\013\n\001\001 \0018\004B\002\020\001\202\323\344\223\002%\022#/v1/transcripts/{session_id}:export'
+  _globals['_SESSIONFILEDIALECT']._serialized_start=1070
+  _globals['_SESSIONFILEDIALECT']._serialized_end=1330
+  _globals['_IMPORTSTATE']._serialized_start=1332
+  _globals['_IMPORTSTATE']._serialized_end=1430
+  _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_start=168
+  _globals['_IMPORTTRANSCRIPTREQUEST']._serialized_end=376
+  _globals['_IMPORTSPEC']._serialized_start=378
+  _globals['_IMPORTSPEC']._serialized_end=502
+  _globals['_SENTBYTES']._serialized_start=504
+  _globals['_SENTBYTES']._serialized_end=573
+  _globals['_IMPORTCHUNK']._serialized_start=575
+  _globals['_IMPORTCHUNK']._serialized_end=641
+  _globals['_IMPORTFINISH']._serialized_start=643
+  _globals['_IMPORTFINISH']._serialized_end=657
+  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_start=660
+  _globals['_IMPORTTRANSCRIPTRESPONSE']._serialized_end=865
+  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_start=867
+  _globals['_EXPORTTRANSCRIPTREQUEST']._serialized_end=986
+  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_start=988
+  _globals['_EXPORTTRANSCRIPTRESPONSE']._serialized_end=1067
+  _globals['_ARCHIVESERVICE']._serialized_start=1433
+  _globals['_ARCHIVESERVICE']._serialized_end=1806
 # @@protoc_insertion_point(module_scope)

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/file_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xe1\x01\n\x13\x44\x65scribeFileRequest\x12G\n\x07\x66ile_id\x18\x01 \x01(\tB6\xbaH3r12/^file_[0-9a-z]{26}(_[0-9]{1,3}(_[0-9]{1,6})?)?$\x12\x0e\n\x06\x65xpand\x18\x02 \x01(\x08\x12\x33\n\x05\x62ytes\x18\x03 \x01(\x0b\x32\".spawnmesh.transcript.v1.ByteRangeH\x00\x12\x33\n\x05lines\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.LineRangeH\x00\x42\x07\n\x05range\"=\n\tByteRange\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"E\n\tLineRange\x12\x1b\n\nfirst_line\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_count\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\xc4\x02\n\x14\x44\x65scribeFileResponse\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\x12\x0b\n\x03seq\x18\x04 \x01(\x03\x12\x13\n\x0b\x62lock_index\x18\x05 \x01(\x05\x12\x11\n\ttool_name\x18\x06 \x01(\t\x12\r\n\x05\x61\x62out\x18\x07 \x01(\t\x12\x11\n\tmime_type\x18\x08 \x01(\t\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x12\n\nline_count\x18\n \x01(\x03\x12\x0e\n\x06sha256\x18\x0b \x01(\t\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x07\x63ontent\x18\r \x01(\x0b\x32$.spawnmesh.transcript.v1.FileContent\"S\n\x0b\x46ileContent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\x8b\x01\n\x0b\x46ileService\x12|\n\x0c\x44\x65scribeFile\x12,.spawnmesh.transcript.v1.DescribeFileRequest\x1a-.spawnmesh.transcript.v1.DescribeFileResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/transcript/v1/file_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\xe1\x01\n\x13\x44\x65scribeFileRequest\x12G\n\x07\x66ile_id\x18\x01 \x01(\tB6\xbaH3r12/^file_[0-9a-z]{26}(_[0-9]{1,3}(_[0-9]{1,6})?)?$\x12\x0e\n\x06\x65xpand\x18\x02 \x01(\x08\x12\x33\n\x05\x62ytes\x18\x03 \x01(\x0b\x32\".spawnmesh.transcript.v1.ByteRangeH\x00\x12\x33\n\x05lines\x18\x04 \x01(\x0b\x32\".spawnmesh.transcript.v1.LineRangeH\x00\x42\x07\n\x05range\"=\n\tByteRange\x12\x17\n\x06offset\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"E\n\tLineRange\x12\x1b\n\nfirst_line\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1b\n\nline_count\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\xc4\x02\n\x14\x44\x65scribeFileResponse\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\x12\x0b\n\x03seq\x18\x04 \x01(\x03\x12\x13\n\x0b\x62lock_index\x18\x05 \x01(\x05\x12\x11\n\ttool_name\x18\x06 \x01(\t\x12\r\n\x05\x61\x62out\x18\x07 \x01(\t\x12\x11\n\tmime_type\x18\x08 \x01(\t\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x12\n\nline_count\x18\n \x01(\x03\x12\x0e\n\x06sha256\x18\x0b \x01(\t\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x07\x63ontent\x18\r \x01(\x0b\x32$.spawnmesh.transcript.v1.FileContent\"S\n\x0b\x46ileContent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x32\xa7\x01\n\x0b\x46ileService\x12\x97\x01\n\x0c\x44\x65scribeFile\x12,.spawnmesh.transcript.v1.DescribeFileRequest\x1a-.spawnmesh.transcript.v1.DescribeFileResponse\"*\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/files/{file_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,17 +46,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINERANGE'].fields_by_name['line_count']._loaded_options = None
   _globals['_LINERANGE'].fields_by_name['line_count']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_FILESERVICE'].methods_by_name['DescribeFile']._loaded_options = None
-  _globals['_FILESERVICE'].methods_by_name['DescribeFile']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
-  _globals['_DESCRIBEFILEREQUEST']._serialized_start=168
-  _globals['_DESCRIBEFILEREQUEST']._serialized_end=393
-  _globals['_BYTERANGE']._serialized_start=395
-  _globals['_BYTERANGE']._serialized_end=456
-  _globals['_LINERANGE']._serialized_start=458
-  _globals['_LINERANGE']._serialized_end=527
-  _globals['_DESCRIBEFILERESPONSE']._serialized_start=530
-  _globals['_DESCRIBEFILERESPONSE']._serialized_end=854
-  _globals['_FILECONTENT']._serialized_start=856
-  _globals['_FILECONTENT']._serialized_end=939
-  _globals['_FILESERVICE']._serialized_start=942
-  _globals['_FILESERVICE']._serialized_end=1081
+  _globals['_FILESERVICE'].methods_by_name['DescribeFile']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\025\022\023/v1/files/{file_id}'
+  _globals['_DESCRIBEFILEREQUEST']._serialized_start=198
+  _globals['_DESCRIBEFILEREQUEST']._serialized_end=423
+  _globals['_BYTERANGE']._serialized_start=425
+  _globals['_BYTERANGE']._serialized_end=486
+  _globals['_LINERANGE']._serialized_start=488
+  _globals['_LINERANGE']._serialized_end=557
+  _globals['_DESCRIBEFILERESPONSE']._serialized_start=560
+  _globals['_DESCRIBEFILERESPONSE']._serialized_end=884
+  _globals['_FILECONTENT']._serialized_start=886
+  _globals['_FILECONTENT']._serialized_end=969
+  _globals['_FILESERVICE']._serialized_start=972
+  _globals['_FILESERVICE']._serialized_end=1139
 # @@protoc_insertion_point(module_scope)

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/transcript/v1/integrity_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"l\n\x17VerifyTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12-\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xc2\x01\n\x18VerifyTranscriptResponse\x12\x32\n\x08verified\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceH\x00\x12\x30\n\x06intact\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceH\x00\x12\x35\n\x08mismatch\x18\x03 \x01(\x0b\x32!.spawnmesh.transcript.v1.MismatchH\x00\x42\t\n\x07outcome\"`\n\x08Mismatch\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x35\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32&.spawnmesh.transcript.v1.MismatchCause*\xf2\x01\n\rMismatchCause\x12\x1e\n\x1aMISMATCH_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n\x16MISMATCH_CAUSE_MISSING\x10\x01\x12\x18\n\x14MISMATCH_CAUSE_ORDER\x10\x02\x12\x1a\n\x16MISMATCH_CAUSE_CONTENT\x10\x03\x12\x1a\n\x16MISMATCH_CAUSE_PAYLOAD\x10\x04\x12\x1b\n\x17MISMATCH_CAUSE_METADATA\x10\x05\x12\x17\n\x13MISMATCH_CAUSE_HEAD\x10\x06\x12\x1d\n\x19MISMATCH_CAUSE_CHECKPOINT\x10\x07\x32\x9f\x01\n\x10IntegrityService\x12\x8a\x01\n\x10VerifyTranscript\x12\x30.spawnmesh.transcript.v1.VerifyTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.VerifyTranscriptResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/spawnmesh/transcript/v1/integrity_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\x30spawnmesh/transcript/v1/transcript_service.proto\"l\n\x17VerifyTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12-\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xc2\x01\n\x18VerifyTranscriptResponse\x12\x32\n\x08verified\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceH\x00\x12\x30\n\x06intact\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceH\x00\x12\x35\n\x08mismatch\x18\x03 \x01(\x0b\x32!.spawnmesh.transcript.v1.MismatchH\x00\x42\t\n\x07outcome\"`\n\x08Mismatch\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x35\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32&.spawnmesh.transcript.v1.MismatchCause*\xf2\x01\n\rMismatchCause\x12\x1e\n\x1aMISMATCH_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n\x16MISMATCH_CAUSE_MISSING\x10\x01\x12\x18\n\x14MISMATCH_CAUSE_ORDER\x10\x02\x12\x1a\n\x16MISMATCH_CAUSE_CONTENT\x10\x03\x12\x1a\n\x16MISMATCH_CAUSE_PAYLOAD\x10\x04\x12\x1b\n\x17MISMATCH_CAUSE_METADATA\x10\x05\x12\x17\n\x13MISMATCH_CAUSE_HEAD\x10\x06\x12\x1d\n\x19MISMATCH_CAUSE_CHECKPOINT\x10\x07\x32\xca\x01\n\x10IntegrityService\x12\xb5\x01\n\x10VerifyTranscript\x12\x30.spawnmesh.transcript.v1.VerifyTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.VerifyTranscriptResponse\":\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02%\x12#/v1/transcripts/{session_id}:verify0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,15 +38,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFYTRANSCRIPTREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_VERIFYTRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_INTEGRITYSERVICE'].methods_by_name['VerifyTranscript']._loaded_options = None
-  _globals['_INTEGRITYSERVICE'].methods_by_name['VerifyTranscript']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005'
-  _globals['_MISMATCHCAUSE']._serialized_start=595
-  _globals['_MISMATCHCAUSE']._serialized_end=837
-  _globals['_VERIFYTRANSCRIPTREQUEST']._serialized_start=189
-  _globals['_VERIFYTRANSCRIPTREQUEST']._serialized_end=297
-  _globals['_VERIFYTRANSCRIPTRESPONSE']._serialized_start=300
-  _globals['_VERIFYTRANSCRIPTRESPONSE']._serialized_end=494
-  _globals['_MISMATCH']._serialized_start=496
-  _globals['_MISMATCH']._serialized_end=592
-  _globals['_INTEGRITYSERVICE']._serialized_start=840
-  _globals['_INTEGRITYSERVICE']._serialized_end=999
+  _globals['_INTEGRITYSERVICE'].methods_by_name['VerifyTranscript']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005\202\323\344\223\002%\022#/v1/transcripts/{session_id}:verify'
+  _globals['_MISMATCHCAUSE']._serialized_start=625
+  _globals['_MISMATCHCAUSE']._serialized_end=867
+  _globals['_VERIFYTRANSCRIPTREQUEST']._serialized_start=219
+  _globals['_VERIFYTRANSCRIPTREQUEST']._serialized_end=327
+  _globals['_VERIFYTRANSCRIPTRESPONSE']._serialized_start=330
+  _globals['_VERIFYTRANSCRIPTRESPONSE']._serialized_end=524
+  _globals['_MISMATCH']._serialized_start=526
+  _globals['_MISMATCH']._serialized_end=622
+  _globals['_INTEGRITYSERVICE']._serialized_start=870
+  _globals['_INTEGRITYSERVICE']._serialized_end=1072
 # @@protoc_insertion_point(module_scope)

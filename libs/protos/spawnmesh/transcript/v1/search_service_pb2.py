@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/transcript/v1/search_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/transcript/v1/entry.proto\"\xc5\x03\n\x14SearchEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x10with_descendants\x18\x02 \x01(\x08\x12\x1b\n\x05words\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08H\x00\x12\x1d\n\x07pattern\x18\x04 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08H\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\x12-\n\tfrom_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x62\x65\x66ore_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\tafter_seq\x18\x08 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1b\n\nbefore_seq\x18\t \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x0fwith_superseded\x18\n \x01(\x08\x12\x1d\n\tpage_size\x18\x0b \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00\x12\x1c\n\npage_token\x18\x0c \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x42\x0e\n\x05query\x12\x05\xbaH\x02\x08\x01\"b\n\x15SearchEntriesResponse\x12\x30\n\x04hits\x18\x01 \x03(\x0b\x32\".spawnmesh.transcript.v1.SearchHit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe6\x01\n\tSearchHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12\x30\n\x04kind\x18\x04 \x01(\x0e\x32\".spawnmesh.transcript.v1.EntryKind\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04path\x18\x06 \x01(\t\x12\x13\n\x0b\x62yte_offset\x18\x07 \x01(\x03\x12\x0f\n\x07snippet\x18\x08 \x01(\t\x12\x0f\n\x07\x66ile_id\x18\t \x01(\t2\xbe\x01\n\rSearchService\x12\xac\x01\n\rSearchEntries\x12-.spawnmesh.transcript.v1.SearchEntriesRequest\x1a..spawnmesh.transcript.v1.SearchEntriesResponse\"<\x90\x02\x02\xb2\xe1\x18\x35\n\x02\x01\x03 \x01\x38\x05\x42+\n)reads; it only adds to the index of wordsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/transcript/v1/search_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/transcript/v1/entry.proto\"\xc5\x03\n\x14SearchEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x18\n\x10with_descendants\x18\x02 \x01(\x08\x12\x1b\n\x05words\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08H\x00\x12\x1d\n\x07pattern\x18\x04 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08H\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\x12-\n\tfrom_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x62\x65\x66ore_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\tafter_seq\x18\x08 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1b\n\nbefore_seq\x18\t \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x0fwith_superseded\x18\n \x01(\x08\x12\x1d\n\tpage_size\x18\x0b \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00\x12\x1c\n\npage_token\x18\x0c \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x42\x0e\n\x05query\x12\x05\xbaH\x02\x08\x01\"b\n\x15SearchEntriesResponse\x12\x30\n\x04hits\x18\x01 \x03(\x0b\x32\".spawnmesh.transcript.v1.SearchHit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe6\x01\n\tSearchHit\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12\x30\n\x04kind\x18\x04 \x01(\x0e\x32\".spawnmesh.transcript.v1.EntryKind\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04path\x18\x06 \x01(\t\x12\x13\n\x0b\x62yte_offset\x18\x07 \x01(\x03\x12\x0f\n\x07snippet\x18\x08 \x01(\t\x12\x0f\n\x07\x66ile_id\x18\t \x01(\t2\xdb\x01\n\rSearchService\x12\xc9\x01\n\rSearchEntries\x12-.spawnmesh.transcript.v1.SearchEntriesRequest\x1a..spawnmesh.transcript.v1.SearchEntriesResponse\"Y\x90\x02\x02\xb2\xe1\x18\x35\n\x02\x01\x03 \x01\x38\x05\x42+\n)reads; it only adds to the index of words\x82\xd3\xe4\x93\x02\x17\"\x12/v1/entries:search:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,13 +53,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEARCHENTRIESREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_SEARCHENTRIESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
   _globals['_SEARCHSERVICE'].methods_by_name['SearchEntries']._loaded_options = None
-  _globals['_SEARCHSERVICE'].methods_by_name['SearchEntries']._serialized_options = b'\220\002\002\262\341\0305\n\002\001\003 \0018\005B+\n)reads; it only adds to the index of words'
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=207
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=660
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=662
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=760
-  _globals['_SEARCHHIT']._serialized_start=763
-  _globals['_SEARCHHIT']._serialized_end=993
-  _globals['_SEARCHSERVICE']._serialized_start=996
-  _globals['_SEARCHSERVICE']._serialized_end=1186
+  _globals['_SEARCHSERVICE'].methods_by_name['SearchEntries']._serialized_options = b'\220\002\002\262\341\0305\n\002\001\003 \0018\005B+\n)reads; it only adds to the index of words\202\323\344\223\002\027\"\022/v1/entries:search:\001*'
+  _globals['_SEARCHENTRIESREQUEST']._serialized_start=237
+  _globals['_SEARCHENTRIESREQUEST']._serialized_end=690
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=692
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=790
+  _globals['_SEARCHHIT']._serialized_start=793
+  _globals['_SEARCHHIT']._serialized_end=1023
+  _globals['_SEARCHSERVICE']._serialized_start=1026
+  _globals['_SEARCHSERVICE']._serialized_end=1245
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,52 @@
+"""The paths of JSON over HTTP, as the contracts name them by `google.api.http`."""
+
+import re
+from dataclasses import dataclass
+
+from google.api import annotations_pb2
+from google.protobuf.descriptor import FieldDescriptor
+
+from spawnmesh_gateway.rpcs import GatewayRpc
+
+_VARIABLE = re.compile(r"\{([a-z_.]+)\}")
+_VERBS = ("get", "put", "post", "delete", "patch")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRule:
+    """The verb, the path and the field of the body of an RPC: `*` is the whole request, and an
+    empty one no body. A `*` within the path is a service.
+    """
+
+    rpc: GatewayRpc
+    verb: str
+    path: str
+    body: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The fields of the request that are in the path, such as `agent.agent_id`."""
+        return tuple(_VARIABLE.findall(self.path))
+
+    def field(self, variable: str) -> FieldDescriptor:
+        """Return the field of the request. Raises KeyError."""
+        *parents, last = variable.split(".")
+        message = self.rpc.method.input_type
+        for name in parents:
+            inner = message.fields_by_name[name].message_type
+            if inner is None:
+                raise KeyError(variable)
+            message = inner
+        return message.fields_by_name[last]
+
+
+def http_rule(rpc: GatewayRpc) -> HttpRule | None:
+    """Return the rule of an RPC; None if it has none."""
+    options = rpc.method.GetOptions()
+    if not options.HasExtension(annotations_pb2.http):
+        return None
+    declared = options.Extensions[annotations_pb2.http]
+    verb = declared.WhichOneof("pattern")
+    if verb not in _VERBS:
+        return None
+    return HttpRule(rpc, verb, getattr(declared, verb), declared.body)

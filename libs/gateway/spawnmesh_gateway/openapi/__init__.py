@@ -1,0 +1,1 @@
+"""The OpenAPI document of the mesh, from the contracts."""
