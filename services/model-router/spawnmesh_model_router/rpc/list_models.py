@@ -1,7 +1,8 @@
-"""ListModels: list the configured models."""
+"""ListModels: list the configured models, page by page."""
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_model_router.domain.router_config import OPENAI_LIKE, RouterConfig
@@ -9,13 +10,25 @@ from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.messages import render_thinking
 
+_DEFAULT_PAGE_SIZE = 100
+
 
 async def list_models(
-    _request: pb.ListModelsRequest, _caller: Caller, deps: Dependencies
+    request: pb.ListModelsRequest, caller: Caller, deps: Dependencies
 ) -> pb.ListModelsResponse:
-    """Return every configured model, by name."""
+    """Return a page of the configured models, by name.
+
+    Raises INVALID_REQUEST for a page token of another list.
+    """
+    last = position_of(request, (str,), caller.tenant_id, caller.session_id)
+    size = request.page_size or _DEFAULT_PAGE_SIZE
     config = deps.chain.config
-    return pb.ListModelsResponse(models=[_render_model(config, name) for name in sorted(config.models)])
+    found = sorted(name for name in config.models if last is None or name > last[0])
+    response = pb.ListModelsResponse(models=[_render_model(config, name) for name in found[:size]])
+    if len(found) > size:
+        end = found[size - 1]
+        response.next_page_token = page_token([end], request, caller.tenant_id, caller.session_id)
+    return response
 
 
 def _render_model(config: RouterConfig, name: str) -> routing_pb2.ModelInfo:
