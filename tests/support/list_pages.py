@@ -37,6 +37,7 @@ class PagedList:
     async def read(self, size: int, *, adding: int = 0) -> list[Any]:
         """Return the items of all pages. Behind each of the first pages, an item is added."""
         found: list[Any] = []
+        tokens = {""}
         token = ""
         while True:
             page = await self.page(size, token)
@@ -46,6 +47,8 @@ class PagedList:
             token = page.next_page_token
             if not token:
                 return found
+            assert token not in tokens, "the same page again"
+            tokens.add(token)
             if adding and self.add is not None:
                 await self.add()
                 adding -= 1
