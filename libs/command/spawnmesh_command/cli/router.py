@@ -149,11 +149,17 @@ def clear(
         print(f"{target} may be called again" if answer.was_cooling else f"{target} had no cooldown")
 
 
+def _kind_of(model: routing_pb2.ModelInfo) -> str:
+    kind = routing_pb2.ProviderKind.Name(model.provider_kind).removeprefix("PROVIDER_KIND_").lower()
+    api = routing_pb2.ModelApi.Name(model.api).removeprefix("MODEL_API_").lower()
+    return f"{kind} {api}" if model.api else kind
+
+
 def _model_row(model: routing_pb2.ModelInfo) -> Sequence[str]:
     can = [name for name, able in (("images", model.vision), ("tools", model.tools)) if able]
     return (
         f"{model.model}{' (primary)' if model.is_primary else ''}",
-        f"{model.provider_kind}{f' {model.api}' if model.api else ''}",
+        _kind_of(model),
         f"{model.context_window_token_count:,}",
         f"{model.max_output_token_count:,}",
         ", ".join(can),

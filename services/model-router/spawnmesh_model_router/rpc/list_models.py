@@ -5,10 +5,10 @@ from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
-from spawnmesh_model_router.domain.router_config import OPENAI_LIKE, RouterConfig
+from spawnmesh_model_router.domain.router_config import RouterConfig
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.rpc.dependencies import Dependencies
-from spawnmesh_model_router.rpc.messages import render_thinking
+from spawnmesh_model_router.rpc.messages import render_api, render_provider_kind, render_thinking
 
 _DEFAULT_PAGE_SIZE = 100
 
@@ -37,7 +37,7 @@ def _render_model(config: RouterConfig, name: str) -> routing_pb2.ModelInfo:
     aliases = sorted(alias for alias in config.aliases if str(config.resolve_model(alias)) == name)
     return routing_pb2.ModelInfo(
         model=name,
-        provider_kind=kind,
+        provider_kind=render_provider_kind(kind),
         context_window_token_count=model.context_window,
         max_output_token_count=model.max_output,
         vision=model.vision,
@@ -45,5 +45,5 @@ def _render_model(config: RouterConfig, name: str) -> routing_pb2.ModelInfo:
         aliases=aliases,
         is_primary=str(config.resolve_model(config.primary)) == name,
         thinking_levels=(render_thinking(level) for level in ThinkingLevel if level in model.thinking),
-        api=(model.api or "chat") if kind in OPENAI_LIKE else "",
+        api=render_api(model, kind),
     )
