@@ -6,6 +6,7 @@ from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceStub
 
+from spawnmesh_client.pages import pages_of
 from spawnmesh_client.token_peer import TokenPeer
 
 _PAGE_SIZE = 500
@@ -35,9 +36,5 @@ async def verify_audit_events(
     """Yield the pages of a verification of one service."""
     stub = AuditServiceStub(peer.channel)
     request = pb.VerifyAuditEventsRequest(tenant_id=tenant_id)
-    while True:
-        page = await peer.unary(stub.VerifyAuditEvents, request)
+    async for page in pages_of(peer, stub.VerifyAuditEvents, request):
         yield page
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token

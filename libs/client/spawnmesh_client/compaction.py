@@ -7,6 +7,7 @@ from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServic
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 
+from spawnmesh_client.pages import pages_of
 from spawnmesh_client.token_peer import TokenPeer
 
 _COMPACT_SECONDS = 600.0
@@ -33,14 +34,7 @@ async def expand_summary(peer: TokenPeer, session_id: str, entry_id: str) -> Asy
     and notes.
     """
     stub = CompactionServiceStub(peer.channel)
-    after_seq = 0
-    while True:
-        request = pb.ExpandSummaryRequest(
-            session_id=session_id, entry_id=entry_id, after_seq=after_seq, page_size=_PAGE
-        )
-        page = await peer.unary(stub.ExpandSummary, request)
+    request = pb.ExpandSummaryRequest(session_id=session_id, entry_id=entry_id, page_size=_PAGE)
+    async for page in pages_of(peer, stub.ExpandSummary, request):
         for entry in page.entries:
             yield entry
-        if not page.has_more:
-            return
-        after_seq = page.next_after_seq

@@ -28,6 +28,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.connections import open_service
+from spawnmesh_client.pages import pages_of
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings
 from spawnmesh_client.spawn_attachments import prepare_attachments
@@ -237,13 +238,9 @@ class Mesh:
         request = transcript_rpc.ListEntriesRequest(
             session_id=session_id, after_seq=after_seq, page_size=_ENTRIES_PAGE
         )
-        while True:
-            page = await peer.unary(stub.ListEntries, request)
+        async for page in pages_of(peer, stub.ListEntries, request):
             for entry in page.entries:
                 yield entry
-            if len(page.entries) == 0 or page.entries[-1].seq >= page.head.seq:
-                return
-            request.after_seq = page.entries[-1].seq
 
     async def put_agent(self, agent: tenant_pb2.AgentProfile) -> tenant_pb2.AgentProfile:
         """Write an agent of the tenant. Runs that are claimed from now on use it."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 
+from spawnmesh_client.pages import pages_of
 from spawnmesh_client.token_peer import TokenPeer
 
 _PAGE = 200
@@ -14,10 +15,6 @@ async def list_transcripts(peer: TokenPeer) -> AsyncIterator[pb.TranscriptSize]:
     """Yield the tenant's transcripts by session id. Pages are fetched as needed."""
     stub = StorageServiceStub(peer.channel)
     request = pb.ListTranscriptsRequest(page_size=_PAGE)
-    while True:
-        page = await peer.unary(stub.ListTranscripts, request)
+    async for page in pages_of(peer, stub.ListTranscripts, request):
         for transcript in page.transcripts:
             yield transcript
-        if not page.has_more:
-            return
-        request.after_session_id = page.transcripts[-1].session_id

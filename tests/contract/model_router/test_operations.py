@@ -75,6 +75,11 @@ async def test_ListModels__lists_the_capabilities(world: World) -> None:
     assert list(models) == sorted(models)
     one, two, blind = (models[world.ref(name)] for name in ("one", "two", "blind"))
     assert (one.is_primary, two.is_primary) == (True, False)
+    kinds = {name.partition("/")[0]: info.provider_kind for name, info in models.items()}
+    assert kinds == {
+        world.scripted: routing_pb2.PROVIDER_KIND_OPENAI_COMPATIBLE,
+        world.anthropic: routing_pb2.PROVIDER_KIND_ANTHROPIC,
+    }
     assert (list(two.aliases), two.vision, blind.vision, blind.tools) == (["fast"], True, False, False)
     assert (one.context_window_token_count, one.max_output_token_count) == (128000, 4096)
 

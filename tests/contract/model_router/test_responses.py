@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
-from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import is_transient
 from spawnmesh_core.reasons import Reason
@@ -388,5 +388,8 @@ async def test_ListModels__lists_the_api(world: World) -> None:
     models = {
         info.model: info.api for info in (await router.call("ListModels", pb.ListModelsRequest())).models
     }
-    assert (models[world.ref("one")], models[world.ref("two")]) == ("responses", "chat")
-    assert models[f"{world.anthropic}/claude"] == ""
+    assert (models[world.ref("one")], models[world.ref("two")]) == (
+        routing_pb2.MODEL_API_RESPONSES,
+        routing_pb2.MODEL_API_CHAT,
+    )
+    assert models[f"{world.anthropic}/claude"] == routing_pb2.MODEL_API_UNSPECIFIED

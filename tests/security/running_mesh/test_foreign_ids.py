@@ -35,7 +35,6 @@ HARMLESS = {
     "ListDeliveries session": "a filter of its own rows",
     "ListSessions session": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
-    "ListTranscripts session": "its own rows after an id, whoever has that",
     "RevokeToken token_id": "it is revoked in its own tenant alone",
     "UploadFile sha256": "the bytes must be sent all the same",
     "UploadFile upload_id": "it names a new upload of its own",

@@ -5,9 +5,11 @@ The RPCs are all that have a `page_token`. A new one is attacked because it is i
 
 import json
 import random
+import tempfile
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +17,16 @@ import psycopg
 import pytest
 from google.protobuf import message_factory
 from google.protobuf.message import Message
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_service_pb2 as hooks
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.transcript.v1.compaction_service_pb2 import ExpandSummaryRequest
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.transcript_files import import_file
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import CallerKind
@@ -27,12 +36,14 @@ from tests.support.security.every_rpc import Answer, RunningMesh, Served, ask
 from tests.support.security.forms import form_of, id_fields, with_id
 from tests.support.security.raw_calls import METHODS
 from tests.support.security.tenants import Filled, fill_tenant
+from tests.support.transcript.dialects import CLAUDE, file_of
 from tests.support.waiting import eventually
 
 TOKENED = sorted(name for name, one in METHODS.items() if "page_token" in one.input_type.fields_by_name)
-VERIFY = "spawnmesh.audit.v1.AuditService.VerifyAuditEvents"
-"""It has pages of thousands of events, and no `page_size`: these tests have no second page of it."""
-LISTS = [name for name in TOKENED if name != VERIFY]
+PROVIDERS = "spawnmesh.model_router.v1.ModelRouterService.ListProviderHealth"
+"""The mesh of these tests has one provider: this list has no second page of it."""
+LISTS = [name for name in TOKENED if name != PROVIDERS]
+EXPAND = "spawnmesh.transcript.v1.CompactionService.ExpandSummary"
 WORDS = "marker"
 FILTERS_OF = {
     "spawnmesh.hook.v1.HookService.ListDeliveries": ("session_id", "run_id", "plugin"),
@@ -83,8 +94,7 @@ def _first_request(name: str, tenant: Filled) -> Message:
         request.words = f"{WORDS}*"  # type: ignore[attr-defined]
     if name.endswith("ListJobs"):
         request.tenant_id = tenant.tenant_id  # type: ignore[attr-defined]
-    if name != VERIFY:
-        request.page_size = 1  # type: ignore[attr-defined]
+    request.page_size = 1  # type: ignore[attr-defined]
     return request
 
 
@@ -98,20 +108,43 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
         await client.put_agent(AgentProfile(agent_id="another"))
         peer = client.service("session")
         for number in range(2):
+            await client.send(tenant.ids["session"], f"{tenant.marker} message {number}")
             spawn = sessions.SpawnSessionRequest(request_id=f"more-{number}", task=f"{tenant.marker} more")
             spawn.attachments.add(name="a.txt", content="a", encoding=1)
             await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=60)
+        await _register_observer(client)
+        summary = await _import_summary(client)
     async with await psycopg.AsyncConnection.connect(running.stack.superuser_dsn) as connection:
         for number in range(2):
             await connection.execute(
                 "insert into session.jobs (tenant_id, kind, key, dead_time) values (%s, %s, %s, now())",
                 (tenant.tenant_id, tenant.ids["job_kind"], f"dead-{number}"),
             )
-    for name in TOKENED:
-        lists.requests[name] = _first_request(name, tenant)
+    lists.requests = {name: _first_request(name, tenant) for name in TOKENED}
+    lists.requests[EXPAND] = summary
     for name in LISTS:
         lists.tokens[name] = await eventually(lambda name=name: _second_page(lists, name))
     return lists
+
+
+async def _register_observer(client: Mesh) -> None:
+    plugin = hooks.Plugin(name="observer", endpoint="grpc://127.0.0.1:1")
+    plugin.hooks.extend((events.HOOK_KIND_LLM_INPUT, events.HOOK_KIND_LLM_OUTPUT))
+    request = hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+    peer = client.service("hook")
+    await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, request, timeout_seconds=60)
+
+
+async def _import_summary(client: Mesh) -> ExpandSummaryRequest:
+    """Import a transcript with a summary of several messages, and return the request for these."""
+    session_id = new_id(IdKind.SESSION)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "session.jsonl")
+        file.write_bytes(file_of(CLAUDE))
+        await import_file(client.service("transcript"), file, session_id)
+    entries = [entry async for entry in client.transcript(session_id)]
+    [summary] = [entry for entry in entries if entry.body.HasField("compaction")]
+    return ExpandSummaryRequest(session_id=session_id, entry_id=summary.entry_id, page_size=1)
 
 
 async def _second_page(lists: Lists, name: str) -> str:
@@ -195,7 +228,7 @@ async def test_token_of_another_list_is_refused(own: Lists, name: str) -> None:
 @pytest.mark.parametrize("name", LISTS)
 async def test_token_of_another_tenant_is_refused(own: Lists, foreign: Lists, name: str) -> None:
     """An administrator has no tenant: the filter for one is part of its list."""
-    if CallerKind.CLIENT not in policy_of(METHODS[name]).callers and name not in FILTERS_OF:
+    if policy_of(METHODS[name]).callers == {CallerKind.ADMIN} and name not in FILTERS_OF:
         return
     assert foreign.tokens[name] != own.tokens[name]
     assert _is_refused(await own.ask(name, foreign.tokens[name]))
@@ -236,8 +269,8 @@ ODD_PARTS: tuple[Any, ...] = (
 
 def _known_position(lists: Lists, name: str) -> list[Any]:
     """Return the position of the second page."""
-    if name == VERIFY:
-        return [lists.tenant.tenant_id, "00" * 32, 1]
+    if name == PROVIDERS:
+        return ["a"]
     token = lists.tokens[name]
     found: list[Any] = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[12:])
     return found
@@ -247,12 +280,12 @@ def _forged_with_digest(lists: Lists, name: str, position: list[Any]) -> str:
     """Return the token that the list would give for the position."""
     request: Any = lists.requests[name]
     tenant_id = lists.tenant.tenant_id
-    if name == VERIFY:
+    if name == PROVIDERS:
         return page_token(position, request, tenant_id)
     known, token = _known_position(lists, name), lists.tokens[name]
     bound = [
         caller
-        for caller in ((), (tenant_id,), (tenant_id, ""), ("", ""))
+        for caller in ((), (tenant_id,), (tenant_id, ""), (tenant_id, lists.tenant.ids["session"]), ("", ""))
         if page_token(known, request, *caller) == token
     ]
     assert len(bound) == 1, f"the digest of {name} is bound to something else"

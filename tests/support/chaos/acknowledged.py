@@ -122,9 +122,9 @@ class Clients:
         while True:
             page = await self.call(self.transcript, "ListEntries", self.transcripts, request)
             found += page.entries
-            if not page.entries or page.entries[-1].seq >= page.head.seq:
+            if not page.next_page_token:
                 return found
-            request.after_seq = page.entries[-1].seq
+            request.page_token = page.next_page_token
 
 
 class Harness:

@@ -253,9 +253,12 @@ class FakeTranscript(TranscriptServiceServicer):
 
     async def ListEntries(self, request: Any, context: Any) -> Any:
         self.pages += 1
-        page = [entry for entry in self.entries if entry.seq > request.after_seq][: request.page_size or 100]
+        after_seq = int(request.page_token or request.after_seq)
+        found = [entry for entry in self.entries if entry.seq > after_seq]
+        page = found[: request.page_size or 100]
         head = transcript_rpc.Head(seq=self.entries[-1].seq if self.entries else 0)
-        return transcript_rpc.ListEntriesResponse(entries=page, head=head)
+        more = str(page[-1].seq) if len(found) > len(page) else ""
+        return transcript_rpc.ListEntriesResponse(entries=page, head=head, next_page_token=more)
 
 
 @asynccontextmanager

@@ -25,23 +25,22 @@ class Listing:
     ) -> pb.ListEntriesResponse:
         self.requests.append(request)
         is_backwards = request.HasField("before_seq")
+        position = int(request.page_token or request.before_seq or request.after_seq)
         if is_backwards:
-            last = (request.before_seq or len(entries) + 1) - 1
+            last = (position or len(entries) + 1) - 1
             first = max(1, last + 1 - self.scan_limit)
         else:
-            first = request.after_seq + 1
-            last = min(len(entries), request.after_seq + self.scan_limit)
+            first = position + 1
+            last = min(len(entries), position + self.scan_limit)
         found = [entry for entry in entries if first <= entry.seq <= last and _is_wanted(entry, request)]
         page = found[-PAGE_SIZE:] if is_backwards else found[:PAGE_SIZE]
         read_seq = first if is_backwards else last
         if len(found) > len(page):
             read_seq = page[0].seq if is_backwards else page[-1].seq
         self.given += [entry.seq for entry in page]
+        has_more = read_seq > 1 if is_backwards else read_seq < len(entries)
         return pb.ListEntriesResponse(
-            entries=page,
-            head=pb.Head(seq=len(entries)),
-            has_more=read_seq > 1 if is_backwards else read_seq < len(entries),
-            read_seq=read_seq,
+            entries=page, head=pb.Head(seq=len(entries)), next_page_token=str(read_seq) if has_more else ""
         )
 
 

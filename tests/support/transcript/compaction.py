@@ -160,11 +160,11 @@ class Compacting:
             )
 
     async def expand(
-        self, entry_id: str, *, after_seq: int = 0, page_size: int = 0, token: str = ""
+        self, entry_id: str, *, page_size: int = 0, page_token: str = "", token: str = ""
     ) -> compaction_pb.ExpandSummaryResponse:
         stub = CompactionServiceStub(self.session.service.peer.channel)
         request = compaction_pb.ExpandSummaryRequest(
-            session_id=self.session.session_id, entry_id=entry_id, after_seq=after_seq, page_size=page_size
+            session_id=self.session.session_id, entry_id=entry_id, page_size=page_size, page_token=page_token
         )
         with use_token(token or self.session.client_token()):
             return await self.session.service.peer.unary(stub.ExpandSummary, request, timeout_seconds=60)

@@ -206,6 +206,7 @@ class Session:
         after_seq: int = 0,
         before_seq: int | None = None,
         page_size: int = 0,
+        page_token: str = "",
         kinds: Sequence[entry_pb.EntryKind.ValueType] = (),
         roles: Sequence[content_pb.Role.ValueType] = (),
         token: str = "",
@@ -214,6 +215,7 @@ class Session:
         request = pb.ListEntriesRequest(
             session_id=self.session_id,
             page_size=page_size,
+            page_token=page_token,
             filter=entry_pb.EntryFilter(kinds=kinds, roles=roles),
         )
         if before_seq is None:

@@ -59,17 +59,20 @@ class TierSession(Tiered):
             if answer.done:
                 return sums
 
-    async def sizes(self, after: str = "", page_size: int = 0) -> list[pb.TranscriptSize]:
-        request = pb.ListTranscriptsRequest(after_session_id=after, page_size=page_size)
+    async def sizes(self, page_size: int = 0) -> list[pb.TranscriptSize]:
+        """Return the sizes of all pages."""
+        request = pb.ListTranscriptsRequest(page_size=page_size)
         peer = self.session.service.peer
+        found: list[pb.TranscriptSize] = []
         with use_token(self.session.client_token()):
-            return list(
-                (
-                    await peer.unary(
-                        StorageServiceStub(peer.channel).ListTranscripts, request, timeout_seconds=60
-                    )
-                ).transcripts
-            )
+            while True:
+                page = await peer.unary(
+                    StorageServiceStub(peer.channel).ListTranscripts, request, timeout_seconds=60
+                )
+                found += page.transcripts
+                if not page.next_page_token:
+                    return found
+                request.page_token = page.next_page_token
 
     async def size(self) -> pb.TranscriptSize:
         return next(one for one in await self.sizes() if one.session_id == self.session.session_id)

@@ -2,21 +2,13 @@
 
 from collections.abc import Iterator
 
+from buf.validate import validate_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
 METHODS = [method for service in mesh_services() for method in service.methods]
-NOT_IN_PAGES = {
-    "ListEntries": "it continues behind a seq of the transcript",
-    "ListTranscripts": "it continues behind the id of a session",
-    "ListPlugins": "it returns everything: the tenant has a limit",
-    "ListActiveHooks": "it returns everything: the tenant has a limit of plugins",
-    "ListModels": "it returns the whole configuration",
-    "ListProviderHealth": "it returns the whole configuration",
-    "ListInbox": "it returns the oldest messages until they are acknowledged",
-}
 REQUEST_IDS = {
     "AppendEntries",
     "DispatchBeforeAgentFinalize",
@@ -25,6 +17,8 @@ REQUEST_IDS = {
     "SpawnSession",
 }
 """The RPCs whose caller chooses an id for their repeats."""
+PAGE_FIELDS = {"page_size", "page_token", "next_page_token", "has_more"}
+MAX_PAGE_SIZE = 5000
 OTHER_KEYS = {
     "spawnmesh.hook.v1.Revise.idempotency_key": "it names an objection of a plugin, not a call",
 }
@@ -54,15 +48,45 @@ def fields() -> list[FieldDescriptor]:
     return [field for message in messages() for field in message.fields]
 
 
-def is_paged(method: MethodDescriptor) -> bool:
-    asked, answered = method.input_type.fields_by_name, method.output_type.fields_by_name
-    return {"page_size", "page_token"} <= set(asked) and "next_page_token" in answered
+def type_of(message: Descriptor, name: str) -> int | None:
+    field = message.fields_by_name.get(name)
+    return None if field is None else field.type
 
 
-def test_every_list_comes_in_pages_or_has_a_reason() -> None:
-    lists = {method.name: method for method in METHODS if method.name.startswith(("List", "Search"))}
-    assert len(lists) > 10
-    assert {name for name, method in lists.items() if not is_paged(method)} == NOT_IN_PAGES.keys()
+def defects_of(method: MethodDescriptor) -> Iterator[str]:
+    """Yield why the list is not read as every other list."""
+    asked, answered = method.input_type, method.output_type
+    if type_of(asked, "page_size") != FieldDescriptor.TYPE_INT32:
+        yield "no page_size"
+    else:
+        size = asked.fields_by_name["page_size"].GetOptions().Extensions[validate_pb2.field].int32
+        if not (size.HasField("gte") and size.gte == 0 and 0 < size.lte <= MAX_PAGE_SIZE):
+            yield "no bounds of page_size"
+    if type_of(asked, "page_token") != FieldDescriptor.TYPE_STRING:
+        yield "no page_token"
+    elif not asked.fields_by_name["page_token"].GetOptions().Extensions[validate_pb2.field].string.max_bytes:
+        yield "no bound of page_token"
+    if type_of(answered, "next_page_token") != FieldDescriptor.TYPE_STRING:
+        yield "no next_page_token"
+    if not any(field.is_repeated for field in answered.fields):
+        yield "no items"
+    cursors = {"has_more", "next_position", "next_after_seq"} & set(answered.fields_by_name)
+    if cursors:
+        yield f"another cursor: {cursors}"
+
+
+def is_list(method: MethodDescriptor) -> bool:
+    """Return whether an RPC returns the items of a list, and no stream of them."""
+    if method.server_streaming or method.client_streaming:
+        return False
+    fields = {*method.input_type.fields_by_name, *method.output_type.fields_by_name}
+    return method.name.startswith(("List", "Search", "Expand")) or bool(fields & PAGE_FIELDS)
+
+
+def test_every_list_comes_in_pages() -> None:
+    lists = [method for method in METHODS if is_list(method)]
+    assert {"ListInbox", "ExpandSummary", "VerifyAuditEvents"} < {method.name for method in lists}
+    assert {method.name: found for method in lists if (found := list(defects_of(method)))} == {}
 
 
 def test_what_identifies_the_repeat_of_a_call_is_its_request_id() -> None:

@@ -13,6 +13,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.pages import pages_of
 from spawnmesh_core.clock import utc_now
 from spawnmesh_plugin.serving import load_handlers, serve
 from spawnmesh_plugin.settings import PluginSettings
@@ -46,15 +47,16 @@ def add_commands(app: typer.Typer) -> None:
 def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tenant's plugins and the operator's plugins for it, highest priority first."""
 
-    async def body(mesh: Mesh) -> pb.ListPluginsResponse:
+    async def body(mesh: Mesh) -> list[pb.Plugin]:
         hook = mesh.service("hook")
-        return await hook.unary(HookServiceStub(hook.channel).ListPlugins, pb.ListPluginsRequest())
+        pages = pages_of(hook, HookServiceStub(hook.channel).ListPlugins, pb.ListPluginsRequest())
+        return [plugin async for page in pages for plugin in page.plugins]
 
-    listed = with_mesh(context, body, as_json=as_json)
+    plugins = with_mesh(context, body, as_json=as_json)
     if as_json:
-        print_json({"plugins": [value_of(plugin) for plugin in listed.plugins]})
+        print_json({"plugins": [value_of(plugin) for plugin in plugins]})
     else:
-        _print_plugins(list(listed.plugins))
+        _print_plugins(plugins)
 
 
 def register(

@@ -10,6 +10,7 @@ from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.pages import pages_of
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -34,11 +35,13 @@ def add_commands(app: typer.Typer) -> None:
 def models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the models that can be requested, and their capabilities."""
 
-    async def body(mesh: Mesh) -> pb.ListModelsResponse:
+    async def body(mesh: Mesh) -> list[routing_pb2.ModelInfo]:
         router = mesh.service("model-router")
-        return await router.unary(ModelRouterServiceStub(router.channel).ListModels, pb.ListModelsRequest())
+        stub = ModelRouterServiceStub(router.channel)
+        pages = pages_of(router, stub.ListModels, pb.ListModelsRequest())
+        return [model async for page in pages for model in page.models]
 
-    listed = with_mesh(context, body, as_json=as_json).models
+    listed = with_mesh(context, body, as_json=as_json)
     if as_json:
         print_json({"models": [value_of(model) for model in listed]})
     else:
@@ -100,12 +103,13 @@ def health(
 ) -> None:
     """Show every provider with its credentials, and its cooldowns for this tenant and for all."""
 
-    async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
+    async def body(mesh: Mesh) -> list[routing_pb2.ProviderHealth]:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
-        return await router.unary(stub.ListProviderHealth, pb.ListProviderHealthRequest())
+        pages = pages_of(router, stub.ListProviderHealth, pb.ListProviderHealthRequest())
+        return [provider async for page in pages for provider in page.providers]
 
-    listed = with_mesh(context, body, as_json=as_json, admin=all_tenants).providers
+    listed = with_mesh(context, body, as_json=as_json, admin=all_tenants)
     if as_json:
         print_json({"providers": [value_of(provider) for provider in listed]})
     else:
@@ -145,11 +149,17 @@ def clear(
         print(f"{target} may be called again" if answer.was_cooling else f"{target} had no cooldown")
 
 
+def _kind_of(model: routing_pb2.ModelInfo) -> str:
+    kind = routing_pb2.ProviderKind.Name(model.provider_kind).removeprefix("PROVIDER_KIND_").lower()
+    api = routing_pb2.ModelApi.Name(model.api).removeprefix("MODEL_API_").lower()
+    return f"{kind} {api}" if model.api else kind
+
+
 def _model_row(model: routing_pb2.ModelInfo) -> Sequence[str]:
     can = [name for name, able in (("images", model.vision), ("tools", model.tools)) if able]
     return (
         f"{model.model}{' (primary)' if model.is_primary else ''}",
-        f"{model.provider_kind}{f' {model.api}' if model.api else ''}",
+        _kind_of(model),
         f"{model.context_window_token_count:,}",
         f"{model.max_output_token_count:,}",
         ", ".join(can),

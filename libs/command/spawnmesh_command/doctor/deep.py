@@ -10,6 +10,7 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.pages import pages_of
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -78,10 +79,9 @@ async def _providers(mesh: Mesh) -> Finding:
     if peer is None:
         return Finding("providers", None, "not looked at: SPAWNMESH_MODEL_ROUTER_TARGET is not set")
     try:
-        request = router_rpc.ListProviderHealthRequest()
-        listed = (
-            await peer.unary(ModelRouterServiceStub(peer.channel).ListProviderHealth, request)
-        ).providers
+        stub = ModelRouterServiceStub(peer.channel)
+        pages = pages_of(peer, stub.ListProviderHealth, router_rpc.ListProviderHealthRequest())
+        listed = [provider async for page in pages for provider in page.providers]
     except MeshError as error:
         advice = _advice_after(error, "see the log of model-router")
         return Finding("providers", False, f"cannot be listed: {error}", advice)

@@ -56,17 +56,14 @@ class ScratchTranscript:
     async def entries(self) -> list[Entry]:
         """Return all stored entries."""
         listed: list[Entry] = []
+        request = pb.ListEntriesRequest(session_id=self.run.session_id, page_size=_ENTRIES_PER_PAGE)
         while True:
-            request = pb.ListEntriesRequest(
-                session_id=self.run.session_id,
-                after_seq=listed[-1].seq if listed else 0,
-                page_size=_ENTRIES_PER_PAGE,
-            )
             with self.mesh.as_run(self.run):
                 page = await self._peer.unary(self._stub.ListEntries, request, timeout_seconds=_CALL_SECONDS)
-            if not page.entries:
-                return listed
             listed += page.entries
+            if not page.next_page_token:
+                return listed
+            request.page_token = page.next_page_token
 
     async def context(self, tail: FreshTail | None = None) -> pb.AssembleContextResponse:
         """Return the context that a model would read."""

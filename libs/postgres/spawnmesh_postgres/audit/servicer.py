@@ -19,7 +19,7 @@ from spawnmesh_postgres.audit.store import NO_TENANT, ChainState, EventFilter, L
 from spawnmesh_postgres.database import ALL_TENANTS, Database
 
 _DEFAULT_PAGE_SIZE = 100
-_VERIFIED_EVENTS = 5_000
+_DEFAULT_VERIFIED_EVENTS = 5_000
 """Events of one page of a verification, which are read and hashed MAX_BATCH at a time."""
 
 _BEGIN, _END = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
@@ -73,7 +73,8 @@ class AuditServicer(AuditServiceServicer):
         scope, is_operator = self._scope_of(request.tenant_id)
         tenant_id, after = _link(request, scope)
         response = pb.VerifyAuditEventsResponse()
-        while (left := _VERIFIED_EVENTS - response.event_count) > 0:
+        left = request.page_size or _DEFAULT_VERIFIED_EVENTS
+        while left > 0:
             limit = min(left, MAX_BATCH)
             read = await store.read_chain(self._database, scope, tenant_id, after=after, limit=limit)
             if read is None:
@@ -81,6 +82,7 @@ class AuditServicer(AuditServiceServicer):
             state, start, events = read
             link, breaks = chain.verify(start, events)
             response.event_count += len(events)
+            left -= max(1, len(events))
             tenant_id, after = state.tenant_id, link
             if len(events) < limit:  # The chain ends here.
                 breaks += chain.verify_end(state.tenant_id, link, state.head)

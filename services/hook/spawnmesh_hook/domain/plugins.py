@@ -123,8 +123,9 @@ RegistrationKey = tuple[str, str, int]
 class Plugin:
     """A registered plugin. `endpoint` is spelled as it was registered.
 
-    `generation` rises with each registration, pause and resume of the plugin. A run waits for the
-    plugin for `max_wait`, or until its deadline if that is None.
+    `registration` is the order among equal priorities: negative for a bundled plugin. `generation`
+    rises with each registration, pause and resume of the plugin. A run waits for the plugin for
+    `max_wait`, or until its deadline if that is None.
     """
 
     name: str
@@ -139,6 +140,12 @@ class Plugin:
     bundled: bool = False
     generation: int = 0
     max_wait: timedelta | None = None
+    registration: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return the place of the plugin in the order of the tenant's plugins."""
+        return -self.priority, self.registration
 
     @property
     def is_gate(self) -> bool:
@@ -199,9 +206,10 @@ def missing_grant(plugin: Plugin) -> tuple[HookKind, Grant] | None:
 def in_order(bundled: Iterable[Plugin], registered: Iterable[Plugin]) -> tuple[Plugin, ...]:
     """Return all plugins, highest priority first.
 
-    Among equal priorities bundled plugins come first, and each kind keeps its order.
+    Among equal priorities bundled plugins come first, in the order of their file, and then the
+    others in that of their registration.
     """
-    return tuple(sorted((*bundled, *registered), key=lambda plugin: -plugin.priority))
+    return tuple(sorted((*bundled, *registered), key=lambda plugin: plugin.place))
 
 
 def registration_key(tenant_id: str, plugin: Plugin) -> RegistrationKey:

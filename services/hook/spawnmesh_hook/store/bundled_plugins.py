@@ -42,7 +42,11 @@ class BundledPlugins:
     """The plugins of the file, which is read when the service starts."""
 
     def __init__(self, entries: Sequence[BundledPlugin]) -> None:
-        self._entries = [(entry, _plugin(entry)) for entry in entries]
+        # Negative: among equal priorities they come before the plugins that tenants registered.
+        self._entries = [
+            (entry, _plugin(entry, registration))
+            for registration, entry in enumerate(entries, start=-len(entries))
+        ]
 
     def list_for(self, tenant_id: str) -> list[Plugin]:
         """Return the plugins that serve the tenant, in the order of the file."""
@@ -83,7 +87,7 @@ def read_bundled(file: Path | None) -> BundledPlugins:
     return BundledPlugins(entries)
 
 
-def _plugin(entry: BundledPlugin) -> Plugin:
+def _plugin(entry: BundledPlugin, registration: int = 0) -> Plugin:
     hooks = tuple(dict.fromkeys(entry.hooks))
     return Plugin(
         name=entry.name,
@@ -96,4 +100,5 @@ def _plugin(entry: BundledPlugin) -> Plugin:
         max_concurrent_calls=entry.max_concurrent_calls,
         bundled=True,
         max_wait=None if entry.max_wait_seconds is None else timedelta(seconds=entry.max_wait_seconds),
+        registration=registration,
     )

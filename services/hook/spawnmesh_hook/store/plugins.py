@@ -105,4 +105,5 @@ def _plugin(row: dict[str, Any]) -> Plugin:
         max_concurrent_calls=row["max_concurrent_calls"],
         paused=row["paused"],
         generation=row["generation"],
+        registration=row["registration"],
     )

@@ -15,7 +15,7 @@ set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.pr
     failure_policy = excluded.failure_policy, grants = excluded.grants,
     max_concurrent_calls = excluded.max_concurrent_calls, generation = plugins.generation + 1
 returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
-    paused, generation;
+    paused, generation, registration;
 
 -- name: lock_limits
 -- Locks the tenant's settings, so that one transaction after the other counts and adds plugins.
@@ -37,7 +37,8 @@ where tenant_id = %(tenant_id)s;
 -- Takes no lock. Indexes: plugins_pkey, decisions_pkey. A tenant has few plugins. Returns one row
 -- without a name if the tenant has no plugins.
 select name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
-    paused, generation, exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions
+    paused, generation, registration,
+    exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions
 from (values (1)) as one (row) left join plugins on tenant_id = %(tenant_id)s
 order by priority desc, registration;
 
@@ -47,7 +48,7 @@ update plugins
 set paused = %(paused)s, generation = generation + 1
 where tenant_id = %(tenant_id)s and name = %(name)s
 returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
-    paused, generation;
+    paused, generation, registration;
 
 -- name: delete_plugin
 -- Locks the row. Index: plugins_pkey.

@@ -1,31 +1,57 @@
-"""ListProviderHealth: list the providers with their credentials and cooldowns."""
+"""ListProviderHealth: list the providers with their credentials and cooldowns, page by page."""
+
+from collections.abc import Sequence
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope
 from spawnmesh_model_router.rpc.dependencies import Dependencies
 from spawnmesh_model_router.rpc.messages import render_audience, render_reason
 
+_DEFAULT_PAGE_SIZE = 100
 _MAX_COOLDOWNS = 1000  # Of a provider. Each tenant can have its own.
+_COOLDOWNS_OF_PAGE = 2000
+"""A page ends behind the provider with this cooldown, far below the largest message."""
 
 
 async def list_provider_health(
-    _request: pb.ListProviderHealthRequest, caller: Caller, deps: Dependencies
+    request: pb.ListProviderHealthRequest, caller: Caller, deps: Dependencies
 ) -> pb.ListProviderHealthResponse:
-    """Return every configured provider, by name, with its active and expired cooldowns.
+    """Return a page of the configured providers, by name, with their active and expired cooldowns.
 
-    A client sees those of all tenants and of its own.
+    A client sees those of all tenants and of its own. Raises INVALID_REQUEST for a page token of
+    another list.
     """
+    last = position_of(request, (str,), caller.tenant_id)
+    size = request.page_size or _DEFAULT_PAGE_SIZE
+    found = sorted(name for name in deps.chain.config.providers if last is None or name > last[0])
+    cooldowns = _cooldowns_of(found[:size], caller, deps)
+    response = pb.ListProviderHealthResponse()
+    cooldown_count = 0
+    for provider in found[:size]:
+        response.providers.append(_render_health(deps, provider, cooldowns[provider]))
+        cooldown_count += len(response.providers[-1].cooldowns)
+        if cooldown_count >= _COOLDOWNS_OF_PAGE:
+            break
+    if len(response.providers) < len(found):
+        end = response.providers[-1].provider
+        response.next_page_token = page_token([end], request, caller.tenant_id)
+    return response
+
+
+def _cooldowns_of(
+    providers: Sequence[str], caller: Caller, deps: Dependencies
+) -> dict[str, dict[CooldownTarget, Cooldown]]:
+    """Return the cooldowns of each provider that the caller sees."""
     is_operator = caller.kind is CallerKind.ADMIN
-    cooldowns: dict[str, dict[CooldownTarget, Cooldown]] = {name: {} for name in deps.chain.config.providers}
+    cooldowns: dict[str, dict[CooldownTarget, Cooldown]] = {name: {} for name in providers}
     for target, cooldown in deps.cooldowns.all().items():
         if target.provider in cooldowns and (is_operator or target.tenant_id in ("", caller.tenant_id)):
             cooldowns[target.provider][target] = cooldown
-    return pb.ListProviderHealthResponse(
-        providers=[_render_health(deps, *provider) for provider in sorted(cooldowns.items())]
-    )
+    return cooldowns
 
 
 def _render_health(

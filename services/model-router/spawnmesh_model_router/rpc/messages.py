@@ -5,7 +5,7 @@ import re
 from functools import partial
 
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
-from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_core.json_text import TooManyNodes
@@ -30,7 +30,7 @@ from spawnmesh_model_router.domain.policy import TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.request_json import MAX_JSON_VALUES, read_schemas
 from spawnmesh_model_router.domain.request_size import RequestSize
-from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.domain.router_config import OPENAI_LIKE, Model, ProviderKind, RouterConfig
 from spawnmesh_model_router.domain.routing_request import EarlierAttempts, RoutingRequest
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
@@ -212,6 +212,17 @@ def render_audience(audience: Audience) -> generation_pb2.CooldownAudience.Value
 def render_thinking(level: ThinkingLevel | None) -> thinking_pb2.ThinkingLevel.ValueType:
     name = level.name if level is not None else "UNSPECIFIED"
     return thinking_pb2.ThinkingLevel.Value(f"THINKING_LEVEL_{name}")
+
+
+def render_provider_kind(kind: ProviderKind) -> routing_pb2.ProviderKind.ValueType:
+    return routing_pb2.ProviderKind.Value(f"PROVIDER_KIND_{kind.upper()}")
+
+
+def render_api(model: Model, kind: ProviderKind) -> routing_pb2.ModelApi.ValueType:
+    """Return the API by which the model is called; unspecified unless it is one of OpenAI's."""
+    if kind not in OPENAI_LIKE:
+        return routing_pb2.MODEL_API_UNSPECIFIED
+    return routing_pb2.ModelApi.Value(f"MODEL_API_{(model.api or 'chat').upper()}")
 
 
 def render_reason(reason: FailoverReason | None) -> generation_pb2.FailoverReason.ValueType:

@@ -35,9 +35,15 @@ async def refresh_active_hooks(assignment: Assignment) -> None:
     """
     peers = assignment.peers
     request = run_hook_service_pb2.ListActiveHooksRequest()
-    answer = await call_with_retry(peers.hook, peers.run_hooks.ListActiveHooks, request)
+    hooks = set[event_pb2.HookKind.ValueType]()
+    while True:
+        page = await call_with_retry(peers.hook, peers.run_hooks.ListActiveHooks, request)
+        hooks.update(page.hooks)
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
     assignment.active_hooks.clear()
-    assignment.active_hooks.update(answer.hooks)
+    assignment.active_hooks.update(hooks)
 
 
 async def dispatch_prompt_hooks(assignment: Assignment, request: router_pb.GenerateRequest) -> None:

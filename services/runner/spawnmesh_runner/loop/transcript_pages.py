@@ -20,9 +20,9 @@ async def entries_before(
         page = await _next_page(assignment, request)
         for entry in reversed(page.entries):
             yield entry
-        if not page.has_more:
+        if not page.next_page_token:
             return
-        request.before_seq = page.read_seq
+        request.page_token = page.next_page_token
 
 
 async def has_entry_after(assignment: Assignment, after_seq: int, wanted: entry_pb2.EntryFilter) -> bool:
@@ -32,9 +32,9 @@ async def has_entry_after(assignment: Assignment, after_seq: int, wanted: entry_
     )
     while True:
         page = await _next_page(assignment, request)
-        if page.entries or not page.has_more:
+        if page.entries or not page.next_page_token:
             return bool(page.entries)
-        request.after_seq = page.read_seq
+        request.page_token = page.next_page_token
 
 
 async def _next_page(assignment: Assignment, request: pb.ListEntriesRequest) -> pb.ListEntriesResponse:

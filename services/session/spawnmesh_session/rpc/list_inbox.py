@@ -1,11 +1,12 @@
 """ListInbox.
 
-Returns the messages that no run has acknowledged, oldest first: results of children and messages
-from people.
+Returns the messages that no run has acknowledged, oldest first, page by page: results of children
+and messages from people.
 """
 
 from spawnmesh.session.v1.run_service_pb2 import InboxMessage as InboxMessageProto
 from spawnmesh.session.v1.run_service_pb2 import ListInboxRequest, ListInboxResponse
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.inbox import InboxMessage
@@ -13,11 +14,27 @@ from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_run_state, render_time
 from spawnmesh_session.store import inbox
 
+_DEFAULT_PAGE_SIZE = 100
+
 
 async def list_inbox(request: ListInboxRequest, caller: Caller, deps: Dependencies) -> ListInboxResponse:
-    """Return the unread messages of the run's session, oldest first."""
-    messages = await inbox.list_inbox(deps.database, caller.tenant_id, caller.session_id)
-    return ListInboxResponse(messages=map(_render, messages))
+    """Return a page of the unread messages of the run's session, oldest first.
+
+    Raises INVALID_REQUEST for a page token of another list.
+    """
+    tenant_id, session_id = caller.tenant_id, caller.session_id
+    last = position_of(request, (int,), tenant_id, session_id)
+    page = await inbox.list_inbox(
+        deps.database,
+        tenant_id,
+        session_id,
+        after_position=last[0] if last else -1,
+        page_size=request.page_size or _DEFAULT_PAGE_SIZE,
+    )
+    response = ListInboxResponse(messages=map(_render, page.messages))
+    if page.end_position is not None:
+        response.next_page_token = page_token([page.end_position], request, tenant_id, session_id)
+    return response
 
 
 def _render(message: InboxMessage) -> InboxMessageProto:

@@ -1,6 +1,7 @@
 """Messages that wait for the next turn of a session."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
 from spawnmesh_postgres.database import Connection, Database
@@ -12,6 +13,15 @@ from spawnmesh_session.domain.text import without_nul
 from spawnmesh_session.store.rows import MAX_LIST_BYTES
 
 _SQL = load_statements(__name__)
+_MESSAGE_FIELDS = [field.name for field in fields(InboxMessage)]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxPage:
+    """Unread messages, and the position of the last one; None on the last page."""
+
+    messages: list[InboxMessage]
+    end_position: int | None
 
 
 async def insert_message(
@@ -43,15 +53,26 @@ async def get_message_text(connection: Connection, tenant_id: str, session_id: s
     return str(row["text"]) if row else None
 
 
-async def list_inbox(database: Database, tenant_id: str, session_id: str) -> list[InboxMessage]:
-    """Return at most 100 unread messages, oldest first, in a transaction of its own.
+async def list_inbox(
+    database: Database, tenant_id: str, session_id: str, *, after_position: int, page_size: int
+) -> InboxPage:
+    """Return a page of unread messages, oldest first, in a transaction of its own.
 
     Return fewer if their texts are large, but at least one.
     """
-    values = {"tenant_id": tenant_id, "session_id": session_id, "max_bytes": MAX_LIST_BYTES}
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "after_position": after_position,
+        "row_count": page_size + 1,
+        "max_bytes": MAX_LIST_BYTES,
+    }
     async with database.pipelined(tenant_id) as connection:
         unread = await connection.execute(_SQL["list_inbox"], values)
-    return [InboxMessage(**row) for row in await unread.fetchall()]
+    rows = await unread.fetchall()
+    messages = [InboxMessage(**{name: row[name] for name in _MESSAGE_FIELDS}) for row in rows]
+    has_more = bool(rows) and rows[-1]["found_count"] > len(rows)
+    return InboxPage(messages, rows[-1]["position"] if has_more else None)
 
 
 async def count_inbox(

@@ -13,18 +13,19 @@ select text from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
 
 -- name: list_inbox
--- Takes no lock. At most 100 unread messages, oldest first: those that fit into %(max_bytes)s, but
--- at least one. Index: inbox_messages_unread_idx.
-select key, text, child_session_id, child_run_state, create_time
+-- Takes no lock. Unread messages, oldest first: one less than %(row_count)s at most, and those that
+-- fit into %(max_bytes)s, but at least one. `found_count` is larger than the number of rows if others
+-- follow. Index: inbox_messages_unread_idx.
+select key, text, child_session_id, child_run_state, create_time, position, found_count
 from (
     select *, sum(octet_length(text)) over (order by position) as bytes,
-           row_number() over (order by position) as rank
+           row_number() over (order by position) as rank, count(*) over () as found_count
     from (select * from inbox_messages
           where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
-            and position >= 0
-          order by position limit 100) oldest
+            and position >= 0 and position > %(after_position)s
+          order by position limit %(row_count)s) oldest
 ) counted
-where bytes <= %(max_bytes)s or rank = 1
+where rank < %(row_count)s and (bytes <= %(max_bytes)s or rank = 1)
 order by position
 
 -- name: count_inbox

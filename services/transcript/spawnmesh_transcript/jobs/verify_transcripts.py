@@ -116,10 +116,9 @@ async def _sessions_from(connection: Connection, tenant_id: str, start: Verified
     session_ids = []
     if start.fence and await transcript_store.read_transcript(connection, Key(tenant_id, start.session_id)):
         session_ids.append(start.session_id)
-    listed = await transcript_store.list_transcripts(
+    return session_ids + await transcript_store.list_session_ids(
         connection,
         tenant_id,
         after_session_id=start.session_id,
         row_count=_ROUND_SESSIONS - len(session_ids),
     )
-    return session_ids + [one.session_id for one in listed]

@@ -1,6 +1,7 @@
 """ListEntries. Returns the entries by seq, upwards or downwards, page by page."""
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import PagePosition
@@ -17,26 +18,28 @@ async def list_entries(
 ) -> pb.ListEntriesResponse:
     """Return a page of complete entries and the head.
 
-    Raises NOT_FOUND, and what `rehydrate_entries` raises.
+    Raises NOT_FOUND, INVALID_REQUEST for a page token of another list, and what `rehydrate_entries`
+    raises.
     """
     key = await readable_key(deps.database, request.session_id, caller)
     page = await read_page(
         deps.database,
         deps.blobs,
         key,
-        _parse_position(request),
+        _parse_position(request, caller),
         parse_filter(request.filter),
         page_size=request.page_size or _DEFAULT_PAGE_SIZE,
     )
-    response = pb.ListEntriesResponse(
-        head=render_head(page.head), has_more=page.has_more, read_seq=page.read_seq
-    )
+    response = pb.ListEntriesResponse(head=render_head(page.head))
+    if page.has_more:
+        response.next_page_token = page_token([page.read_seq], request, caller.tenant_id, caller.session_id)
     for entry in page.entries:
         render_entry(entry, response.entries.add())
     return response
 
 
-def _parse_position(request: pb.ListEntriesRequest) -> PagePosition:
-    if request.HasField("before_seq"):
-        return PagePosition(request.before_seq or _MAX_SEQ, is_backwards=True)
-    return PagePosition(request.after_seq)
+def _parse_position(request: pb.ListEntriesRequest, caller: Caller) -> PagePosition:
+    last = position_of(request, (int,), caller.tenant_id, caller.session_id)
+    is_backwards = request.HasField("before_seq")
+    first = (request.before_seq or _MAX_SEQ) if is_backwards else request.after_seq
+    return PagePosition(last[0] if last else first, is_backwards)

@@ -1,8 +1,7 @@
 """Transcripts: one row each, with the head and the totals."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from psycopg.rows import args_row
 from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
@@ -15,6 +14,9 @@ from spawnmesh_transcript.store.tenants import join_writers_statement
 
 _SQL = load_statements(__name__)
 READ_TRANSCRIPT = _SQL["read_transcript"]
+
+MAX_SCANNED_TRANSCRIPTS = 5_000
+"""Rows at which a page of sizes looks, so that deleted transcripts cannot make it expensive."""
 
 
 async def begin_transcript(
@@ -117,11 +119,49 @@ class TranscriptSize:
     stored_bytes: int
 
 
-async def list_transcripts(
+_SIZE_FIELDS = [field.name for field in fields(TranscriptSize)]
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSizesPage:
+    """Sizes by session id. `end` is the session of the last row at which the page looked; empty on
+    the last page.
+    """
+
+    sizes: list[TranscriptSize]
+    end: str
+
+
+async def list_transcript_sizes(
+    connection: Connection,
+    tenant_id: str,
+    *,
+    after_session_id: str,
+    page_size: int,
+    scan_limit: int = MAX_SCANNED_TRANSCRIPTS,
+) -> TranscriptSizesPage:
+    """Return a page of readable transcripts, by session id.
+
+    It looks at `scan_limit` rows at most.
+    """
+    parameters = {
+        "tenant_id": tenant_id,
+        "after_session_id": after_session_id,
+        "row_count": page_size + 1,
+        "scan_limit": scan_limit,
+    }
+    cursor = await connection.execute(_SQL["list_transcript_sizes"], parameters, binary=True)
+    rows = await cursor.fetchall()
+    sizes = [TranscriptSize(*(row[name] for name in _SIZE_FIELDS)) for row in rows if row["is_live"]]
+    if len(sizes) > page_size:
+        return TranscriptSizesPage(sizes[:page_size], sizes[page_size - 1].session_id)
+    return TranscriptSizesPage(sizes, rows[-1]["session_id"] if rows and rows[-1]["is_end"] else "")
+
+
+async def list_session_ids(
     connection: Connection, tenant_id: str, *, after_session_id: str, row_count: int
-) -> list[TranscriptSize]:
-    """Return readable transcripts, by session id."""
+) -> list[str]:
+    """Return the sessions of readable transcripts, in order."""
     parameters = {"tenant_id": tenant_id, "after_session_id": after_session_id, "row_count": row_count}
-    async with connection.cursor(binary=True, row_factory=args_row(TranscriptSize)) as cursor:
-        await cursor.execute(_SQL["list_transcripts"], parameters)
-        return await cursor.fetchall()
+    rows = await (await connection.execute(_SQL["list_session_ids"], parameters)).fetchall()
+    return [row["session_id"] for row in rows]

@@ -101,10 +101,30 @@ with recursive family as (
 select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s,
     session_id collate "C";
 
--- name: list_transcripts
+-- name: list_transcript_sizes
+-- Takes no lock. Looks at %(scan_limit)s rows at most, those of deleted transcripts too. The last of
+-- these is a row with `is_end`, also if its transcript is deleted. Index: transcripts primary key.
+select session_id, entry_count, token_count, logical_bytes, stored_bytes, is_live,
+    place = %(scan_limit)s as is_end
+from (
+    select session_id, seq as entry_count, token_count, logical_bytes,
+        logical_bytes - dropped_bytes as stored_bytes, state = 'LIVE' as is_live,
+        row_number() over (order by session_id) as place
+    from (
+        select * from transcripts
+        where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s
+            and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
+        order by session_id
+        limit (select %(scan_limit)s::bigint)
+    ) nearest
+) scanned
+where is_live or place = %(scan_limit)s
+order by session_id
+limit (select %(row_count)s::bigint);
+
+-- name: list_session_ids
 -- Takes no lock. Index: transcripts primary key.
-select session_id, seq as entry_count, token_count, logical_bytes,
-    logical_bytes - dropped_bytes as stored_bytes
+select session_id
 from transcripts
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and state = 'LIVE'
     and not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)

@@ -111,7 +111,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "delete_events": {},
     "delete_messages": {},
     "get_message_text": {"key": "k"},
-    "list_inbox": {"max_bytes": 1000},
+    "list_inbox": {"max_bytes": 1000, "after_position": -1, "row_count": 101},
     "measure_inbox": {},
     "count_inbox": {"arrived_after": None},
     "acknowledge_inbox": {"keys": ["k"]},

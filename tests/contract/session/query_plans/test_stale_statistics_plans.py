@@ -52,7 +52,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     },
     "notify_runners_of_place": {},
     "delete_runs": {},
-    "list_inbox": {"max_bytes": 1000},
+    "list_inbox": {"max_bytes": 1000, "after_position": -1, "row_count": 101},
     "measure_inbox": {},
     "acknowledge_inbox": {"keys": ["k1"]},
     "extend_lease": {"epoch": 1, "lease_ttl": "1 s"},

@@ -208,15 +208,17 @@ async def test_ExpandSummary__pages_through_the_sources_and_along_the_chain(
 
     async def sources(entry_id: str, page_size: int) -> list[entry_pb.Entry]:
         found: list[entry_pb.Entry] = []
-        after_seq = 0
+        tokens = {""}
+        token = ""
         while True:
-            page = await compacting.expand(entry_id, after_seq=after_seq, page_size=page_size)
+            page = await compacting.expand(entry_id, page_token=token, page_size=page_size)
             assert len(page.entries) <= page_size
             found += page.entries
-            if not page.has_more:
+            token = page.next_page_token
+            if not token:
                 return found
-            assert page.next_after_seq > after_seq
-            after_seq = page.next_after_seq
+            assert token not in tokens
+            tokens.add(token)
 
     seen: list[int] = []
     summary = summaries[-1]

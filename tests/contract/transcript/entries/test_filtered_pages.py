@@ -63,12 +63,9 @@ async def pages_of(
                 session.service.stub.ListEntries, request, timeout_seconds=60
             )
             pages.append([entry.seq for entry in page.entries])
-            if not page.has_more:
+            if not page.next_page_token:
                 return pages
-            if downwards:
-                request.before_seq = page.read_seq
-            else:
-                request.after_seq = page.read_seq
+            request.page_token = page.next_page_token
 
 
 async def test_ListEntries__pages_behind_many_entries_of_other_kinds(long: Session) -> None:

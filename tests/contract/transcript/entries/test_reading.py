@@ -42,20 +42,32 @@ def seqs(page: pb.ListEntriesResponse) -> list[int]:
 async def test_ListEntries__pages_downwards_from_the_end(session: Session) -> None:
     await session.append([user(str(number)) for number in range(24)])
     first = await session.page(before_seq=0, page_size=10)
-    assert (seqs(first), first.has_more, first.head.seq) == (list(range(16, 26)), True, 25)
-    second = await session.page(before_seq=16, page_size=10)
-    assert (seqs(second), second.has_more) == (list(range(6, 16)), True)
-    last = await session.page(before_seq=6, page_size=5)
-    assert (seqs(last), last.has_more) == ([1, 2, 3, 4, 5], False)
+    assert (seqs(first), first.head.seq) == (list(range(16, 26)), 25)
+    second = await session.page(before_seq=0, page_size=10, page_token=first.next_page_token)
+    assert seqs(second) == list(range(6, 16))
+    last = await session.page(before_seq=0, page_size=5, page_token=second.next_page_token)
+    assert (seqs(last), last.next_page_token) == ([1, 2, 3, 4, 5], "")
     nothing = await session.page(before_seq=1)
-    assert (seqs(nothing), nothing.has_more) == ([], False)
+    assert (seqs(nothing), nothing.next_page_token) == ([], "")
 
 
-async def test_ListEntries__reports_whether_there_is_more_upwards(session: Session) -> None:
+async def test_ListEntries__has_a_token_if_there_is_more_upwards(session: Session) -> None:
     await session.append([user(str(number)) for number in range(9)])
-    assert (await session.page(page_size=9)).has_more
-    assert not (await session.page(page_size=10)).has_more
-    assert not (await session.page(after_seq=10)).has_more
+    assert (await session.page(page_size=9)).next_page_token
+    assert not (await session.page(page_size=10)).next_page_token
+    assert not (await session.page(after_seq=10)).next_page_token
+
+
+async def test_ListEntries__a_range_and_a_filter_hold_on_every_page(session: Session) -> None:
+    await session.append([note("n"), user("u1"), note("n"), user("u2"), note("n"), user("u3")])
+    first = await session.page(after_seq=3, kinds=[entry_pb2.ENTRY_KIND_MESSAGE], page_size=1)
+    second = await session.page(
+        after_seq=3,
+        kinds=[entry_pb2.ENTRY_KIND_MESSAGE],
+        page_size=2,
+        page_token=first.next_page_token,
+    )
+    assert (seqs(first), seqs(second), second.next_page_token) == ([5], [7], "")
 
 
 @pytest.mark.parametrize("downwards", [False, True])
@@ -64,15 +76,13 @@ async def test_ListEntries__a_page_cut_short_by_large_entries_reports_more(
 ) -> None:
     await session.append([user("x " * 1_500_000), user("y " * 1_500_000)])
     seen: list[int] = []
+    token = ""
     while True:
-        if downwards:
-            page = await session.page(before_seq=seen[0] if seen else 0)
-            seen = seqs(page) + seen
-        else:
-            page = await session.page(after_seq=seen[-1] if seen else 0)
-            seen += seqs(page)
+        page = await session.page(before_seq=0 if downwards else None, page_token=token)
+        seen = seqs(page) + seen if downwards else seen + seqs(page)
         assert page.entries
-        if not page.has_more:
+        token = page.next_page_token
+        if not token:
             break
     assert seen == [1, 2, 3]
 
@@ -109,7 +119,7 @@ async def test_ListEntries__by_kind_and_role_both_ways(
     up = await session.page(kinds=kinds, roles=roles, page_size=1)
     down = await session.page(before_seq=0, kinds=kinds, roles=roles, page_size=1)
     assert (seqs(up), seqs(down)) == (expected[:1], expected[-1:])
-    assert up.has_more == down.has_more == (len(expected) > 1)
+    assert bool(up.next_page_token) == bool(down.next_page_token) == (len(expected) > 1)
 
 
 async def test_ListEntries__unknown_kinds_and_roles_are_refused(session: Session) -> None:

@@ -153,7 +153,7 @@ async def test_ExpandSummary__returns_what_an_imported_summary_replaced(service:
             CompactionServiceStub(peer.channel).ExpandSummary, request, timeout_seconds=60
         )
     assert [described(entry) for entry in answer.entries] == ["user: old task é", "assistant: old answer"]
-    assert not answer.has_more
+    assert not answer.next_page_token
 
 
 async def test_AssembleContext__has_the_newest_summary_on_the_branch_of_the_file(service: Service) -> None:

@@ -298,9 +298,7 @@ async def test_ListTranscripts__lists_readable_transcripts_in_pages(filled: Tier
         filled.session.session_id: 9,
         others[1].session.session_id: 1,
     }
-    assert [one for size in sizes for one in await filled.sizes(after=size.session_id, page_size=1)] == sizes[
-        1:
-    ]
+    assert await filled.sizes(page_size=1) == sizes
     assert (await filled.size()).token_count > 40_000
     stranger = filled.to(replace(filled.session, tenant_id=f"{filled.session.tenant_id}-x"))
     assert await stranger.sizes() == []

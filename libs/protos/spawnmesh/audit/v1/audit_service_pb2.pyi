@@ -113,24 +113,30 @@ class VerifyAuditEventsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Only for an operator of the mesh: the tenant. Empty means the tenant of the caller, or every
     chain if the caller has none.
     """
+    page_size: _builtins.int
+    """The largest number of events that are checked for the page. 0 means 5,000. A chain without
+    events counts as one.
+    """
     page_token: _builtins.str
-    """The `next_page_token` of the previous page of the same tenant. INVALID_REQUEST for any other
-    value.
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
     """
     def __init__(
         self,
         *,
         tenant_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,7 +75,8 @@ class AuditServiceServicer:
     def VerifyAuditEvents(self, request, context):
         """Checks the chains of stored events, page by page: those that the caller may list. It finds an
         event that was changed or removed. It does not find that a chain was written anew from such a
-        place on, or removed as a whole: compare the heads with those that were kept elsewhere.
+        place on, or removed as a whole: compare the heads with those that were kept elsewhere. A long
+        chain takes several pages. Only an empty `next_page_token` marks the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

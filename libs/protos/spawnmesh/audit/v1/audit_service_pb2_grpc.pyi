@@ -49,7 +49,8 @@ class AuditServiceStub:
     VerifyAuditEvents: _grpc.UnaryUnaryMultiCallable[_audit_service_pb2.VerifyAuditEventsRequest, _audit_service_pb2.VerifyAuditEventsResponse]
     """Checks the chains of stored events, page by page: those that the caller may list. It finds an
     event that was changed or removed. It does not find that a chain was written anew from such a
-    place on, or removed as a whole: compare the heads with those that were kept elsewhere.
+    place on, or removed as a whole: compare the heads with those that were kept elsewhere. A long
+    chain takes several pages. Only an empty `next_page_token` marks the last page.
     """
 
 @_typing.type_check_only
@@ -73,7 +74,8 @@ class AuditServiceAsyncStub(AuditServiceStub):
     VerifyAuditEvents: _aio.UnaryUnaryMultiCallable[_audit_service_pb2.VerifyAuditEventsRequest, _audit_service_pb2.VerifyAuditEventsResponse]  # type: ignore[assignment]
     """Checks the chains of stored events, page by page: those that the caller may list. It finds an
     event that was changed or removed. It does not find that a chain was written anew from such a
-    place on, or removed as a whole: compare the heads with those that were kept elsewhere.
+    place on, or removed as a whole: compare the heads with those that were kept elsewhere. A long
+    chain takes several pages. Only an empty `next_page_token` marks the last page.
     """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -106,7 +108,8 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_audit_service_pb2.VerifyAuditEventsResponse, _abc.Awaitable[_audit_service_pb2.VerifyAuditEventsResponse]]:
         """Checks the chains of stored events, page by page: those that the caller may list. It finds an
         event that was changed or removed. It does not find that a chain was written anew from such a
-        place on, or removed as a whole: compare the heads with those that were kept elsewhere.
+        place on, or removed as a whole: compare the heads with those that were kept elsewhere. A long
+        chain takes several pages. Only an empty `next_page_token` marks the last page.
         """
 
 def add_AuditServiceServicer_to_server(servicer: AuditServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -128,8 +128,10 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListPlugins(self, request, context):
-        """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
-        bundled plugin replaces the tenant's plugin of the same name.
+        """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
+        in which they are called: highest priority first, among equal ones the bundled plugins and then
+        the others as they were registered. A bundled plugin replaces the tenant's plugin of the same
+        name. A plugin that gets another priority between two pages may be missed or returned twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

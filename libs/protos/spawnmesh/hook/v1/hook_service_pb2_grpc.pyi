@@ -46,8 +46,10 @@ class HookServiceStub:
     that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
-    """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
-    bundled plugin replaces the tenant's plugin of the same name.
+    """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
+    in which they are called: highest priority first, among equal ones the bundled plugins and then
+    the others as they were registered. A bundled plugin replaces the tenant's plugin of the same
+    name. A plugin that gets another priority between two pages may be missed or returned twice.
     """
     PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
@@ -149,8 +151,10 @@ class HookServiceAsyncStub(HookServiceStub):
     that has as many as its settings allow, also if several are registered at once.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
-    """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
-    bundled plugin replaces the tenant's plugin of the same name.
+    """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
+    in which they are called: highest priority first, among equal ones the bundled plugins and then
+    the others as they were registered. A bundled plugin replaces the tenant's plugin of the same
+    name. A plugin that gets another priority between two pages may be missed or returned twice.
     """
     PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
     """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
@@ -261,8 +265,10 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListPluginsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListPluginsResponse, _abc.Awaitable[_hook_service_pb2.ListPluginsResponse]]:
-        """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
-        bundled plugin replaces the tenant's plugin of the same name.
+        """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
+        in which they are called: highest priority first, among equal ones the bundled plugins and then
+        the others as they were registered. A bundled plugin replaces the tenant's plugin of the same
+        name. A plugin that gets another priority between two pages may be missed or returned twice.
         """
 
     @_abc_1.abstractmethod

@@ -28,13 +28,17 @@ from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/hook/v1/run_hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\"\x18\n\x16ListActiveHooksRequest\"E\n\x17ListActiveHooksResponse\x12*\n\x05hooks\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\"f\n!DispatchBeforeModelResolveRequest\x12\x41\n\x05\x65vent\x18\x01 \x01(\x0b\x32*.spawnmesh.hook.v1.BeforeModelResolveEventB\x06\xbaH\x03\xc8\x01\x01\"l\n\"DispatchBeforeModelResolveResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ModelDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\"\xf2\x01\n DispatchBeforePromptBuildRequest\x12\xcd\x01\n\x05\x65vent\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.BeforePromptBuildEventB\x92\x01\xbaH\x8e\x01\xba\x01\x87\x01\n*dispatch_before_prompt_build.system_prompt\x12-system_prompt must have at most 1048576 bytes\x1a*size(bytes(this.system_prompt)) <= 1048576\xc8\x01\x01\"l\n!DispatchBeforePromptBuildResponse\x12\x33\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32!.spawnmesh.hook.v1.PromptDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\"\xec\x01\n\x1d\x44ispatchBeforeToolCallRequest\x12\xca\x01\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.BeforeToolCallEventB\x92\x01\xbaH\x8e\x01\xba\x01\x87\x01\n(dispatch_before_tool_call.arguments_json\x12.arguments_json must have at most 1048576 bytes\x1a+size(bytes(this.arguments_json)) <= 1048576\xc8\x01\x01\"k\n\x1e\x44ispatchBeforeToolCallResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.ToolCallDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t2\xb9\x05\n\x0eRunHookService\x12v\n\x0fListActiveHooks\x12).spawnmesh.hook.v1.ListActiveHooksRequest\x1a*.spawnmesh.hook.v1.ListActiveHooksResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12\xbd\x01\n\x1a\x44ispatchBeforeModelResolve\x12\x34.spawnmesh.hook.v1.DispatchBeforeModelResolveRequest\x1a\x35.spawnmesh.hook.v1.DispatchBeforeModelResolveResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a run\x12\xba\x01\n\x19\x44ispatchBeforePromptBuild\x12\x33.spawnmesh.hook.v1.DispatchBeforePromptBuildRequest\x1a\x34.spawnmesh.hook.v1.DispatchBeforePromptBuildResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a run\x12\xb1\x01\n\x16\x44ispatchBeforeToolCall\x12\x30.spawnmesh.hook.v1.DispatchBeforeToolCallRequest\x1a\x31.spawnmesh.hook.v1.DispatchBeforeToolCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a runb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(spawnmesh/hook/v1/run_hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\"U\n\x16ListActiveHooksRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"^\n\x17ListActiveHooksResponse\x12*\n\x05hooks\x18\x01 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKind\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"f\n!DispatchBeforeModelResolveRequest\x12\x41\n\x05\x65vent\x18\x01 \x01(\x0b\x32*.spawnmesh.hook.v1.BeforeModelResolveEventB\x06\xbaH\x03\xc8\x01\x01\"l\n\"DispatchBeforeModelResolveResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ModelDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\"\xf2\x01\n DispatchBeforePromptBuildRequest\x12\xcd\x01\n\x05\x65vent\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.BeforePromptBuildEventB\x92\x01\xbaH\x8e\x01\xba\x01\x87\x01\n*dispatch_before_prompt_build.system_prompt\x12-system_prompt must have at most 1048576 bytes\x1a*size(bytes(this.system_prompt)) <= 1048576\xc8\x01\x01\"l\n!DispatchBeforePromptBuildResponse\x12\x33\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32!.spawnmesh.hook.v1.PromptDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\"\xec\x01\n\x1d\x44ispatchBeforeToolCallRequest\x12\xca\x01\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.BeforeToolCallEventB\x92\x01\xbaH\x8e\x01\xba\x01\x87\x01\n(dispatch_before_tool_call.arguments_json\x12.arguments_json must have at most 1048576 bytes\x1a+size(bytes(this.arguments_json)) <= 1048576\xc8\x01\x01\"k\n\x1e\x44ispatchBeforeToolCallResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.ToolCallDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t2\xb9\x05\n\x0eRunHookService\x12v\n\x0fListActiveHooks\x12).spawnmesh.hook.v1.ListActiveHooksRequest\x1a*.spawnmesh.hook.v1.ListActiveHooksResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12\xbd\x01\n\x1a\x44ispatchBeforeModelResolve\x12\x34.spawnmesh.hook.v1.DispatchBeforeModelResolveRequest\x1a\x35.spawnmesh.hook.v1.DispatchBeforeModelResolveResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a run\x12\xba\x01\n\x19\x44ispatchBeforePromptBuild\x12\x33.spawnmesh.hook.v1.DispatchBeforePromptBuildRequest\x1a\x34.spawnmesh.hook.v1.DispatchBeforePromptBuildResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a run\x12\xb1\x01\n\x16\x44ispatchBeforeToolCall\x12\x30.spawnmesh.hook.v1.DispatchBeforeToolCallRequest\x1a\x31.spawnmesh.hook.v1.DispatchBeforeToolCallResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x01\x03\x38\x08\x42$\n\"asks plugins about a step of a runb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.hook.v1.run_hook_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_LISTACTIVEHOOKSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTACTIVEHOOKSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_LISTACTIVEHOOKSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTACTIVEHOOKSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
   _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_DISPATCHBEFOREPROMPTBUILDREQUEST'].fields_by_name['event']._loaded_options = None
@@ -50,21 +54,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNHOOKSERVICE'].methods_by_name['DispatchBeforeToolCall']._loaded_options = None
   _globals['_RUNHOOKSERVICE'].methods_by_name['DispatchBeforeToolCall']._serialized_options = b'\220\002\002\262\341\030+\n\001\0038\010B$\n\"asks plugins about a step of a run'
   _globals['_LISTACTIVEHOOKSREQUEST']._serialized_start=191
-  _globals['_LISTACTIVEHOOKSREQUEST']._serialized_end=215
-  _globals['_LISTACTIVEHOOKSRESPONSE']._serialized_start=217
-  _globals['_LISTACTIVEHOOKSRESPONSE']._serialized_end=286
-  _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST']._serialized_start=288
-  _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST']._serialized_end=390
-  _globals['_DISPATCHBEFOREMODELRESOLVERESPONSE']._serialized_start=392
-  _globals['_DISPATCHBEFOREMODELRESOLVERESPONSE']._serialized_end=500
-  _globals['_DISPATCHBEFOREPROMPTBUILDREQUEST']._serialized_start=503
-  _globals['_DISPATCHBEFOREPROMPTBUILDREQUEST']._serialized_end=745
-  _globals['_DISPATCHBEFOREPROMPTBUILDRESPONSE']._serialized_start=747
-  _globals['_DISPATCHBEFOREPROMPTBUILDRESPONSE']._serialized_end=855
-  _globals['_DISPATCHBEFORETOOLCALLREQUEST']._serialized_start=858
-  _globals['_DISPATCHBEFORETOOLCALLREQUEST']._serialized_end=1094
-  _globals['_DISPATCHBEFORETOOLCALLRESPONSE']._serialized_start=1096
-  _globals['_DISPATCHBEFORETOOLCALLRESPONSE']._serialized_end=1203
-  _globals['_RUNHOOKSERVICE']._serialized_start=1206
-  _globals['_RUNHOOKSERVICE']._serialized_end=1903
+  _globals['_LISTACTIVEHOOKSREQUEST']._serialized_end=276
+  _globals['_LISTACTIVEHOOKSRESPONSE']._serialized_start=278
+  _globals['_LISTACTIVEHOOKSRESPONSE']._serialized_end=372
+  _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST']._serialized_start=374
+  _globals['_DISPATCHBEFOREMODELRESOLVEREQUEST']._serialized_end=476
+  _globals['_DISPATCHBEFOREMODELRESOLVERESPONSE']._serialized_start=478
+  _globals['_DISPATCHBEFOREMODELRESOLVERESPONSE']._serialized_end=586
+  _globals['_DISPATCHBEFOREPROMPTBUILDREQUEST']._serialized_start=589
+  _globals['_DISPATCHBEFOREPROMPTBUILDREQUEST']._serialized_end=831
+  _globals['_DISPATCHBEFOREPROMPTBUILDRESPONSE']._serialized_start=833
+  _globals['_DISPATCHBEFOREPROMPTBUILDRESPONSE']._serialized_end=941
+  _globals['_DISPATCHBEFORETOOLCALLREQUEST']._serialized_start=944
+  _globals['_DISPATCHBEFORETOOLCALLREQUEST']._serialized_end=1180
+  _globals['_DISPATCHBEFORETOOLCALLRESPONSE']._serialized_start=1182
+  _globals['_DISPATCHBEFORETOOLCALLRESPONSE']._serialized_end=1289
+  _globals['_RUNHOOKSERVICE']._serialized_start=1292
+  _globals['_RUNHOOKSERVICE']._serialized_end=1989
 # @@protoc_insertion_point(module_scope)

@@ -26,12 +26,23 @@ class ListActiveHooksRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The largest number of hooks on the page. 0 means 100, which are more than exist."""
+    page_token: _builtins.str
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -44,6 +55,9 @@ class ListActiveHooksResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOOKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page. Empty on the last page."""
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
         """The hooks, each once."""
@@ -52,10 +66,11 @@ class ListActiveHooksResponse(_message.Message):
         self,
         *,
         hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

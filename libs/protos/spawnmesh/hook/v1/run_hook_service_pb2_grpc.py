@@ -64,8 +64,9 @@ class RunHookServiceServicer:
     """
 
     def ListActiveHooks(self, request, context):
-        """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
-        plugin that is registered later appears in the next response.
+        """Returns the hooks for which an active plugin exists, by number, page by page: by default all on
+        one page. A runner need not dispatch the others. The hooks of a plugin that is registered later
+        are returned by later calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,8 +36,9 @@ class RunHookServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunHookServiceAsyncStub: ...
     ListActiveHooks: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.ListActiveHooksRequest, _run_hook_service_pb2.ListActiveHooksResponse]
-    """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
-    plugin that is registered later appears in the next response.
+    """Returns the hooks for which an active plugin exists, by number, page by page: by default all on
+    one page. A runner need not dispatch the others. The hooks of a plugin that is registered later
+    are returned by later calls.
     """
     DispatchBeforeModelResolve: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeModelResolveRequest, _run_hook_service_pb2.DispatchBeforeModelResolveResponse]
     """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
@@ -65,8 +66,9 @@ class RunHookServiceAsyncStub(RunHookServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListActiveHooks: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.ListActiveHooksRequest, _run_hook_service_pb2.ListActiveHooksResponse]  # type: ignore[assignment]
-    """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
-    plugin that is registered later appears in the next response.
+    """Returns the hooks for which an active plugin exists, by number, page by page: by default all on
+    one page. A runner need not dispatch the others. The hooks of a plugin that is registered later
+    are returned by later calls.
     """
     DispatchBeforeModelResolve: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeModelResolveRequest, _run_hook_service_pb2.DispatchBeforeModelResolveResponse]  # type: ignore[assignment]
     """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
@@ -97,8 +99,9 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_hook_service_pb2.ListActiveHooksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_hook_service_pb2.ListActiveHooksResponse, _abc.Awaitable[_run_hook_service_pb2.ListActiveHooksResponse]]:
-        """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
-        plugin that is registered later appears in the next response.
+        """Returns the hooks for which an active plugin exists, by number, page by page: by default all on
+        one page. A runner need not dispatch the others. The hooks of a plugin that is registered later
+        are returned by later calls.
         """
 
     @_abc_1.abstractmethod

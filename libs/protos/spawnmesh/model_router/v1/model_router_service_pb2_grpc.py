@@ -137,15 +137,17 @@ class ModelRouterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Returns every configured model, by name.
+        """Returns the configured models by name, page by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProviderHealth(self, request, context):
-        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-        cooldown of another tenant.
+        """Returns the configured providers with their cooldowns, by name, page by page, as this replica
+        knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
+        its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
+        `next_page_token` marks the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,10 +77,12 @@ class ModelRouterServiceStub:
     chain of their own. A pure function of the request.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
-    """Returns every configured model, by name."""
+    """Returns the configured models by name, page by page."""
     ListProviderHealth: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]
-    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-    cooldown of another tenant.
+    """Returns the configured providers with their cooldowns, by name, page by page, as this replica
+    knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
+    its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
+    `next_page_token` marks the last page.
     """
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
@@ -137,10 +139,12 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     chain of their own. A pure function of the request.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Returns every configured model, by name."""
+    """Returns the configured models by name, page by page."""
     ListProviderHealth: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]  # type: ignore[assignment]
-    """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-    cooldown of another tenant.
+    """Returns the configured providers with their cooldowns, by name, page by page, as this replica
+    knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
+    its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
+    `next_page_token` marks the last page.
     """
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
     """Ends a cooldown and resets its failures, for all tenants and each of them, or for the tenant that
@@ -224,7 +228,7 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListModelsResponse, _abc.Awaitable[_model_router_service_pb2.ListModelsResponse]]:
-        """Returns every configured model, by name."""
+        """Returns the configured models by name, page by page."""
 
     @_abc_1.abstractmethod
     def ListProviderHealth(
@@ -232,8 +236,10 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListProviderHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListProviderHealthResponse, _abc.Awaitable[_model_router_service_pb2.ListProviderHealthResponse]]:
-        """Returns every provider with its cooldowns, by name, as this replica knows them. A client sees no
-        cooldown of another tenant.
+        """Returns the configured providers with their cooldowns, by name, page by page, as this replica
+        knows them. A client sees no cooldown of another tenant. A page ends behind the provider with
+        its 2,000th cooldown, so it can have fewer providers than requested. Only an empty
+        `next_page_token` marks the last page.
         """
 
     @_abc_1.abstractmethod

@@ -22,6 +22,62 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ProviderKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProviderKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProviderKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVIDER_KIND_UNSPECIFIED: _ProviderKind.ValueType  # 0
+    """Never returned."""
+    PROVIDER_KIND_ANTHROPIC: _ProviderKind.ValueType  # 1
+    """The Messages API of Anthropic."""
+    PROVIDER_KIND_GEMINI: _ProviderKind.ValueType  # 2
+    """The Gemini API of Google."""
+    PROVIDER_KIND_OPENAI: _ProviderKind.ValueType  # 3
+    """OpenAI."""
+    PROVIDER_KIND_OPENAI_COMPATIBLE: _ProviderKind.ValueType  # 4
+    """Another provider, or a server of one's own, with an API of OpenAI."""
+
+class ProviderKind(_ProviderKind, metaclass=_ProviderKindEnumTypeWrapper):
+    """The APIs of providers."""
+
+PROVIDER_KIND_UNSPECIFIED: ProviderKind.ValueType  # 0
+"""Never returned."""
+PROVIDER_KIND_ANTHROPIC: ProviderKind.ValueType  # 1
+"""The Messages API of Anthropic."""
+PROVIDER_KIND_GEMINI: ProviderKind.ValueType  # 2
+"""The Gemini API of Google."""
+PROVIDER_KIND_OPENAI: ProviderKind.ValueType  # 3
+"""OpenAI."""
+PROVIDER_KIND_OPENAI_COMPATIBLE: ProviderKind.ValueType  # 4
+"""Another provider, or a server of one's own, with an API of OpenAI."""
+Global___ProviderKind: _TypeAlias = ProviderKind  # noqa: Y015
+
+class _ModelApi:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelApiEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelApi.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_API_UNSPECIFIED: _ModelApi.ValueType  # 0
+    """The model is not of a provider with an API of OpenAI."""
+    MODEL_API_CHAT: _ModelApi.ValueType  # 1
+    """Chat completions."""
+    MODEL_API_RESPONSES: _ModelApi.ValueType  # 2
+    """Responses."""
+
+class ModelApi(_ModelApi, metaclass=_ModelApiEnumTypeWrapper):
+    """The APIs of OpenAI that a model can be called by."""
+
+MODEL_API_UNSPECIFIED: ModelApi.ValueType  # 0
+"""The model is not of a provider with an API of OpenAI."""
+MODEL_API_CHAT: ModelApi.ValueType  # 1
+"""Chat completions."""
+MODEL_API_RESPONSES: ModelApi.ValueType  # 2
+"""Responses."""
+Global___ModelApi: _TypeAlias = ModelApi  # noqa: Y015
+
 class _CooldownScope:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -96,8 +152,8 @@ class ModelInfo(_message.Message):
     API_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As `provider/model`."""
-    provider_kind: _builtins.str
-    """The API of its provider: `anthropic`, `gemini`, `openai` or `openai_compatible`."""
+    provider_kind: Global___ProviderKind.ValueType
+    """The API of its provider."""
     context_window_token_count: _builtins.int
     """The size of the context window, input and output together."""
     max_output_token_count: _builtins.int
@@ -108,10 +164,8 @@ class ModelInfo(_message.Message):
     """The model can call tools."""
     is_primary: _builtins.bool
     """The model is called if a request names none."""
-    api: _builtins.str
-    """For an OpenAI-compatible provider, the API in use: `chat` or `responses`. Empty for other
-    providers.
-    """
+    api: Global___ModelApi.ValueType
+    """The API in use, for a provider with an API of OpenAI."""
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other names of the model."""
@@ -124,7 +178,7 @@ class ModelInfo(_message.Message):
         self,
         *,
         model: _builtins.str = ...,
-        provider_kind: _builtins.str = ...,
+        provider_kind: Global___ProviderKind.ValueType = ...,
         context_window_token_count: _builtins.int = ...,
         max_output_token_count: _builtins.int = ...,
         vision: _builtins.bool = ...,
@@ -132,7 +186,7 @@ class ModelInfo(_message.Message):
         aliases: _abc.Iterable[_builtins.str] | None = ...,
         is_primary: _builtins.bool = ...,
         thinking_levels: _abc.Iterable[_thinking_pb2.ThinkingLevel.ValueType] | None = ...,
-        api: _builtins.str = ...,
+        api: Global___ModelApi.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

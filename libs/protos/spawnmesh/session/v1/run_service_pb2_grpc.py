@@ -123,12 +123,17 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListInbox(self, request, context):
-        """Returns the messages that no run has acknowledged, oldest first: results of children and
-        messages from people. Append each message under its `append_request_id`, then acknowledge it.
-        After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
-        can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
-        or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
-        every response.
+        """Returns the messages that no run has acknowledged, oldest first, page by page: results of
+        children and messages from people. Append each message under its `append_request_id`, then
+        acknowledge it. After a crash between the two it is still delivered once.
+        - A page stays below 4 MiB, so it can have fewer messages than requested. A single message is
+        returned whatever its size: up to 1 MiB, or more if masking replaced secrets by longer
+        markers. A client that accepts 8 MiB accepts every response.
+        - A token continues behind the last message of its page, whether or not that message has been
+        acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
+        for the first page again, without a token.
+        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
+        token returns none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

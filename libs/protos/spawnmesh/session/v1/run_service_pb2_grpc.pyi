@@ -70,12 +70,17 @@ class RunServiceStub:
       away for longer.
     """
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
-    """Returns the messages that no run has acknowledged, oldest first: results of children and
-    messages from people. Append each message under its `append_request_id`, then acknowledge it.
-    After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
-    can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
-    or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
-    every response.
+    """Returns the messages that no run has acknowledged, oldest first, page by page: results of
+    children and messages from people. Append each message under its `append_request_id`, then
+    acknowledge it. After a crash between the two it is still delivered once.
+    - A page stays below 4 MiB, so it can have fewer messages than requested. A single message is
+      returned whatever its size: up to 1 MiB, or more if masking replaced secrets by longer
+      markers. A client that accepts 8 MiB accepts every response.
+    - A token continues behind the last message of its page, whether or not that message has been
+      acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
+      for the first page again, without a token.
+    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
+      token returns none.
     """
     AcknowledgeInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AcknowledgeInboxRequest, _run_service_pb2.AcknowledgeInboxResponse]
     """Removes messages from the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
@@ -160,12 +165,17 @@ class RunServiceAsyncStub(RunServiceStub):
       away for longer.
     """
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
-    """Returns the messages that no run has acknowledged, oldest first: results of children and
-    messages from people. Append each message under its `append_request_id`, then acknowledge it.
-    After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
-    can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
-    or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
-    every response.
+    """Returns the messages that no run has acknowledged, oldest first, page by page: results of
+    children and messages from people. Append each message under its `append_request_id`, then
+    acknowledge it. After a crash between the two it is still delivered once.
+    - A page stays below 4 MiB, so it can have fewer messages than requested. A single message is
+      returned whatever its size: up to 1 MiB, or more if masking replaced secrets by longer
+      markers. A client that accepts 8 MiB accepts every response.
+    - A token continues behind the last message of its page, whether or not that message has been
+      acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
+      for the first page again, without a token.
+    - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
+      token returns none.
     """
     AcknowledgeInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AcknowledgeInboxRequest, _run_service_pb2.AcknowledgeInboxResponse]  # type: ignore[assignment]
     """Removes messages from the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
@@ -265,12 +275,17 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ListInboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListInboxResponse, _abc.Awaitable[_run_service_pb2.ListInboxResponse]]:
-        """Returns the messages that no run has acknowledged, oldest first: results of children and
-        messages from people. Append each message under its `append_request_id`, then acknowledge it.
-        After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
-        can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
-        or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
-        every response.
+        """Returns the messages that no run has acknowledged, oldest first, page by page: results of
+        children and messages from people. Append each message under its `append_request_id`, then
+        acknowledge it. After a crash between the two it is still delivered once.
+        - A page stays below 4 MiB, so it can have fewer messages than requested. A single message is
+          returned whatever its size: up to 1 MiB, or more if masking replaced secrets by longer
+          markers. A client that accepts 8 MiB accepts every response.
+        - A token continues behind the last message of its page, whether or not that message has been
+          acknowledged. So either read all pages and then acknowledge, or acknowledge each page and ask
+          for the first page again, without a token.
+        - Messages that come meanwhile may be on no later page. The inbox is empty once a call without a
+          token returns none.
         """
 
     @_abc_1.abstractmethod

@@ -107,27 +107,29 @@ class ExpandSummaryRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ENTRY_ID_FIELD_NUMBER: _builtins.int
-    AFTER_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     entry_id: _builtins.str
     """The entry of the summary."""
-    after_seq: _builtins.int
-    """Only sources after this seq. 0 means from the first."""
     page_size: _builtins.int
-    """The largest number of sources on the page. 0 means 100."""
+    """The largest number of sources on the page. 0 means 100. A page has fewer if they are large."""
+    page_token: _builtins.str
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         entry_id: _builtins.str = ...,
-        after_seq: _builtins.int = ...,
         page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "entry_id", b"entry_id", "page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,12 +142,9 @@ class ExpandSummaryResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: _builtins.int
-    NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
-    HAS_MORE_FIELD_NUMBER: _builtins.int
-    next_after_seq: _builtins.int
-    """The `after_seq` of the next page."""
-    has_more: _builtins.bool
-    """There are more sources."""
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page. Empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """The sources. Only the first page has the previous summary, whose seq is higher than the others."""
@@ -154,12 +153,11 @@ class ExpandSummaryResponse(_message.Message):
         self,
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
-        next_after_seq: _builtins.int = ...,
-        has_more: _builtins.bool = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "next_after_seq", b"next_after_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

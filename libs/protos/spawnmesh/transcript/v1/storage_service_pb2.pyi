@@ -53,21 +53,23 @@ class ListTranscriptsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    AFTER_SESSION_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    after_session_id: _builtins.str
-    """Only sessions after this one. Empty means from the first."""
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """The largest number of transcripts on the page. 0 means 100."""
+    page_token: _builtins.str
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     def __init__(
         self,
         *,
-        after_session_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_session_id", b"after_session_id", "page_size", b"page_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -80,9 +82,9 @@ class ListTranscriptsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
-    HAS_MORE_FIELD_NUMBER: _builtins.int
-    has_more: _builtins.bool
-    """There are more transcripts."""
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page. Empty on the last page."""
     @_builtins.property
     def transcripts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranscriptSize]:
         """The transcripts."""
@@ -91,11 +93,11 @@ class ListTranscriptsResponse(_message.Message):
         self,
         *,
         transcripts: _abc.Iterable[Global___TranscriptSize] | None = ...,
-        has_more: _builtins.bool = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,7 +57,10 @@ class StorageServiceServicer:
     """
 
     def ListTranscripts(self, request, context):
-        """Returns the transcripts by session id, page by page, with the storage that each uses.
+        """Returns the transcripts by session id, page by page, with the storage that each uses. A page
+        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
+        than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
+        is created meanwhile may be missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

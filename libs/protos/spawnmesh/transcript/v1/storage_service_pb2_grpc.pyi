@@ -34,7 +34,11 @@ class StorageServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StorageServiceAsyncStub: ...
     ListTranscripts: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]
-    """Returns the transcripts by session id, page by page, with the storage that each uses."""
+    """Returns the transcripts by session id, page by page, with the storage that each uses. A page
+    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
+    than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
+    is created meanwhile may be missed.
+    """
     TierTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]
     """Moves large payloads of a transcript between the database and the blob store, some entries for
     each call: continue with `next_after_seq` until `done`.
@@ -59,7 +63,11 @@ class StorageServiceAsyncStub(StorageServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTranscripts: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]  # type: ignore[assignment]
-    """Returns the transcripts by session id, page by page, with the storage that each uses."""
+    """Returns the transcripts by session id, page by page, with the storage that each uses. A page
+    looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
+    than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
+    is created meanwhile may be missed.
+    """
     TierTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]  # type: ignore[assignment]
     """Moves large payloads of a transcript between the database and the blob store, some entries for
     each call: continue with `next_after_seq` until `done`.
@@ -87,7 +95,11 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _storage_service_pb2.ListTranscriptsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_storage_service_pb2.ListTranscriptsResponse, _abc.Awaitable[_storage_service_pb2.ListTranscriptsResponse]]:
-        """Returns the transcripts by session id, page by page, with the storage that each uses."""
+        """Returns the transcripts by session id, page by page, with the storage that each uses. A page
+        looks at 5,000 sessions at most, those of deleted transcripts too: it can have fewer transcripts
+        than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
+        is created meanwhile may be missed.
+        """
 
     @_abc_1.abstractmethod
     def TierTranscript(

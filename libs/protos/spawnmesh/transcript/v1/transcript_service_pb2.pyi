@@ -537,14 +537,19 @@ class ListEntriesRequest(_message.Message):
     BEFORE_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     after_seq: _builtins.int
-    """Upwards: the entries after this seq."""
+    """Upwards: only entries after this seq."""
     before_seq: _builtins.int
-    """Downwards: the entries before this seq. 0 means from the end."""
+    """Downwards: only entries before this seq. 0 means from the end."""
     page_size: _builtins.int
     """The largest number of entries on the page. 0 means 100."""
+    page_token: _builtins.str
+    """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
+    as it was. INVALID_REQUEST for any other value.
+    """
     @_builtins.property
     def filter(self) -> _entry_pb2.EntryFilter:
         """A filter for entries."""
@@ -557,10 +562,11 @@ class ListEntriesRequest(_message.Message):
         before_seq: _builtins.int = ...,
         page_size: _builtins.int = ...,
         filter: _entry_pb2.EntryFilter | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter", "page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_direction: _TypeAlias = _typing.Literal["after_seq", "before_seq"]  # noqa: Y015
     _WhichOneofArgType_direction: _TypeAlias = _typing.Literal["direction", b"direction"]  # noqa: Y015
@@ -576,35 +582,27 @@ class ListEntriesResponse(_message.Message):
 
     ENTRIES_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
-    HAS_MORE_FIELD_NUMBER: _builtins.int
-    READ_SEQ_FIELD_NUMBER: _builtins.int
-    has_more: _builtins.bool
-    """The transcript goes on in the same direction behind `read_seq`. A page can have fewer entries
-    than requested if they are large.
-    """
-    read_seq: _builtins.int
-    """Entries up to this seq, or downwards down to it, were returned, or left out by the filter. The
-    next page is after it, or downwards before it.
-    """
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token for the next page in the same direction. Empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """The entries, lowest seq first in both directions."""
 
     @_builtins.property
     def head(self) -> Global___Head:
-        """The head of the transcript."""
+        """The head of the transcript when the page was read."""
 
     def __init__(
         self,
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         head: Global___Head | None = ...,
-        has_more: _builtins.bool = ...,
-        read_seq: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "head", b"head", "read_seq", b"read_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "head", b"head", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -186,10 +186,12 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-        committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
-        so that it costs the same whatever the filter leaves out: it can have fewer entries than
-        requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
+        """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
+        committed before its call. Upwards, the pages go on to entries that were appended after the
+        first call. A page looks at 5,000 entries at most, so that it costs the same whatever the
+        filter leaves out: it can have fewer entries than requested, or none. It has fewer, too, if
+        they are large. Only an empty `next_page_token` marks the last page. To receive what comes
+        later, call FollowEntries after the `head` of the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

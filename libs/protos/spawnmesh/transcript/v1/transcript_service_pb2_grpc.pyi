@@ -99,10 +99,12 @@ class TranscriptServiceStub:
       fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]
-    """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-    committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
-    so that it costs the same whatever the filter leaves out: it can have fewer entries than
-    requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
+    """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
+    committed before its call. Upwards, the pages go on to entries that were appended after the
+    first call. A page looks at 5,000 entries at most, so that it costs the same whatever the
+    filter leaves out: it can have fewer entries than requested, or none. It has fewer, too, if
+    they are large. Only an empty `next_page_token` marks the last page. To receive what comes
+    later, call FollowEntries after the `head` of the last page.
     """
     FollowEntries: _grpc.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]
     """Streams the entries after a position, then new ones as they commit, each once and in order.
@@ -200,10 +202,12 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
       fence are not read again. If one of them is changed in place, VerifyTranscript finds it.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-    committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
-    so that it costs the same whatever the filter leaves out: it can have fewer entries than
-    requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
+    """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
+    committed before its call. Upwards, the pages go on to entries that were appended after the
+    first call. A page looks at 5,000 entries at most, so that it costs the same whatever the
+    filter leaves out: it can have fewer entries than requested, or none. It has fewer, too, if
+    they are large. Only an empty `next_page_token` marks the last page. To receive what comes
+    later, call FollowEntries after the `head` of the last page.
     """
     FollowEntries: _aio.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]  # type: ignore[assignment]
     """Streams the entries after a position, then new ones as they commit, each once and in order.
@@ -346,10 +350,12 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.ListEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.ListEntriesResponse, _abc.Awaitable[_transcript_service_pb2.ListEntriesResponse]]:
-        """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
-        committed before the call; later entries may be missed. A page looks at 5,000 entries at most,
-        so that it costs the same whatever the filter leaves out: it can have fewer entries than
-        requested, or none. Only `has_more` tells whether others may follow, and `read_seq` where.
+        """Returns the entries by seq, upwards or downwards, page by page. A page sees everything that was
+        committed before its call. Upwards, the pages go on to entries that were appended after the
+        first call. A page looks at 5,000 entries at most, so that it costs the same whatever the
+        filter leaves out: it can have fewer entries than requested, or none. It has fewer, too, if
+        they are large. Only an empty `next_page_token` marks the last page. To receive what comes
+        later, call FollowEntries after the `head` of the last page.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,69 @@
+"""Every list of the model router comes in pages."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_model_router.rpc import list_provider_health
+
+from tests.support.list_pages import PagedList, check_page_sizes, check_page_tokens, check_pages
+from tests.support.model_router.fixtures import Router, World
+from tests.support.model_router.provider import RATE_LIMITED
+
+
+def _models(router: Router, other: Router) -> PagedList:
+    return PagedList(
+        partial(router.call, "ListModels"),
+        pb.ListModelsRequest(),
+        "models",
+        [
+            (partial(other.call, "ListModels"), pb.ListModelsRequest()),
+            (partial(router.call, "ListProviderHealth"), pb.ListProviderHealthRequest()),
+        ],
+    )
+
+
+def _provider_health(router: Router, other: Router) -> PagedList:
+    operator = partial(router.call, "ListProviderHealth", token=router.operator)
+    return PagedList(
+        partial(router.call, "ListProviderHealth"),
+        pb.ListProviderHealthRequest(),
+        "providers",
+        [
+            (partial(other.call, "ListProviderHealth"), pb.ListProviderHealthRequest()),
+            (operator, pb.ListProviderHealthRequest()),
+            (partial(router.call, "ListModels"), pb.ListModelsRequest()),
+        ],
+    )
+
+
+LISTS = {"ListModels": _models, "ListProviderHealth": _provider_health}
+
+
+@pytest.fixture(params=LISTS)
+async def listed(world: World, request: pytest.FixtureRequest) -> PagedList:
+    router = await world.router()
+    return LISTS[request.param](router, await router.for_tenant(f"{router.tenant}-x"))
+
+
+@pytest.mark.parametrize("check", [check_pages, check_page_sizes, check_page_tokens])
+async def test_list_comes_in_pages(listed: PagedList, check: Callable[[PagedList], Awaitable[None]]) -> None:
+    await check(listed)
+
+
+async def test_ListProviderHealth__a_page_ends_with_the_provider_that_fills_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_provider_health, "_COOLDOWNS_OF_PAGE", 1)
+    world.provider.on("one", RATE_LIMITED)
+    config = world.config()
+    config["providers"]["z"] = config["providers"][world.scripted]
+    router = await world.router(config)
+    await router.generate(world.ref("one"), strict=True)
+    first = await router.call("ListProviderHealth", pb.ListProviderHealthRequest())
+    assert [one.provider for one in first.providers] == [world.anthropic, world.scripted]
+    assert first.providers[-1].cooldowns
+    request = pb.ListProviderHealthRequest(page_token=first.next_page_token)
+    rest = await router.call("ListProviderHealth", request)
+    assert ([one.provider for one in rest.providers], rest.next_page_token) == (["z"], "")
