@@ -33,7 +33,6 @@ HARMLESS = {
     "ImportTranscript session": "it names a new transcript of its own tenant",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
-    "ListSessions session": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
     "ListTranscripts session": "its own rows after an id, whoever has that",
     "RevokeToken token_id": "it is revoked in its own tenant alone",

@@ -8,6 +8,7 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.tenant_pb2 import Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
 from spawnmesh_core.errors import FieldViolation, MeshError, not_found
@@ -223,11 +224,17 @@ async def test_sessions_are_listed_up_to_the_limit(mesh):
     mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number:026}") for number in range(4)]
 
     table = await mesh.run("sessions", "--limit", "3")
-    listed = await mesh.run("sessions", "--parent", SESSION_ID, "--json")
+    asked = ["--filter", "state = ACTIVE", "--order-by", "create_time", "--view", "full"]
+    listed = await mesh.run("sessions", *asked, "--json")
 
     assert [f"ses_{number:026}" in table.stdout for number in range(4)] == [True, True, True, False]
     assert len(json.loads(listed.stdout)["sessions"]) == 4
-    assert mesh.sessions.requests[-1].parent_session_id == SESSION_ID
+    assert mesh.sessions.requests[-1] == session_rpc.ListSessionsRequest(
+        filter="state = ACTIVE",
+        order_by="create_time",
+        view=session_pb2.SESSION_VIEW_FULL,
+        page_size=50,
+    )
 
 
 async def test_send_and_kill_report_their_effect(mesh):

@@ -1,6 +1,7 @@
 """Commands for sessions."""
 
 from contextlib import aclosing
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,13 @@ from spawnmesh_command.cli.transfers import progress_bars
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+class SessionDetail(StrEnum):
+    """The fields of each session of a list, as the contract's SessionView."""
+
+    BASIC = "basic"
+    FULL = "full"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -130,18 +138,35 @@ def watch(
 
 def sessions(
     context: typer.Context,
-    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only children of this session.")] = "",
+    filter: Annotated[
+        str,
+        typer.Option(
+            metavar="FILTER", help="Only those that fulfil it, as `state = ACTIVE AND label = nightly`."
+        ),
+    ] = "",
+    order_by: Annotated[
+        str, typer.Option(metavar="ORDER", help="`create_time desc`, `create_time` or `end_time desc`.")
+    ] = "",
+    view: Annotated[
+        SessionDetail, typer.Option(help="`full`: also results and the names of files, with --json.")
+    ] = SessionDetail.BASIC,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     archived: Annotated[bool, typer.Option("--archived", help="Also archived sessions.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List sessions, newest first; or archive or delete one."""
+    """List sessions, newest first unless --order-by is given; or archive or delete one."""
     if context.invoked_subcommand is not None:
         return
 
     async def body(mesh: Mesh) -> list[session_pb2.Session]:
         found: list[session_pb2.Session] = []
-        pages = mesh.sessions(parent_session_id=parent, page_size=min(limit, 500), include_archived=archived)
+        pages = mesh.sessions(
+            filter=filter,
+            order_by=order_by,
+            view=session_pb2.SessionView.Value(f"SESSION_VIEW_{view.name}"),
+            page_size=min(limit, 500),
+            include_archived=archived,
+        )
         async for session in pages:
             found.append(session)
             if len(found) == limit:

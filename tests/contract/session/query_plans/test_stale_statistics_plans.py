@@ -11,17 +11,25 @@ from spawnmesh_postgres.database import ALL_TENANTS
 
 from tests.support.session.grown import TENANT, Grown, come_alive, due_time_of, grown_database
 from tests.support.session.plans import COUNTED, blocks_touched
+from tests.support.session.statements import list_values
 
 SESSIONS = 6_000
 FEW_BLOCKS = 60
 
+_PAGE = {name: value for name, value in list_values().items() if name != "family_root"} | {
+    "limit": 50,
+    "scan_limit": 1000,
+}
+del _PAGE["parent_session_id"]
+
 BY_ID: dict[str, dict[str, Any]] = {
     "read_session": {},
     "close_session": {},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "list_sessions CHILDREN NEWEST": {**_PAGE, "family_root": ""},
+    "list_sessions ROOT NEWEST": {**_PAGE},
+    "list_sessions LABELLED NEWEST": {**list_values("label = none"), "limit": 50, "scan_limit": 1000},
+    "list_descendants ALL NEWEST": {**_PAGE, "parent_session_id": None},
     "is_in_family": {},
-    "list_root": {"include_archived": True, "before_id": ""},
     "count_live_children": {},
     "count_agents": {"agent_id": "default"},
     "delete_agent": {"agent_id": "no-such-agent"},

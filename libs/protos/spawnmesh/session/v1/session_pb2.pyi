@@ -200,6 +200,30 @@ RUN_STATE_KILLED: RunState.ValueType  # 7
 """Terminal: a caller killed the run."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
+class _SessionView:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionView.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_VIEW_UNSPECIFIED: _SessionView.ValueType  # 0
+    """Means BASIC."""
+    SESSION_VIEW_BASIC: _SessionView.ValueType  # 1
+    """Everything except `latest_run.result_text` and `receipt.files`."""
+    SESSION_VIEW_FULL: _SessionView.ValueType  # 2
+    """Everything, as GetSession returns it."""
+
+class SessionView(_SessionView, metaclass=_SessionViewEnumTypeWrapper):
+    """How much of a session a list returns."""
+
+SESSION_VIEW_UNSPECIFIED: SessionView.ValueType  # 0
+"""Means BASIC."""
+SESSION_VIEW_BASIC: SessionView.ValueType  # 1
+"""Everything except `latest_run.result_text` and `receipt.files`."""
+SESSION_VIEW_FULL: SessionView.ValueType  # 2
+"""Everything, as GetSession returns it."""
+Global___SessionView: _TypeAlias = SessionView  # noqa: Y015
+
 class _ReceiptWarning:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
