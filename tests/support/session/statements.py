@@ -38,3 +38,9 @@ def list_values(
     """Return the values of `list_sessions` and `list_descendants` for the first page of a filter."""
     wanted = filter_of(parse_filter(filter))
     return query_values(SessionQuery(wanted, order, None, family_root, True, False))
+
+
+def page_values(filter: str = "") -> dict[str, Any]:
+    """Return the values of a page of 50 sessions, without the two ids that lead to a family."""
+    values = {**list_values(filter), "limit": 50, "scan_limit": 1000}
+    return {name: value for name, value in values.items() if name not in ("family_root", "parent_session_id")}

@@ -42,6 +42,10 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
         str(tmp_path / "b.txt"),
         "--label",
         "two",
+        "--metadata",
+        "ticket=17",
+        "--metadata",
+        "query=a=b",
     )
 
     assert (result.exit_code, result.stderr) == (0, "")
@@ -50,7 +54,16 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
     (request,) = mesh.sessions.requests
     assert [item.name for item in request.attachments] == ["a.txt", "b.txt"]
     assert (request.agent_id, request.label, request.mode) == ("default", "two", session_pb2.SESSION_MODE_RUN)
+    assert dict(request.metadata) == {"ticket": "17", "query": "a=b"}
     assert mesh.sessions.tenants == ["demo"]
+
+
+@pytest.mark.parametrize("texts", [["ticket"], ["ticket=1", "ticket=2"]])
+async def test_metadata_that_is_no_pair_is_a_usage_error(mesh, texts):
+    result = await mesh.run("spawn", "Sum it up.", *(part for text in texts for part in ("--metadata", text)))
+    assert result.exit_code == 2
+    assert f"'{texts[-1]}' is not KEY=VALUE" in " ".join(result.stderr.split())
+    assert mesh.sessions.requests == []
 
 
 async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(mesh):

@@ -113,6 +113,9 @@ REFUSED = {
     "before the first time": ("create_time > 0001-01-01T00:00:00+01:00", "a time as in RFC 3339"),
     "no session id": ("parent_session_id = run_1", "compared with the id of a session"),
     "no reason": ("failure_reason = BECAUSE", "as RUN_TIMEOUT; 'BECAUSE' is none"),
+    "metadata without a key": ("metadata = 1", "metadata is compared by a key"),
+    "a key that no metadata has": ("metadata.Ticket = 1", "metadata is compared by a key"),
+    "an order of metadata": ("metadata.ticket > 1", "metadata.ticket is compared by =, != and :*"),
     "too many": (" AND ".join(["label:*"] * (MAX_COMPARISONS + 1)), "a filter has at most 32 comparisons"),
 }
 
@@ -151,6 +154,12 @@ ACCEPTED = {
     "end_time = 2026-01-31T12:00:00Z": SessionFilter(end_time=TimeRange(NOON, NOON + TICK), is_ended=True),
     "end_time:*": SessionFilter(is_ended=True),
     "create_time:*": SessionFilter(),
+    'metadata.ticket = 17 AND metadata."a.b":*': SessionFilter(
+        metadata=frozenset({("ticket", "17")}), metadata_keys=frozenset({"ticket", "a.b"})
+    ),
+    "metadata.a.b != 'x y'": SessionFilter(
+        metadata_keys=frozenset({"a.b"}), other_metadata=frozenset({("a.b", "x y")})
+    ),
 }
 
 
@@ -164,6 +173,8 @@ EMPTY = (
     "label = a AND label = b",
     "label = a AND label != a",
     'label:* AND label = ""',
+    "metadata.a = 1 AND metadata.a = 2",
+    "metadata.a = 1 AND metadata.a != 1",
     "end_time < 2026-01-31T12:00:00Z AND end_time >= 2026-01-31T12:00:00Z",
 )
 

@@ -1,5 +1,6 @@
 """Commands for sessions."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from pathlib import Path
@@ -60,6 +61,10 @@ def spawn(
     ] = None,
     agent: Annotated[str, typer.Option(help="The agent.")] = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A text that `sessions --filter` finds; may be repeated."),
+    ] = None,
     model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
     thinking: Thinking = "",
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
@@ -81,6 +86,7 @@ def spawn(
     as_json: AsJson = False,
 ) -> None:
     """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
+    pairs = _pairs(metadata or ())
 
     async def body(mesh: Mesh) -> tuple[session_pb2.Session, bool]:
         with progress_bars() as on_progress:
@@ -89,6 +95,7 @@ def spawn(
                 attachments=attach or (),
                 agent_id=agent,
                 label=label,
+                metadata=pairs,
                 model=model,
                 thinking=thinking_level(thinking),
                 parent_session_id=parent,
@@ -204,6 +211,19 @@ def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False)
         print_json(value_of(answer))
     else:
         print(f"ended; runs killed: {answer.killed_run_count}")
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return the values by their keys. Raise BadParameter for a text that is not KEY=VALUE."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or key in pairs:
+            raise typer.BadParameter(
+                f"{text!r} is not KEY=VALUE with a key of its own", param_hint="--metadata"
+            )
+        pairs[key] = value
+    return pairs
 
 
 async def _waited(mesh: Mesh, session_id: str, timeout_seconds: float) -> tuple[session_pb2.Session, bool]:

@@ -15,6 +15,7 @@ from spawnmesh_session.domain.runs import RunReason, RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
+_METADATA_KEY = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 _TICK = timedelta(microseconds=1)
 _EQUALITY = (Operator.EQUAL, Operator.NOT_EQUAL)
 _State = TypeVar("_State", bound=StrEnum)
@@ -62,7 +63,8 @@ class TimeRange:
 class SessionFilter:
     """The sessions to list. A set of states that is None has all of them.
 
-    With `is_ended`, those that have an end time.
+    They have all pairs of `metadata`, a text for each of `metadata_keys`, and no pair of
+    `other_metadata`. With `is_ended`, those that have an end time.
     """
 
     states: frozenset[SessionState] | None = None
@@ -71,6 +73,9 @@ class SessionFilter:
     label: TextMatch = TextMatch()
     parent_session_id: TextMatch = TextMatch()
     failure_reason: TextMatch = TextMatch()
+    metadata: frozenset[tuple[str, str]] = frozenset()
+    metadata_keys: frozenset[str] = frozenset()
+    other_metadata: frozenset[tuple[str, str]] = frozenset()
     create_time: TimeRange = TimeRange()
     end_time: TimeRange = TimeRange()
     is_ended: bool = False
@@ -82,6 +87,8 @@ class SessionFilter:
         return (
             any(states is not None and not states for states in (self.states, self.run_states))
             or any(text.is_empty for text in texts)
+            or len(dict(self.metadata)) < len(self.metadata)
+            or not self.metadata.isdisjoint(self.other_metadata)
             or self.create_time.is_empty
             or self.end_time.is_empty
         )
@@ -145,6 +152,20 @@ def _add_failure_reason(found: SessionFilter, comparison: Comparison) -> Session
     return replace(found, failure_reason=_text(found.failure_reason, comparison))
 
 
+def _add_metadata(found: SessionFilter, comparison: Comparison) -> SessionFilter:
+    if not _METADATA_KEY.fullmatch(comparison.key):
+        raise filter_error(
+            comparison.position, "metadata is compared by a key, such as metadata.ticket, of a-z 0-9 _ . -"
+        )
+    found = replace(found, metadata_keys=found.metadata_keys | {comparison.key})
+    pair = (comparison.key, comparison.value)
+    if _is_presence(comparison, _EQUALITY):
+        return found
+    if comparison.operator is Operator.NOT_EQUAL:
+        return replace(found, other_metadata=found.other_metadata | {pair})
+    return replace(found, metadata=found.metadata | {pair})
+
+
 def _add_create_time(found: SessionFilter, comparison: Comparison) -> SessionFilter:
     times = found.create_time if comparison.is_presence else found.create_time.intersect(_times(comparison))
     return replace(found, create_time=times)
@@ -162,6 +183,7 @@ _FIELDS: dict[str, Callable[[SessionFilter, Comparison], SessionFilter]] = {
     "label": _add_label,
     "parent_session_id": _add_parent,
     "failure_reason": _add_failure_reason,
+    "metadata": _add_metadata,
     "create_time": _add_create_time,
     "end_time": _add_end_time,
 }
@@ -233,7 +255,7 @@ def _no_time(comparison: Comparison) -> Exception:
 
 def _is_presence(comparison: Comparison, operators: Iterable[Operator]) -> bool:
     """Return whether the comparison asks if the field is set. Raise for an operator it has not."""
-    if comparison.key:
+    if comparison.key and comparison.field != "metadata":
         raise filter_error(comparison.position, f"{comparison.field} has no keys; leave out the dot")
     if comparison.is_presence:
         return True

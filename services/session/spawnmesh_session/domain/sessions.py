@@ -68,6 +68,7 @@ class Session:
     cleanup: str
     runtime: str
     thinking: str
+    metadata: dict[str, str]
     parent_session_id: str
     parent_run_id: str
     ancestor_ids: tuple[str, ...]

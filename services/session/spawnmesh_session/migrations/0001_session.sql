@@ -101,6 +101,7 @@ create table sessions (
     cleanup            cleanup     not null,
     runtime            runtime     not null,
     thinking           text        not null default '',    -- Empty if the spawn did not choose a level.
+    metadata           jsonb       not null default '{}',  -- Texts of the caller by their keys.
     parent_session_id  text        not null,
     parent_run_id      text        not null,               -- Empty if a client spawned the session.
     ancestor_ids       text[]      not null,

@@ -173,6 +173,7 @@ def render_session(session: Session) -> pb.Session:
         failure_reason=session.failure.reason if session.failure else "",
         archive_time=render_time(session.archive_time),
         thinking=render_thinking(session.thinking),
+        metadata=session.metadata,
     )
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, lowest_id
 from spawnmesh_postgres.bounded_pages import bounded_page
 from spawnmesh_postgres.database import Connection
@@ -187,6 +188,9 @@ def query_values(query: SessionQuery) -> dict[str, Any]:
         "failure_reason": wanted.failure_reason.equal,
         "other_failure_reasons": sorted(wanted.failure_reason.others),
         "compares_failure": not wanted.failure_reason.is_open,
+        "metadata": Jsonb(dict(wanted.metadata)),
+        "metadata_keys": sorted(wanted.metadata_keys),
+        "other_metadata": [Jsonb({key: value}) for key, value in sorted(wanted.other_metadata)],
         "create_begin": created.begin,
         "create_end": created.end,
         "is_ended": wanted.is_ended,

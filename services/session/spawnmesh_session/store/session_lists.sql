@@ -36,6 +36,8 @@ limit %(limit)s
     and s.label <> all (%(other_labels)s::text[])
     and (%(parent_session_id)s::text is null or s.parent_session_id = %(parent_session_id)s::text)
     and s.parent_session_id <> all (%(other_parent_session_ids)s::text[])
+    and s.metadata @> %(metadata)s::jsonb and s.metadata ?& %(metadata_keys)s::text[]
+    and not s.metadata @> any (%(other_metadata)s::jsonb[])
     and (%(create_begin)s::timestamptz is null or s.create_time >= %(create_begin)s::timestamptz)
     and (%(create_end)s::timestamptz is null or s.create_time < %(create_end)s::timestamptz)
     and (not %(is_ended)s or s.end_time is not null)
@@ -119,7 +121,8 @@ with page as (
 ), measured as (
     select p.*, to_jsonb(r) as latest_run,
            sum(1024 + coalesce(octet_length(r.result_text) + octet_length(r.error_message), 0)
-               + coalesce(octet_length(p.shown_receipt::text), 0)) over (order by p.rank) as bytes
+               + coalesce(octet_length(p.shown_receipt::text), 0)
+               + octet_length(p.metadata::text)) over (order by p.rank) as bytes
     from page p
     left join lateral (
         select run_id, session_id, state, epoch, first_epoch, attempt_count, draft_entry_id,

@@ -75,7 +75,8 @@ returning session_id
 -- Locks the sessions; skips those that are deleted or have not ended. Removes every text of a user.
 -- Index: sessions_pkey.
 update sessions set delete_time = now(), label = '', model = '', task_hash = '', traceparent = '',
-                    failure = null, receipt = case when receipt is not null then '{}'::jsonb end
+                    metadata = '{}', failure = null,
+                    receipt = case when receipt is not null then '{}'::jsonb end
 where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_time is not null
   and delete_time is null
 returning session_id

@@ -11,24 +11,22 @@ from spawnmesh_postgres.database import ALL_TENANTS
 
 from tests.support.session.grown import TENANT, Grown, come_alive, due_time_of, grown_database
 from tests.support.session.plans import COUNTED, blocks_touched
-from tests.support.session.statements import list_values
+from tests.support.session.statements import page_values
 
 SESSIONS = 6_000
 FEW_BLOCKS = 60
 
-_PAGE = {name: value for name, value in list_values().items() if name != "family_root"} | {
-    "limit": 50,
-    "scan_limit": 1000,
-}
-del _PAGE["parent_session_id"]
-
 BY_ID: dict[str, dict[str, Any]] = {
     "read_session": {},
     "close_session": {},
-    "list_sessions CHILDREN NEWEST": {**_PAGE, "family_root": ""},
-    "list_sessions ROOT NEWEST": {**_PAGE},
-    "list_sessions LABELLED NEWEST": {**list_values("label = none"), "limit": 50, "scan_limit": 1000},
-    "list_descendants ALL NEWEST": {**_PAGE, "parent_session_id": None},
+    "list_sessions CHILDREN NEWEST": {**page_values(), "family_root": ""},
+    "list_sessions ROOT NEWEST": page_values(),
+    "list_sessions LABELLED NEWEST": {
+        **page_values("label = none"),
+        "family_root": "",
+        "parent_session_id": None,
+    },
+    "list_descendants ALL NEWEST": {**page_values(), "parent_session_id": None},
     "is_in_family": {},
     "count_live_children": {},
     "count_agents": {"agent_id": "default"},

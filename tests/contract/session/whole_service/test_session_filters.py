@@ -52,10 +52,12 @@ async def various(mesh: Mesh) -> dict[str, session_pb2.Session]:
     await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=found["killed"].session_id))
     found["open"] = await mesh.spawn(label="open", mode=session_pb2.SESSION_MODE_SESSION)
     await fail(mesh, found["open"], "NO_PROGRESS")
-    found["queued"] = await mesh.spawn(label="queued", parent_session_id=found["open"].session_id)
+    found["queued"] = await mesh.spawn(
+        label="queued", parent_session_id=found["open"].session_id, metadata={"ticket": "17", "a.b": ""}
+    )
     twice = [attachment("a.txt"), attachment("a.txt")]
     with pytest.raises(MeshError):
-        await mesh.spawn(label="undone", agent_id="clerk", attachments=twice)
+        await mesh.spawn(label="undone", agent_id="clerk", attachments=twice, metadata={"ticket": "18"})
     return found
 
 
@@ -83,6 +85,14 @@ EXPECTED = {
     'parent_session_id = "" AND state = ACTIVE': ["open"],
     "parent_session_id = {open}": ["queued"],
     "parent_session_id = {killed}": [],
+    "metadata.ticket = 17": ["queued"],
+    "metadata.ticket = 17 AND metadata.ticket = 18": [],
+    "metadata.ticket = 17 AND metadata.a.b:*": ["queued"],
+    "metadata.ticket = 18 AND metadata.a.b:*": [],
+    "metadata.ticket != 17": ["undone"],
+    "metadata.ticket != 17 AND metadata.ticket != 18": [],
+    "metadata.ticket:*": ["undone", "queued"],
+    'metadata."a.b" = ""': ["queued"],
     "end_time:*": ["undone", "killed", "failed"],
     "create_time > {killed_time}": ["undone", "queued", "open"],
     "create_time >= {killed_time} AND create_time <= {open_time}": ["open", "killed"],

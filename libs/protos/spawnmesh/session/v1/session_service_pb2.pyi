@@ -29,6 +29,26 @@ class SpawnSessionRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
@@ -44,6 +64,7 @@ class SpawnSessionRequest(_message.Message):
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     UPLOADS_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Identifies this spawn for repeats. Unique among the spawns of the tenant's clients, or among
     those of the runs of one session.
@@ -89,6 +110,12 @@ class SpawnSessionRequest(_message.Message):
         NOT_FOUND as the cause of SPAWN_FAILED for one that does not exist.
         """
 
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the caller wants to find the session by, such as the number of a ticket. See
+        `Session.metadata`.
+        """
+
     def __init__(
         self,
         *,
@@ -107,10 +134,11 @@ class SpawnSessionRequest(_message.Message):
         parent_session_id: _builtins.str = ...,
         uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -236,6 +264,8 @@ class ListSessionsRequest(_message.Message):
       `CLOSED` or `SESSION_STATE_CLOSED`. A session without a run has no `run_state`.
     - `agent_id`, `label`, `parent_session_id`, `failure_reason` (why the spawn or the newest run
       failed): `=`, `!=` and `:*`, with a whole text. A field that is not set equals `""`.
+    - `metadata.KEY`: `=`, `!=` and `:*`, with a whole text. A session without the key fulfils no
+      comparison of it.
     - `create_time`, `end_time` (of the session): `=`, `<`, `<=`, `>`, `>=` and `:*`, with a time as in
       RFC 3339. A session that has not ended fulfils no comparison of `end_time`.
     - `:*` means that the field is set.
