@@ -73,6 +73,7 @@ class Mesh:
         attachments: Sequence[Path | Attachment] = (),
         agent_id: str = "",
         label: str = "",
+        metadata: Mapping[str, str] | None = None,
         model: str = "",
         thinking: "ThinkingLevel.ValueType" = THINKING_LEVEL_UNSPECIFIED,
         mode: "session_pb2.SessionMode.ValueType" = session_pb2.SESSION_MODE_UNSPECIFIED,
@@ -102,6 +103,7 @@ class Mesh:
             request_id=request_id or uuid.uuid4().hex,
             task=task,
             label=label,
+            metadata=metadata,
             agent_id=agent_id,
             model=model,
             thinking=thinking,
@@ -129,14 +131,25 @@ class Mesh:
         return (await self._session.unary(self._sessions.GetSession, request)).session
 
     async def sessions(
-        self, *, parent_session_id: str = "", page_size: int = 0, include_archived: bool = False
+        self,
+        *,
+        filter: str = "",
+        order_by: str = "",
+        view: "session_pb2.SessionView.ValueType" = session_pb2.SESSION_VIEW_UNSPECIFIED,
+        page_size: int = 0,
+        include_archived: bool = False,
     ) -> AsyncIterator[session_pb2.Session]:
-        """Yield the tenant's sessions, or the children of one, newest first.
+        """Yield the tenant's sessions that the filter accepts, such as `state = ACTIVE`, newest
+        first unless `order_by` says otherwise.
 
         Pages are fetched as needed.
         """
         request = session_rpc.ListSessionsRequest(
-            parent_session_id=parent_session_id, page_size=page_size, include_archived=include_archived
+            filter=filter,
+            order_by=order_by,
+            view=view,
+            page_size=page_size,
+            include_archived=include_archived,
         )
         while True:
             page = await self._session.unary(self._sessions.ListSessions, request)

@@ -46,6 +46,11 @@ def new_id(kind: IdKind) -> str:
     return f"{kind.value}_{_encode(milliseconds << 80 | secrets.randbits(80))}"
 
 
+def lowest_id(kind: IdKind, milliseconds: int) -> str:
+    """Return the lowest id of this millisecond since 1970; the last id of all times is higher."""
+    return f"{kind.value}_{_encode(max(0, milliseconds) << 80)}"
+
+
 def derived_id(kind: IdKind, source_id: str) -> str:
     """Return the id of this kind that is derived from `source_id`.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spawnmesh.hook.v1 import hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh.session.v1.session_pb2 import Session, SessionEvent
+from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh_client.mesh import Mesh, connect
@@ -136,7 +136,8 @@ async def _family(mesh: Mesh, parent_id: str) -> list[Session]:
     """Return the session and its descendants, parents before children."""
     sessions = [await mesh.session(parent_id)]
     for session in sessions:  # the list grows in the loop: children follow their parents
-        sessions += [child async for child in mesh.sessions(parent_session_id=session.session_id)]
+        of_parent = f"parent_session_id = {session.session_id}"
+        sessions += [child async for child in mesh.sessions(filter=of_parent, view=SESSION_VIEW_FULL)]
     return sessions
 
 

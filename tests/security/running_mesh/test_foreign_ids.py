@@ -33,7 +33,6 @@ HARMLESS = {
     "ImportTranscript session": "it names a new transcript of its own tenant",
     "ListDeliveries run": "a filter of its own rows",
     "ListDeliveries session": "a filter of its own rows",
-    "ListSessions session": "a filter of its own rows",
     "ListSets session": "a filter of its own rows",
     "RevokeToken token_id": "it is revoked in its own tenant alone",
     "UploadFile sha256": "the bytes must be sent all the same",

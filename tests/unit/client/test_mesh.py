@@ -181,9 +181,10 @@ async def test_sessions_come_from_every_page(mesh, keys):
     mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number}") for number in range(5)]
 
     async with connected(mesh.targets, keys) as client:
-        found = [session.session_id async for session in client.sessions(page_size=2)]
+        found = [session.session_id async for session in client.sessions(filter="label:*", page_size=2)]
 
     assert found == [f"ses_{number}" for number in range(5)]
+    assert {request.filter for request in mesh.sessions.requests} == {"label:*"}
 
 
 async def test_agents_and_tenants_come_from_every_page(mesh, keys):

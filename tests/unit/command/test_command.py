@@ -8,6 +8,7 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.tenant_pb2 import Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
 from spawnmesh_core.errors import FieldViolation, MeshError, not_found
@@ -41,6 +42,10 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
         str(tmp_path / "b.txt"),
         "--label",
         "two",
+        "--metadata",
+        "ticket=17",
+        "--metadata",
+        "query=a=b",
     )
 
     assert (result.exit_code, result.stderr) == (0, "")
@@ -49,7 +54,16 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
     (request,) = mesh.sessions.requests
     assert [item.name for item in request.attachments] == ["a.txt", "b.txt"]
     assert (request.agent_id, request.label, request.mode) == ("default", "two", session_pb2.SESSION_MODE_RUN)
+    assert dict(request.metadata) == {"ticket": "17", "query": "a=b"}
     assert mesh.sessions.tenants == ["demo"]
+
+
+@pytest.mark.parametrize("texts", [["ticket"], ["ticket=1", "ticket=2"]])
+async def test_metadata_that_is_no_pair_is_a_usage_error(mesh, texts):
+    result = await mesh.run("spawn", "Sum it up.", *(part for text in texts for part in ("--metadata", text)))
+    assert result.exit_code == 2
+    assert f"'{texts[-1]}' is not KEY=VALUE" in " ".join(result.stderr.split())
+    assert mesh.sessions.requests == []
 
 
 async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(mesh):
@@ -223,11 +237,17 @@ async def test_sessions_are_listed_up_to_the_limit(mesh):
     mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number:026}") for number in range(4)]
 
     table = await mesh.run("sessions", "--limit", "3")
-    listed = await mesh.run("sessions", "--parent", SESSION_ID, "--json")
+    asked = ["--filter", "state = ACTIVE", "--order-by", "create_time", "--view", "full"]
+    listed = await mesh.run("sessions", *asked, "--json")
 
     assert [f"ses_{number:026}" in table.stdout for number in range(4)] == [True, True, True, False]
     assert len(json.loads(listed.stdout)["sessions"]) == 4
-    assert mesh.sessions.requests[-1].parent_session_id == SESSION_ID
+    assert mesh.sessions.requests[-1] == session_rpc.ListSessionsRequest(
+        filter="state = ACTIVE",
+        order_by="create_time",
+        view=session_pb2.SESSION_VIEW_FULL,
+        page_size=50,
+    )
 
 
 async def test_send_and_kill_report_their_effect(mesh):

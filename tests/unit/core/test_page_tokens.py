@@ -18,7 +18,7 @@ CALLER = ("acme", "ses_1")
 
 
 def request(token: str = "", **fields: object) -> pb.ListSessionsRequest:
-    given = {"parent_session_id": "ses_9", **fields}
+    given = {"filter": "label = a", **fields}
     return pb.ListSessionsRequest(page_token=token, **given)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ FOREIGN: dict[str, Callable[[str], tuple[PagedRequest, tuple[str, ...]]]] = {
     "tenant": lambda token: (request(token), ("globex", "ses_1")),
     "session": lambda token: (request(token), ("acme", "ses_2")),
     "tenant that begins alike": lambda token: (request(token), ("acmeses_1", "")),
-    "filter": lambda token: (request(token, parent_session_id="ses_8"), CALLER),
+    "filter": lambda token: (request(token, filter="label = b"), CALLER),
     "another filter": lambda token: (request(token, include_archived=True), CALLER),
     "RPC": lambda token: (tenants.ListAgentsRequest(page_token=token), CALLER),
 }

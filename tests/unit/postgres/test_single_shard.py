@@ -15,6 +15,8 @@ from spawnmesh_postgres.tenant_tables import (
     row_deletion_statement,
     version_statement,
 )
+from spawnmesh_session.domain.sessions import SessionOrder
+from spawnmesh_session.store.session_lists import ListSource, list_statement
 from spawnmesh_transcript.store import appends
 
 from tests.support.citus.shards import Routing, Schema, routing_of, schema_of
@@ -96,6 +98,9 @@ def _of(folder: Traversable) -> Iterator[tuple[str, str]]:
             elif "{narrowest}" in text:
                 narrowest = ("", *deliveries.NARROWEST_FIRST)
                 yield from ((f"{name} {one}", deliveries.list_statement(one)) for one in narrowest)
+            elif "{source}" in text:
+                orders = [(source, order) for source in ListSource for order in SessionOrder]
+                yield from ((f"{name} {one}", list_statement(name, *one)) for one in orders)
             elif "{table}" in text:
                 yield from ((f"{name} {one}", retention.deletion_of(one)) for one in retention.TIMES)
             else:

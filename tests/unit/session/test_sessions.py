@@ -21,6 +21,7 @@ SESSION = Session(
     cleanup="KEEP",
     runtime="SUBAGENT",
     thinking="",
+    metadata={},
     parent_session_id="ses_2",
     parent_run_id="run_2",
     ancestor_ids=("ses_1", "ses_2"),

@@ -1,6 +1,8 @@
 """Commands for sessions."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +27,13 @@ from spawnmesh_command.cli.transfers import progress_bars
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+class SessionDetail(StrEnum):
+    """The fields of each session of a list, as the contract's SessionView."""
+
+    BASIC = "basic"
+    FULL = "full"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -52,6 +61,10 @@ def spawn(
     ] = None,
     agent: Annotated[str, typer.Option(help="The agent.")] = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A text that `sessions --filter` finds; may be repeated."),
+    ] = None,
     model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
     thinking: Thinking = "",
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
@@ -73,6 +86,7 @@ def spawn(
     as_json: AsJson = False,
 ) -> None:
     """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
+    pairs = _pairs(metadata or ())
 
     async def body(mesh: Mesh) -> tuple[session_pb2.Session, bool]:
         with progress_bars() as on_progress:
@@ -81,6 +95,7 @@ def spawn(
                 attachments=attach or (),
                 agent_id=agent,
                 label=label,
+                metadata=pairs,
                 model=model,
                 thinking=thinking_level(thinking),
                 parent_session_id=parent,
@@ -130,18 +145,35 @@ def watch(
 
 def sessions(
     context: typer.Context,
-    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only children of this session.")] = "",
+    filter: Annotated[
+        str,
+        typer.Option(
+            metavar="FILTER", help="Only those that fulfil it, as `state = ACTIVE AND label = nightly`."
+        ),
+    ] = "",
+    order_by: Annotated[
+        str, typer.Option(metavar="ORDER", help="`create_time desc`, `create_time` or `end_time desc`.")
+    ] = "",
+    view: Annotated[
+        SessionDetail, typer.Option(help="`full`: also results and the names of files, with --json.")
+    ] = SessionDetail.BASIC,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     archived: Annotated[bool, typer.Option("--archived", help="Also archived sessions.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List sessions, newest first; or archive or delete one."""
+    """List sessions, newest first unless --order-by is given; or archive or delete one."""
     if context.invoked_subcommand is not None:
         return
 
     async def body(mesh: Mesh) -> list[session_pb2.Session]:
         found: list[session_pb2.Session] = []
-        pages = mesh.sessions(parent_session_id=parent, page_size=min(limit, 500), include_archived=archived)
+        pages = mesh.sessions(
+            filter=filter,
+            order_by=order_by,
+            view=session_pb2.SessionView.Value(f"SESSION_VIEW_{view.name}"),
+            page_size=min(limit, 500),
+            include_archived=archived,
+        )
         async for session in pages:
             found.append(session)
             if len(found) == limit:
@@ -179,6 +211,19 @@ def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False)
         print_json(value_of(answer))
     else:
         print(f"ended; runs killed: {answer.killed_run_count}")
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return the values by their keys. Raise BadParameter for a text that is not KEY=VALUE."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or key in pairs:
+            raise typer.BadParameter(
+                f"{text!r} is not KEY=VALUE with a key of its own", param_hint="--metadata"
+            )
+        pairs[key] = value
+    return pairs
 
 
 async def _waited(mesh: Mesh, session_id: str, timeout_seconds: float) -> tuple[session_pb2.Session, bool]:

@@ -190,6 +190,7 @@ def print_session(session: Session) -> None:
     rows = [("session", session.session_id), ("state", _state(session)), ("agent", session.agent_id)]
     if session.label:
         rows.append(("label", session.label))
+    rows.extend((f"metadata.{key}", text) for key, text in sorted(session.metadata.items()))
     if session.HasField("latest_run"):
         rows.append(("run", f"{run.run_id} {run_state(session)}"))
     if run.HasField("delay") and run.state == RUN_STATE_QUEUED:

@@ -43,6 +43,14 @@ class EventKind(StrEnum):
     REVISION_CAPPED = "REVISION_CAPPED"
 
 
+class SessionOrder(StrEnum):
+    """The orders of a list of sessions that an index has, as the contract spells them."""
+
+    NEWEST = "create_time desc"
+    OLDEST = "create_time"
+    LAST_ENDED = "end_time desc"
+
+
 TERMINAL_EVENT_KINDS = frozenset({EventKind.SPAWN_FAILED, EventKind.CLOSED})
 
 
@@ -60,6 +68,7 @@ class Session:
     cleanup: str
     runtime: str
     thinking: str
+    metadata: dict[str, str]
     parent_session_id: str
     parent_run_id: str
     ancestor_ids: tuple[str, ...]

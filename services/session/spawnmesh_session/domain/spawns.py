@@ -24,7 +24,7 @@ After its row is inserted, a spawn can still fail at a step of the saga: see `sp
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
@@ -63,6 +63,7 @@ class SpawnSpec:
     parent_epoch: int = 0
     mount_path_ignored: bool = False
     thinking: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
 
     @property
     def spawner(self) -> str:

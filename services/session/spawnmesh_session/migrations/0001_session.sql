@@ -101,6 +101,7 @@ create table sessions (
     cleanup            cleanup     not null,
     runtime            runtime     not null,
     thinking           text        not null default '',    -- Empty if the spawn did not choose a level.
+    metadata           jsonb       not null default '{}',  -- Texts of the caller by their keys.
     parent_session_id  text        not null,
     parent_run_id      text        not null,               -- Empty if a client spawned the session.
     ancestor_ids       text[]      not null,
@@ -120,13 +121,20 @@ create table sessions (
     primary key (tenant_id, session_id),
     check (least(spawn_count, last_epoch, last_cursor) >= 0)
 );
-alter table sessions alter column tenant_id set statistics 0, alter column parent_session_id set statistics 0;
--- list_children, list_descendants, count_live_children, lock_family, list_parents.
+alter table sessions
+    alter column tenant_id set statistics 0, alter column parent_session_id set statistics 0,
+    alter column label set statistics 0;
+-- list_sessions, list_descendants, count_live_children, lock_family, list_parents.
 create index sessions_child_idx on sessions (parent_session_id, tenant_id, session_id);
+-- list_sessions, of those with a label.
+create index sessions_label_idx on sessions (label, tenant_id, session_id) where label > '';
+-- list_sessions, of those that have not ended. No state is in the condition: PostgreSQL writes no
+-- index when a session becomes active.
+create index sessions_live_idx on sessions (tenant_id, session_id) where end_time is null;
 -- list_sessions_to_archive.
 create index sessions_unarchived_idx on sessions (tenant_id, end_time)
     where end_time >= '-infinity' and archive_time is null and delete_time is null;
--- list_sessions_to_delete.
+-- list_sessions_to_delete, and list_sessions in the order of the ends.
 create index sessions_undeleted_idx on sessions (tenant_id, end_time, session_id)
     where end_time >= '-infinity' and delete_time is null;
 -- forget_deleted_sessions.

@@ -23,7 +23,7 @@ from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
 
-_DEFAULT_PAGE_SIZE = 50
+DEFAULT_PAGE_SIZE = 50
 _THINKING = "THINKING_LEVEL_"
 _CAP = "REVISION_CAP_"
 
@@ -76,7 +76,7 @@ class PageRequest:
 def parse_page(request: PagedRequest, caller: Caller) -> PageRequest:
     """Return the page. Raise INVALID_REQUEST for a token that no page of this list returned."""
     last = position_of(request, (str,), caller.tenant_id, caller.session_id)
-    return PageRequest(request.page_size or _DEFAULT_PAGE_SIZE, last[0] if last else "")
+    return PageRequest(request.page_size or DEFAULT_PAGE_SIZE, last[0] if last else "")
 
 
 def render_next_page(last_id: str, request: PagedRequest, caller: Caller) -> str:
@@ -173,13 +173,14 @@ def render_session(session: Session) -> pb.Session:
         failure_reason=session.failure.reason if session.failure else "",
         archive_time=render_time(session.archive_time),
         thinking=render_thinking(session.thinking),
+        metadata=session.metadata,
     )
 
 
 def _render_receipt(receipt: dict[str, Any]) -> pb.AttachmentReceipt:
     return pb.AttachmentReceipt(
         set_id=receipt["set_id"],
-        count=len(receipt["files"]),
+        count=receipt.get("count", len(receipt["files"])),  # A list can leave out the files.
         total_bytes=receipt["total_bytes"],
         files=[AttachmentFile(**file) for file in receipt["files"]],
         rel_dir=receipt["rel_dir"],

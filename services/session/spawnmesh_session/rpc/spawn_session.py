@@ -66,6 +66,7 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         traceparent=current_traceparent(),
         parent_epoch=parent_epoch,
         thinking=parse_thinking(request.thinking),
+        metadata={key: parse_text("metadata[]", text) for key, text in request.metadata.items()},
     )
     task = parse_text("task", request.task)
     return SpawnCommand(spec, task, list(request.attachments), list(request.uploads))

@@ -86,6 +86,7 @@ def session_of(row: Row) -> Session:
         cleanup=row["cleanup"],
         runtime=row["runtime"],
         thinking=row["thinking"],
+        metadata=row["metadata"],
         parent_session_id=row["parent_session_id"],
         parent_run_id=row["parent_run_id"],
         ancestor_ids=tuple(row["ancestor_ids"]),

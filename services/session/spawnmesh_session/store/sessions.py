@@ -1,21 +1,16 @@
 """Sessions: reads, locks, and the ends of their lives. `store.spawns` begins them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from psycopg.rows import DictRow
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.sessions import FamilyMember, Session, SessionState, require_access
 from spawnmesh_session.store import events, inbox, runs
-from spawnmesh_session.store.rows import MAX_LIST_BYTES, PendingRow, session_of
-
-MAX_SCANNED_SESSIONS = 1_000
-"""Sessions at which a page looks, so that its cost is bounded whatever the filter."""
+from spawnmesh_session.store.rows import PendingRow, session_of
 
 _SQL = load_statements(__name__)
 
@@ -43,93 +38,6 @@ async def read_session(
 async def _send_read(connection: Connection, tenant_id: str, session_id: str) -> PendingRow[Session]:
     values = {"tenant_id": tenant_id, "session_id": session_id}
     return PendingRow(await connection.execute(_SQL["read_session"], values), session_of)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionsPage:
-    """Sessions, newest first.
-
-    The next page begins before `next_before_id`, empty on the last page.
-    """
-
-    sessions: list[Session]
-    next_before_id: str
-
-
-async def list_sessions(
-    connection: Connection,
-    tenant_id: str,
-    *,
-    parent_session_id: str,
-    family_root: str,
-    before_id: str,
-    page_size: int,
-    include_archived: bool,
-) -> SessionsPage:
-    """Return a page of the children of a session, of a family, or of all sessions of the tenant.
-
-    The page has fewer sessions, or none, if their results are large, or if few of the
-    MAX_SCANNED_SESSIONS at which it looks are listed.
-    """
-    values = {
-        "tenant_id": tenant_id,
-        "parent_session_id": parent_session_id,
-        "family_root": family_root,
-        "before_id": before_id,
-        "page_size": page_size + 1,
-        "include_archived": include_archived,
-        "scan_limit": MAX_SCANNED_SESSIONS,
-    }
-    if parent_session_id:
-        # A parent outside of the family has no child in it, except the root of the family.
-        is_readable = not family_root or await _select(connection, "is_in_family", values)
-        found = await _select(connection, "list_children" if is_readable else "list_root", values)
-    elif family_root:
-        found = await _select(connection, "list_descendants", values)
-        if any(row["session_id"] is None for row in found):
-            found = await _select(connection, "list_newest", values)
-    else:
-        found = await _select(connection, "list_newest", values)
-    return await _page_of(connection, tenant_id, found, page_size)
-
-
-async def list_requested(
-    connection: Connection, tenant_id: str, *, request_id: str, spawner: str, include_archived: bool
-) -> SessionsPage:
-    """Return the session that the spawner requested by this id, as a page."""
-    values = {
-        "tenant_id": tenant_id,
-        "request_id": request_id,
-        "spawner": spawner,
-        "include_archived": include_archived,
-    }
-    found = await _select(connection, "list_requested", values)
-    return await _page_of(connection, tenant_id, found, page_size=1)
-
-
-async def _select(connection: Connection, name: str, values: Mapping[str, Any]) -> list[DictRow]:
-    return await (await connection.execute(_SQL[name], values)).fetchall()
-
-
-async def _page_of(
-    connection: Connection, tenant_id: str, listed: Sequence[DictRow], page_size: int
-) -> SessionsPage:
-    """Return the listed sessions as a page.
-
-    A row with `is_end` is no session of the page: the next page begins before it.
-    """
-    found = [row["session_id"] for row in listed if not row.get("is_end")]
-    end_id = next((str(row["session_id"]) for row in listed if row.get("is_end")), "")
-    if not found:
-        return SessionsPage([], next_before_id=end_id)
-    page = {"tenant_id": tenant_id, "session_ids": found[:page_size], "max_bytes": MAX_LIST_BYTES}
-    rows = await (await connection.execute(_SQL["read_sessions"], page)).fetchall()
-    if not rows:  # Deleted meanwhile.
-        return SessionsPage([], next_before_id=found[page_size - 1] if len(found) > page_size else end_id)
-    last_id = rows[-1]["session_id"]
-    return SessionsPage(
-        [session_of(row) for row in rows], next_before_id=last_id if last_id != found[-1] else end_id
-    )
 
 
 async def lock_session(connection: Connection, tenant_id: str, session_id: str) -> Session:

@@ -24,13 +24,17 @@ _OF_PARENT = ("lock_parent_of_spawn", "get_agent_of_parent", "count_live_childre
 _OF_RUN = ("get_run_of_parent",)
 
 
+def _columns(tenant_id: str, spec: SpawnSpec) -> dict[str, Any]:
+    return {**asdict(spec), "tenant_id": tenant_id, "metadata": Jsonb(spec.metadata)}
+
+
 async def begin_spawn(database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta) -> bool:
     """Insert the session of a plain spawn in one round trip, which is a transaction of its own.
 
     Return False if something may refuse the spawn, for example if the tenant's queue has fewer than
     QUEUE_MARGIN places left; `read_spawn_context` returns the facts.
     """
-    values = {**asdict(spec), "tenant_id": tenant_id, "due_in": due_in, "margin": QUEUE_MARGIN}
+    values = {**_columns(tenant_id, spec), "due_in": due_in, "margin": QUEUE_MARGIN}
     async with database.pipelined(tenant_id) as connection:
         await tenants.join_beginners(connection, tenant_id)
         begun = await connection.execute(_SQL["begin_spawn"], values)
@@ -49,7 +53,7 @@ async def insert_session(
 
     The pending row is its id. There is no row, and nothing is done, if the request_id is known.
     """
-    values = {**asdict(spec), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids), "due_in": due_in}
+    values = {**_columns(tenant_id, spec), "ancestor_ids": list(ancestor_ids), "due_in": due_in}
     cursor = await connection.execute(_SQL["insert_session"], values)
     return PendingRow(cursor, lambda row: str(row["session_id"]))
 

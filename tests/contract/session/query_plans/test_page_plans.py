@@ -9,7 +9,7 @@ import pytest
 from spawnmesh_postgres.database import Database
 
 from tests.support.session.remains import Remains
-from tests.support.session.statements import SQL
+from tests.support.session.statements import SQL, list_values
 
 SESSIONS = 5_000
 
@@ -61,7 +61,9 @@ async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 PAGES: dict[str, dict[str, Any]] = {
-    "list_newest": {"page_size": 100, "include_archived": True, "scan_limit": 1000},
+    "list_sessions ALL NEWEST": {**list_values(), "limit": 100, "scan_limit": 1000},
+    "list_sessions LABELLED NEWEST": {**list_values("label = a"), "limit": 100, "scan_limit": 1000},
+    "list_sessions LIVE NEWEST": {**list_values("state = ACTIVE"), "limit": 100, "scan_limit": 1000},
     "prune_events": {"older_than": "1 day", "limit": 1000},
     "prune_messages": {"older_than": "1 day", "limit": 1000},
     "forget_deleted_sessions": {"older_than": "1 day", "limit": 1000},
@@ -77,7 +79,7 @@ async def test_a_page_costs_no_more_than_the_tenants_rows(grown: str, session_da
 
 async def blocks_touched(database: Database, tenant: str, name: str) -> int:
     """Return the blocks of a statement that is rolled back."""
-    values = {"tenant_id": tenant, "parent_session_id": "", "family_root": "", "before_id": "", **PAGES[name]}
+    values = {"tenant_id": tenant, **PAGES[name]}
     async with database.transaction(tenant) as connection:
         explained = await connection.execute(f"explain (analyze, buffers, format json) {SQL[name]}", values)
         row = await explained.fetchone()

@@ -19,7 +19,7 @@ from tests.support.session.grown import (
     due_time_of,
     grown_database,
 )
-from tests.support.session.statements import SQL
+from tests.support.session.statements import SQL, page_values
 
 SESSIONS = 8_000
 FEW_BLOCKS = 60
@@ -40,6 +40,7 @@ TEXTS: dict[str, Any] = {
     "task_hash": "",
     "traceparent": "",
     "thinking": "",
+    "metadata": Jsonb({"ticket": "17"}),
 }
 
 BY_ID: dict[str, dict[str, Any]] = {
@@ -134,11 +135,16 @@ BY_ID: dict[str, dict[str, Any]] = {
     "release_entry": {"pause": "0 s", "attempt_count": 0},
     "beat": {"longest_break": "3 s"},
     "lock_lost_entry": {"taken_due_time": None},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "list_sessions CHILDREN NEWEST": {**page_values(), "family_root": ""},
+    "list_sessions ROOT NEWEST": page_values(),
+    "list_sessions LABELLED NEWEST": {
+        **page_values("label = none"),
+        "family_root": "",
+        "parent_session_id": None,
+    },
     "list_requested": {"spawner": "", "include_archived": True},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "list_descendants ALL NEWEST": {**page_values(), "parent_session_id": None},
     "is_in_family": {},
-    "list_root": {"include_archived": True, "before_id": ""},
 }
 
 

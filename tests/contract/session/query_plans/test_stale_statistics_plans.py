@@ -11,6 +11,7 @@ from spawnmesh_postgres.database import ALL_TENANTS
 
 from tests.support.session.grown import TENANT, Grown, come_alive, due_time_of, grown_database
 from tests.support.session.plans import COUNTED, blocks_touched
+from tests.support.session.statements import page_values
 
 SESSIONS = 6_000
 FEW_BLOCKS = 60
@@ -18,10 +19,15 @@ FEW_BLOCKS = 60
 BY_ID: dict[str, dict[str, Any]] = {
     "read_session": {},
     "close_session": {},
-    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
-    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": "", "scan_limit": 1000},
+    "list_sessions CHILDREN NEWEST": {**page_values(), "family_root": ""},
+    "list_sessions ROOT NEWEST": page_values(),
+    "list_sessions LABELLED NEWEST": {
+        **page_values("label = none"),
+        "family_root": "",
+        "parent_session_id": None,
+    },
+    "list_descendants ALL NEWEST": {**page_values(), "parent_session_id": None},
     "is_in_family": {},
-    "list_root": {"include_archived": True, "before_id": ""},
     "count_live_children": {},
     "count_agents": {"agent_id": "default"},
     "delete_agent": {"agent_id": "no-such-agent"},

@@ -73,8 +73,8 @@ async def test_ListSessions__run_sees_its_own_session_and_its_descendants_in_pag
 
     family = [grandchild.session_id, child.session_id, root.session_id]
     assert await listed() == sorted(family, reverse=True)
-    assert await listed(parent_session_id=root.session_id) == [child.session_id]
-    assert await listed(parent_session_id=child.session_id) == [grandchild.session_id]
+    assert await listed(filter=f"parent_session_id = {root.session_id}") == [child.session_id]
+    assert await listed(filter=f"parent_session_id = {child.session_id}") == [grandchild.session_id]
     other = await mesh.spawn(parent_session_id=stranger.session_id, request_id=uuid4().hex)
-    assert await listed(parent_session_id=stranger.session_id) == []
+    assert await listed(filter=f"parent_session_id = {stranger.session_id}") == []
     assert other.session_id not in await listed(include_archived=True)

@@ -83,5 +83,6 @@ async def test_ListSessions__each_spawner_finds_its_own_request_ids(mesh: Mesh) 
     assert await found(mesh, request_id, first) == [child.session_id]
     assert await found(mesh, request_id, second) == []
     assert await found(mesh, request_id) == [clients.session_id]
-    request = pb.ListSessionsRequest(request_id=request_id, parent_session_id=clients.session_id)
-    assert await refusal(mesh.client(mesh.sessions.ListSessions, request)) is Reason.INVALID_REQUEST
+    for more in ({"filter": "state = ACTIVE"}, {"order_by": "create_time"}):
+        request = pb.ListSessionsRequest(request_id=request_id, **more)
+        assert await refusal(mesh.client(mesh.sessions.ListSessions, request)) is Reason.INVALID_REQUEST

@@ -7,6 +7,7 @@ import grpc.aio
 import psycopg
 import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -64,7 +65,7 @@ async def test_ListSessions__several_large_results_and_many_errors(
         await superuser.execute("delete from session.run_queue where tenant_id = %s", (mesh.tenant,))
     stub: Any = SessionServiceStub(plain)
     token = client_tokens(mesh.keys).client_token(mesh.tenant, "test", 600)
-    request, listed = pb.ListSessionsRequest(), []
+    request, listed = pb.ListSessionsRequest(view=session_pb2.SESSION_VIEW_FULL), []
     while True:
         page = await heard(stub.ListSessions, request, token)
         listed += [session.session_id for session in page.sessions]

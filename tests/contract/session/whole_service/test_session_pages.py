@@ -8,11 +8,12 @@ import pytest
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.page_tokens import page_token
 from spawnmesh_postgres.database import Database
-from spawnmesh_session.store.sessions import MAX_SCANNED_SESSIONS
+from spawnmesh_session.domain.sessions import SessionOrder
+from spawnmesh_session.store.session_lists import MAX_SCANNED_SESSIONS
 
 from tests.support.session.harness import Mesh
 from tests.support.session.remains import Remains
-from tests.support.session.statements import SQL
+from tests.support.session.statements import SQL, list_values
 
 COUNT = 2 * MAX_SCANNED_SESSIONS + 200
 
@@ -27,6 +28,19 @@ select tenant_id, substr(session_id, 1, 25) || lpad(n::text, 5, '0'), %(label)s 
 from session.sessions, generate_series(1, %(count)s) n
 where tenant_id = %(tenant)s and session_id = %(copied)s
 """
+
+PAGES = {
+    "ALL NEWEST": ("label != child", SessionOrder.NEWEST),
+    "ALL OLDEST": ("run_state = FAILED AND failure_reason = KILLED", SessionOrder.OLDEST),
+    "CHILDREN NEWEST": ("parent_session_id = {root} AND label = none", SessionOrder.NEWEST),
+    "CHILDREN OLDEST": ("parent_session_id = {root}", SessionOrder.OLDEST),
+    "LABELLED NEWEST": ("label = child AND state = ACTIVE", SessionOrder.NEWEST),
+    "LABELLED OLDEST": ("label = child AND run_state != FAILED", SessionOrder.OLDEST),
+    "LIVE NEWEST": ("state = ACTIVE AND agent_id = none", SessionOrder.NEWEST),
+    "LIVE OLDEST": ("state = ACTIVE", SessionOrder.OLDEST),
+    "ENDED LAST_ENDED": ("end_time < 2999-01-01T00:00:00Z AND agent_id = none", SessionOrder.LAST_ENDED),
+}
+"""By source and order. Most leave out all sessions at which they look."""
 
 Call = Callable[[pb.ListSessionsRequest], Awaitable[pb.ListSessionsResponse]]
 
@@ -81,7 +95,7 @@ async def test_ListSessions__children_behind_many_archived_ones(mesh: Mesh, rema
     parent, other = [(await mesh.spawn(label=label)).session_id for label in ("parent", "other")]
     await copy(remains, mesh, parent, "child", parent=parent, visible=2)
     await copy(remains, mesh, other, "stranger", parent=other, visible=2)
-    pages = await pages_of(as_client(mesh), parent_session_id=parent)
+    pages = await pages_of(as_client(mesh), filter=f"parent_session_id = {parent}")
     assert [label for page in pages for label in page] == ["child", "child"]
     assert len(pages) == COUNT // MAX_SCANNED_SESSIONS + 1
 
@@ -98,8 +112,8 @@ async def test_ListSessions__a_run_lists_its_large_family_and_no_other(mesh: Mes
 
     assert await labels_of(as_run) == ["child", "child", "root"]
     assert len(await labels_of(as_run, include_archived=True, page_size=500)) == COUNT + 1
-    assert await labels_of(as_run, parent_session_id=root) == ["child", "child"]
-    assert await pages_of(as_run, parent_session_id=stranger) == [[]]
+    assert await labels_of(as_run, filter=f"parent_session_id = {root}") == ["child", "child"]
+    assert await pages_of(as_run, filter=f"parent_session_id = {stranger}") == [[]]
 
 
 async def test_ListSessions__a_run_finds_itself_among_the_children_of_its_parent(mesh: Mesh) -> None:
@@ -112,10 +126,11 @@ async def test_ListSessions__a_run_finds_itself_among_the_children_of_its_parent
     async def as_run(request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
         return await mesh.run(held, mesh.sessions.ListSessions, request)
 
-    assert await pages_of(as_run, parent_session_id=parent.session_id) == [["child"]]
-    behind = pb.ListSessionsRequest(parent_session_id=parent.session_id)
+    of_parent = f"parent_session_id = {parent.session_id}"
+    assert await pages_of(as_run, filter=of_parent) == [["child"]]
+    behind = pb.ListSessionsRequest(filter=of_parent)
     token = page_token([child.session_id], behind, mesh.tenant, child.session_id)
-    assert await pages_of(as_run, parent_session_id=parent.session_id, page_token=token) == [[]]
+    assert await pages_of(as_run, filter=of_parent, page_token=token) == [[]]
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
@@ -124,17 +139,14 @@ async def test_a_page_reads_a_bounded_number_of_rows(
 ) -> None:
     root = (await mesh.spawn(label="root")).session_id
     await copy(remains, mesh, root, "child", parent=root)
-    values = {
-        "tenant_id": mesh.tenant,
-        "before_id": "",
-        "page_size": 51,
-        "include_archived": False,
-        "scan_limit": 100,
-        "parent_session_id": root,
-        "family_root": root,
-    }
-    for name in ("list_newest", "list_children", "list_descendants"):
-        assert await _most_rows(session_database, name, values, mode) <= 101, name
+    page = {"tenant_id": mesh.tenant, "limit": 51, "scan_limit": 100, "include_archived": False}
+    rows: dict[str, int] = {}
+    for name, (filter_, order) in PAGES.items():
+        values = {**list_values(filter_.format(root=root), order), **page, "include_archived": False}
+        rows[name] = await _most_rows(session_database, f"list_sessions {name}", values, mode)
+    family = {**list_values(family_root=root), **page}
+    rows["family"] = await _most_rows(session_database, "list_descendants ALL NEWEST", family, mode)
+    assert {name: count for name, count in rows.items() if count > 101} == {}
 
 
 async def _most_rows(database: Database, name: str, values: dict[str, Any], mode: str) -> int:

@@ -335,7 +335,8 @@ async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: A
     listed: list[str] = []
     token = ""
     while True:
-        page = await mesh.client(mesh.sessions.ListSessions, pb.ListSessionsRequest(page_token=token))
+        request = pb.ListSessionsRequest(view=session_pb2.SESSION_VIEW_FULL, page_token=token)
+        page = await mesh.client(mesh.sessions.ListSessions, request)
         listed += [session.session_id for session in page.sessions]
         token = page.next_page_token
         if not token:

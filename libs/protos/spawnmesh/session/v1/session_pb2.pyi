@@ -200,6 +200,30 @@ RUN_STATE_KILLED: RunState.ValueType  # 7
 """Terminal: a caller killed the run."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
+class _SessionView:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionView.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_VIEW_UNSPECIFIED: _SessionView.ValueType  # 0
+    """Means BASIC."""
+    SESSION_VIEW_BASIC: _SessionView.ValueType  # 1
+    """Everything except `latest_run.result_text` and `receipt.files`."""
+    SESSION_VIEW_FULL: _SessionView.ValueType  # 2
+    """Everything, as GetSession returns it."""
+
+class SessionView(_SessionView, metaclass=_SessionViewEnumTypeWrapper):
+    """How much of a session a list returns."""
+
+SESSION_VIEW_UNSPECIFIED: SessionView.ValueType  # 0
+"""Means BASIC."""
+SESSION_VIEW_BASIC: SessionView.ValueType  # 1
+"""Everything except `latest_run.result_text` and `receipt.files`."""
+SESSION_VIEW_FULL: SessionView.ValueType  # 2
+"""Everything, as GetSession returns it."""
+Global___SessionView: _TypeAlias = SessionView  # noqa: Y015
+
 class _ReceiptWarning:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -274,6 +298,26 @@ class Session(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     AGENT_ID_FIELD_NUMBER: _builtins.int
@@ -294,6 +338,7 @@ class Session(_message.Message):
     FAILURE_REASON_FIELD_NUMBER: _builtins.int
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id, `ses_…`."""
     state: Global___SessionState.ValueType
@@ -347,6 +392,13 @@ class Session(_message.Message):
     def archive_time(self) -> _timestamp_pb2.Timestamp:
         """When the session was archived. Absent if it is not archived."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the caller of the spawn gave, for its own use: it never changes, and a filter of
+        ListSessions finds it. Children do not inherit it. Runners get it with the session; the mesh
+        shows it to no model and no plugin. It is not masked: put no secret in it.
+        """
+
     def __init__(
         self,
         *,
@@ -370,10 +422,11 @@ class Session(_message.Message):
         failure_reason: _builtins.str = ...,
         archive_time: _timestamp_pb2.Timestamp | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,26 @@ class SpawnSessionRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
@@ -44,6 +64,7 @@ class SpawnSessionRequest(_message.Message):
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     UPLOADS_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Identifies this spawn for repeats. Unique among the spawns of the tenant's clients, or among
     those of the runs of one session.
@@ -89,6 +110,12 @@ class SpawnSessionRequest(_message.Message):
         NOT_FOUND as the cause of SPAWN_FAILED for one that does not exist.
         """
 
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the caller wants to find the session by, such as the number of a ticket. See
+        `Session.metadata`.
+        """
+
     def __init__(
         self,
         *,
@@ -107,10 +134,11 @@ class SpawnSessionRequest(_message.Message):
         parent_session_id: _builtins.str = ...,
         uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -216,38 +244,65 @@ class ListSessionsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    parent_session_id: _builtins.str
-    """Return only children of this session. Empty means all."""
     page_size: _builtins.int
     """The largest number of sessions on the page. 0 means 50."""
     page_token: _builtins.str
     """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
     as it was. INVALID_REQUEST for any other value.
     """
+    filter: _builtins.str
+    """Return only sessions that fulfil this filter: at most 32 comparisons in the language of AIP-160,
+    joined by AND, such as `state = ACTIVE AND label = "nightly"`. Empty means all.
+    - `state`, `run_state` (of the newest run): `=`, `!=` and `:*`, with the name of a value, such as
+      `CLOSED` or `SESSION_STATE_CLOSED`. A session without a run has no `run_state`.
+    - `agent_id`, `label`, `parent_session_id`, `failure_reason` (why the spawn or the newest run
+      failed): `=`, `!=` and `:*`, with a whole text. A field that is not set equals `""`.
+    - `metadata.KEY`: `=`, `!=` and `:*`, with a whole text. A session without the key fulfils no
+      comparison of it.
+    - `create_time`, `end_time` (of the session): `=`, `<`, `<=`, `>`, `>=` and `:*`, with a time as in
+      RFC 3339. A session that has not ended fulfils no comparison of `end_time`.
+    - `:*` means that the field is set.
+    A page costs least if the filter has `parent_session_id =`, `label =` with a text, or states that
+    are not terminal. Otherwise it looks at the sessions between the bounds of `create_time`.
+    INVALID_REQUEST with the position for anything else, also for OR, NOT and parentheses.
+    """
+    order_by: _builtins.str
+    """One of these. Empty means the first one. INVALID_REQUEST for any other value.
+    - `create_time desc`: newest first, by the ids, which begin with the time of creation;
+    - `create_time`: oldest first;
+    - `end_time desc`: the one that ended last comes first. The filter must compare `end_time`, for
+      example by `end_time:*`, because sessions that have not ended have no place in this order.
+    """
+    view: _session_pb2.SessionView.ValueType
+    """The fields of each session. Default BASIC."""
     include_archived: _builtins.bool
     """Return archived sessions too."""
     request_id: _builtins.str
     """Return only the session that was spawned with this request_id: by a run of the calling run's
-    session, or by a client if a client calls. Empty means all. Excludes `parent_session_id`. The
+    session, or by a client if a client calls. Empty means all. Excludes `filter` and `order_by`. The
     request_id of a spawn that failed in an outage is free again and finds nothing.
     """
     def __init__(
         self,
         *,
-        parent_session_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: _builtins.str = ...,
+        order_by: _builtins.str = ...,
+        view: _session_pb2.SessionView.ValueType = ...,
         include_archived: _builtins.bool = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "page_size", b"page_size", "page_token", b"page_token", "parent_session_id", b"parent_session_id", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "include_archived", b"include_archived", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "request_id", b"request_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -265,7 +320,7 @@ class ListSessionsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
-        """The sessions, newest first."""
+        """The sessions, in the order of `order_by`."""
 
     def __init__(
         self,

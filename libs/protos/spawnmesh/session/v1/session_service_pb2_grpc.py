@@ -122,10 +122,11 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Returns the tenant's sessions, newest first, without archived ones unless requested. Sees
-        everything that was committed before the call. A page looks at 1,000 sessions at most, so that
-        it costs the same whatever it leaves out: it can have fewer sessions than requested, or none.
-        Only an empty `next_page_token` marks the last page.
+        """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
+        otherwise, without archived ones unless requested. Sees everything that was committed before the
+        call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
+        it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
+        last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

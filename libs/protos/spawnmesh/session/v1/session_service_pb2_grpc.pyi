@@ -60,10 +60,11 @@ class SessionServiceStub:
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]
     """Returns one session."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
-    """Returns the tenant's sessions, newest first, without archived ones unless requested. Sees
-    everything that was committed before the call. A page looks at 1,000 sessions at most, so that
-    it costs the same whatever it leaves out: it can have fewer sessions than requested, or none.
-    Only an empty `next_page_token` marks the last page.
+    """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
+    otherwise, without archived ones unless requested. Sees everything that was committed before the
+    call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
+    it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
+    last page.
     """
     WaitSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]
     """Returns when the session's newest run has ended, when the session is terminal, or when
@@ -143,10 +144,11 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Returns one session."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """Returns the tenant's sessions, newest first, without archived ones unless requested. Sees
-    everything that was committed before the call. A page looks at 1,000 sessions at most, so that
-    it costs the same whatever it leaves out: it can have fewer sessions than requested, or none.
-    Only an empty `next_page_token` marks the last page.
+    """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
+    otherwise, without archived ones unless requested. Sees everything that was committed before the
+    call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
+    it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
+    last page.
     """
     WaitSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]  # type: ignore[assignment]
     """Returns when the session's newest run has ended, when the session is terminal, or when
@@ -241,10 +243,11 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
-        """Returns the tenant's sessions, newest first, without archived ones unless requested. Sees
-        everything that was committed before the call. A page looks at 1,000 sessions at most, so that
-        it costs the same whatever it leaves out: it can have fewer sessions than requested, or none.
-        Only an empty `next_page_token` marks the last page.
+        """Returns the tenant's sessions that the filter accepts, newest first unless `order_by` says
+        otherwise, without archived ones unless requested. Sees everything that was committed before the
+        call. A page looks at 1,000 sessions at most, so that it costs the same whatever it leaves out:
+        it can have fewer sessions than requested, or none. Only an empty `next_page_token` marks the
+        last page.
         """
 
     @_abc_1.abstractmethod

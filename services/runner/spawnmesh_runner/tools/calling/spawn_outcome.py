@@ -29,7 +29,9 @@ async def find_child(scope: CallScope) -> session_pb2.Session | None:
     While it is being spawned, wait up to _SPAWN_SECONDS. Return None if there is none, if its spawn
     failed, or if the session service does not say in time. Raises MeshError if the run is lost.
     """
-    request = session_service_pb2.ListSessionsRequest(request_id=scope.request_id, include_archived=True)
+    request = session_service_pb2.ListSessionsRequest(
+        request_id=scope.request_id, include_archived=True, view=session_pb2.SESSION_VIEW_FULL
+    )
     peers = scope.peers
     try:
         async with asyncio.timeout(_SPAWN_SECONDS):
