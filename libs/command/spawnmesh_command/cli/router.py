@@ -9,7 +9,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -34,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
 def models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the models that can be requested, and their capabilities."""
 
-    async def body(mesh: Mesh) -> pb.ListModelsResponse:
+    async def body(mesh: WireMesh) -> pb.ListModelsResponse:
         router = mesh.service("model-router")
         return await router.unary(ModelRouterServiceStub(router.channel).ListModels, pb.ListModelsRequest())
 
@@ -77,7 +77,7 @@ def explain(
         thinking=thinking_level(thinking),
     )
 
-    async def body(mesh: Mesh) -> pb.ExplainRouteResponse:
+    async def body(mesh: WireMesh) -> pb.ExplainRouteResponse:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         return await router.unary(stub.ExplainRoute, pb.ExplainRouteRequest(request=request))
@@ -100,7 +100,7 @@ def health(
 ) -> None:
     """Show every provider with its credentials, and its cooldowns for this tenant and for all."""
 
-    async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
+    async def body(mesh: WireMesh) -> pb.ListProviderHealthResponse:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         return await router.unary(stub.ListProviderHealth, pb.ListProviderHealthRequest())
@@ -134,7 +134,7 @@ def clear(
         raise typer.BadParameter(f"unknown scope; known are {', '.join(_SCOPES)}")
     request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target, tenant_id=tenant)
 
-    async def body(mesh: Mesh) -> pb.ClearCooldownResponse:
+    async def body(mesh: WireMesh) -> pb.ClearCooldownResponse:
         router = mesh.service("model-router")
         return await router.unary(ModelRouterServiceStub(router.channel).ClearCooldown, request)
 

@@ -1,6 +1,7 @@
-"""The client of a mesh.
+"""A mesh in the messages of its contracts, for programs that need every field of them.
 
-Functions return messages of the contracts and raise MeshError for a refusal.
+Methods return messages and raise MeshError for a refusal. `spawnmesh_client.connect` gives the mesh
+whose methods return views.
 """
 
 import uuid
@@ -8,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
@@ -26,7 +26,7 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
-from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.attachments import Sendable
 from spawnmesh_client.connections import open_service
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings
@@ -56,7 +56,7 @@ class UnknownPeer(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class WireMesh:
     """A mesh as the tenant of one token sees it. Several tasks may use it at once."""
 
     services: Mapping[str, TokenPeer]
@@ -69,7 +69,7 @@ class Mesh:
         self,
         task: str,
         *,
-        attachments: Sequence[Path | Attachment] = (),
+        attachments: Sequence[Sendable] = (),
         agent_id: str = "",
         label: str = "",
         model: str = "",
@@ -357,7 +357,7 @@ class Mesh:
 
 
 @asynccontextmanager
-async def connect(
+async def connect_wire(
     *,
     session: str,
     transcript: str = "",
@@ -366,7 +366,7 @@ async def connect(
     hook: str = "",
     token: Token,
     settings: ConnectionSettings | None = None,
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[WireMesh]:
     """Connect to a mesh by its services' targets, each `host:port` or `dns:///host:port`.
 
     The first call opens the connection, and the end of the block closes it. `token` may be a
@@ -389,7 +389,7 @@ async def connect(
             if target:
                 connection = await stack.enter_async_context(open_service(name, target, chosen))
                 services[name] = TokenPeer(connection, token)
-        yield Mesh(services, chosen.max_message_bytes)
+        yield WireMesh(services, chosen.max_message_bytes)
 
 
 def _duration(seconds: float) -> Duration:
