@@ -31,12 +31,16 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     await shell(f"spawnmesh tenant update {tenant} {retain}", stack, tmp_path)
     token = stack.client_token(tenant)
     asynchronous = [part for part in PARTS if "await " in part]
-    assert len(asynchronous) >= 6
+    (blocking,) = [part for part in PARTS if "sync.connect" in part]
+    assert len(asynchronous) == 6
     (tmp_path / "whole.py").write_text(WHOLE)
     (tmp_path / "parts.py").write_text(
         AROUND.format(parts=textwrap.indent("\n".join(asynchronous), " " * 12))
     )
     assert await shell(f"python {tmp_path / 'whole.py'}", stack, tmp_path, SPAWNMESH_TOKEN=token)
+    (tmp_path / "blocking.py").write_text(blocking)
+    printed = await shell(f"python {tmp_path / 'blocking.py'}", stack, tmp_path, SPAWNMESH_TOKEN=token)
+    assert "RUN SUCCEEDED\nCLOSED None" in printed
     printed = await shell(f"python {tmp_path / 'parts.py'}", stack, tmp_path, SPAWNMESH_TOKEN=token)
     assert "True {" in printed, "the closed session refuses the message"
     assert "b'hello'" in printed

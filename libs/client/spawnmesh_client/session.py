@@ -4,7 +4,6 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
@@ -14,49 +13,24 @@ from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
 from spawnmesh_client.transcript_files import search_entries
 from spawnmesh_client.view_of import view_of
 from spawnmesh_client.views import (
-    AttachmentReceipt,
-    Cleanup,
-    ContextMode,
     Deleted,
     Entry,
     Run,
     RunState,
-    Runtime,
     SearchHit,
     SessionEvent,
-    SessionMode,
-    SessionState,
-    ThinkingLevel,
+    SessionFields,
 )
 from spawnmesh_client.wire import WireMesh
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Session(SessionFields):
     """A session. The fields do not change: `refresh` returns the session as it is now.
 
     It stays usable until its mesh is closed, and several tasks may use it at once.
     """
 
-    session_id: str
-    state: SessionState
-    agent_id: str
-    label: str
-    parent_session_id: str
-    parent_run_id: str
-    depth: int
-    mode: SessionMode
-    context: ContextMode
-    cleanup: Cleanup
-    runtime: Runtime
-    create_time: datetime | None
-    end_time: datetime | None
-    latest_run: Run | None
-    receipt: AttachmentReceipt | None
-    trace_id: str
-    failure_reason: str
-    archive_time: datetime | None
-    thinking: ThinkingLevel | None
     _wire: WireMesh = field(repr=False, compare=False)
 
     async def result(self, timeout: float | None = None) -> Result:

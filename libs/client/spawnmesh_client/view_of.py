@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
 
@@ -29,7 +29,11 @@ def view_of(kind: type[T], message: Message, /, **given: Any) -> T:
 
     Times are in UTC. A field whose type allows None is None if the message leaves it out.
     """
-    values = {name: _value(hint, message, name) for name, hint in _hints(kind).items() if name not in given}
+    values = {
+        name: _value(hint, message, name)
+        for name, hint in _hints(cast(Any, kind)).items()
+        if name not in given
+    }
     return kind(**values, **given)
 
 

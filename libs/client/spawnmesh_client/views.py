@@ -308,3 +308,28 @@ class Deleted:
 
     deleted_session_count: int
     killed_run_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFields:
+    """The fields of a session."""
+
+    session_id: str
+    state: SessionState
+    agent_id: str
+    label: str
+    parent_session_id: str
+    parent_run_id: str
+    depth: int
+    mode: SessionMode
+    context: ContextMode
+    cleanup: Cleanup
+    runtime: Runtime
+    create_time: datetime | None
+    end_time: datetime | None
+    latest_run: Run | None
+    receipt: AttachmentReceipt | None
+    trace_id: str
+    failure_reason: str
+    archive_time: datetime | None
+    thinking: ThinkingLevel | None
