@@ -32,7 +32,7 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     token = stack.client_token(tenant)
     asynchronous = [part for part in PARTS if "await " in part]
     (blocking,) = [part for part in PARTS if "sync.connect" in part]
-    assert len(asynchronous) == 6
+    assert len(asynchronous) == 7
     (tmp_path / "whole.py").write_text(WHOLE)
     (tmp_path / "parts.py").write_text(
         AROUND.format(parts=textwrap.indent("\n".join(asynchronous), " " * 12))
@@ -44,5 +44,6 @@ async def test_programs_of_the_page_work_against_a_mesh(stack: Stack, tmp_path: 
     printed = await shell(f"python {tmp_path / 'parts.py'}", stack, tmp_path, SPAWNMESH_TOKEN=token)
     assert "True {" in printed, "the closed session refuses the message"
     assert "b'hello'" in printed
+    assert "42\nSAY HELLO.\n" in printed, "the answers of the mesh in memory"
     assert printed.count(" CLOSED None") == 1
     assert "'clerk'" in printed

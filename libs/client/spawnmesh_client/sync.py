@@ -52,7 +52,7 @@ def _session(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Session]],
 ) -> Callable[Concatenate[Any, P], "SyncSession"]:
     """Return the blocking method of one that returns a session."""
-    made: Callable[Concatenate[Any, P], "SyncSession"] = _waiting(method)
+    made: Callable[Concatenate[Any, P], SyncSession] = _waiting(method)
     return made
 
 
@@ -60,7 +60,7 @@ def _sessions(
     method: Callable[Concatenate[Any, P], AsyncIterator[Session]],
 ) -> Callable[Concatenate[Any, P], Iterator["SyncSession"]]:
     """Return the blocking method of one that yields sessions."""
-    made: Callable[Concatenate[Any, P], Iterator["SyncSession"]] = _iterating(method)
+    made: Callable[Concatenate[Any, P], Iterator[SyncSession]] = _iterating(method)
     return made
 
 
