@@ -17,7 +17,7 @@ from typing import Any
 
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.stack import Stack
 
 from tests.bench.flooder import ANSWERS, command
@@ -64,12 +64,12 @@ LIMITS = CallLimits(
 async def run(bench: Bench) -> None:
     """Time the spawns of one tenant without a flood, under each kind, and under all kinds."""
     stack = await bench.stack()
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(VICTIM)
         await operator.create_tenant(FLOODER, settings=TenantSettings(call_limits=LIMITS))
     async with (
-        connect(session=stack.targets["session"], token=stack.client_token(VICTIM)) as victim,
-        connect(session=stack.targets["session"], token=stack.client_token(FLOODER)) as flooder,
+        connect_wire(session=stack.targets["session"], token=stack.client_token(VICTIM)) as victim,
+        connect_wire(session=stack.targets["session"], token=stack.client_token(FLOODER)) as flooder,
     ):
         session_id = (await flooder.spawn(TASK, wait_seconds=30.0)).session_id
         await _spawns(victim, WARM_UP)
@@ -82,7 +82,7 @@ async def run(bench: Bench) -> None:
             _record(bench, name, samples, before)
 
 
-async def _spawns(mesh: Mesh, count: int) -> Samples:
+async def _spawns(mesh: WireMesh, count: int) -> Samples:
     """Spawn again and again, with pauses; return the seconds of each spawn."""
     seconds = []
     for _ in range(count):

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_runtime.impersonation import use_token
@@ -75,7 +75,7 @@ async def _measured(bench: Bench, name: str, new_postgres: NewPostgres) -> Measu
         _claims(stack) as claim,
         AsyncExitStack() as exits,
     ):
-        async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
             await asyncio.gather(*(operator.create_tenant(tenant) for tenant in TENANTS))
         clients = [await exits.enter_async_context(_client(stack, tenant)) for tenant in TENANTS]
         appends = [await _append(stack, tenant, exits) for tenant in TENANTS]
@@ -124,8 +124,8 @@ async def _claims(stack: Stack) -> AsyncIterator[Work]:
         yield claim
 
 
-def _client(stack: Stack, tenant: str) -> AbstractAsyncContextManager[Mesh]:
-    return connect(session=stack.targets["session"], token=stack.client_token(tenant))
+def _client(stack: Stack, tenant: str) -> AbstractAsyncContextManager[WireMesh]:
+    return connect_wire(session=stack.targets["session"], token=stack.client_token(tenant))
 
 
 async def _append(stack: Stack, tenant: str, exits: AsyncExitStack) -> Work:

@@ -15,8 +15,8 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
-from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_client.revocations import revoke_token
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -55,13 +55,13 @@ async def run(bench: Bench) -> None:
     """Revoke one token after the other, and call every service with it until it is refused."""
     stack = await bench.stack()
     targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
     seconds: dict[str, list[float]] = {name: [] for name in _CALLS}
-    async with connect(session=targets["session"], token=stack.client_token(TENANT)) as client:
+    async with connect_wire(session=targets["session"], token=stack.client_token(TENANT)) as client:
         for number in range(WARM_UP + ROUNDS):
             token = stack.client_token(TENANT)
-            async with connect(**targets, token=token) as holder:
+            async with connect_wire(**targets, token=token) as holder:
                 await asyncio.gather(*(_is_refused(holder, name) for name in _CALLS))
                 await revoke_token(client, id_of(token))
                 began = perf_counter()
@@ -85,13 +85,13 @@ async def run(bench: Bench) -> None:
         )
 
 
-async def _until_refused(holder: Mesh, service: str, began: float) -> float:
+async def _until_refused(holder: WireMesh, service: str, began: float) -> float:
     while not await _is_refused(holder, service):
         pass
     return perf_counter() - began
 
 
-async def _is_refused(holder: Mesh, service: str) -> bool:
+async def _is_refused(holder: WireMesh, service: str) -> bool:
     method, request = _CALLS[service]
     peer = holder.service(service)
     call: Awaitable[Any] = peer.unary(method(peer.channel), request)

@@ -22,7 +22,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
-from spawnmesh_client import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.stack import Stack
@@ -50,7 +50,7 @@ UPSTREAM = Path(__file__).parents[1] / "support" / "model_router" / "upstream.py
 async def run(bench: Bench) -> None:
     """Compare single calls, then calls under load, and measure how fast cooldowns spread."""
     stack = await bench.stack()
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
     upstream, *ports = free_ports(3)
     config = stack.data_dir / "bench-router.json"

@@ -25,7 +25,7 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.processes import ChildProcess
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.impersonation import use_token
@@ -59,10 +59,10 @@ async def run(bench: Bench) -> None:
     idle mesh.
     """
     stack = await bench.stack()
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
     async with (
-        connect(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
+        connect_wire(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
         _floors(stack) as floor,
     ):
         with raw_puts(stack, TENANT) as puts:
@@ -97,7 +97,7 @@ async def _floors(stack: Stack) -> AsyncIterator[Floor]:
         yield call
 
 
-async def _spawns(bench: Bench, mesh: Mesh, floor: Floor, puts: RawPuts, runner: ChildProcess) -> None:
+async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, runner: ChildProcess) -> None:
     runner.pause()  # Otherwise the runner would work during the next spawn.
     try:
         works: dict[str, Work] = {
@@ -124,7 +124,7 @@ async def _hops(floor: Floor, paths: tuple[str, ...]) -> float:
     return sum([await floor(path) for path in paths])
 
 
-async def _spawn(mesh: Mesh, files: list[bytes]) -> float:
+async def _spawn(mesh: WireMesh, files: list[bytes]) -> float:
     """Return the seconds of the spawn alone. The session is killed, so that no run waits for a
     runner.
     """
@@ -136,7 +136,7 @@ async def _spawn(mesh: Mesh, files: list[bytes]) -> float:
     return took
 
 
-async def _seen(bench: Bench, mesh: Mesh) -> None:
+async def _seen(bench: Bench, mesh: WireMesh) -> None:
     """Measure from the call that spawns to the answer of the call that waits, one session at a
     time.
     """
@@ -157,7 +157,7 @@ async def _seen(bench: Bench, mesh: Mesh) -> None:
     )
 
 
-async def _taken_over(bench: Bench, stack: Stack, mesh: Mesh) -> None:
+async def _taken_over(bench: Bench, stack: Stack, mesh: WireMesh) -> None:
     """Kill the runner of a run, and measure the time until another runner claims the run.
 
     The model is silent until then, so that the run is not finished when its runner is killed.
@@ -188,7 +188,9 @@ def _is_past(epoch: int, run: session_pb2.Run) -> bool:
     return run.epoch > epoch
 
 
-async def _run_when(mesh: Mesh, session_id: str, holds: Callable[[session_pb2.Run], bool]) -> session_pb2.Run:
+async def _run_when(
+    mesh: WireMesh, session_id: str, holds: Callable[[session_pb2.Run], bool]
+) -> session_pb2.Run:
     async with asyncio.timeout(10 * LEASE_SECONDS):
         while not holds(run := (await mesh.session(session_id)).latest_run):
             await asyncio.sleep(0.02)

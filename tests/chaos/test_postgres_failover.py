@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.members import SERVICES, prefix_of, snake
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.stack import Stack, open_stack
@@ -66,7 +66,7 @@ async def standby(stack: Stack, watchdog: Watchdog) -> AsyncIterator[Postgres]:
 @pytest.fixture
 async def clients(stack: Stack) -> AsyncIterator[Clients]:
     """Connect to the mesh as a new tenant."""
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT, settings=TenantSettings(max_live_child_count=1000))
     async with (
         caller_at(stack.targets["session"], "session") as session,

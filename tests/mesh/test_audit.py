@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_devstack.stack import Stack
 
@@ -31,9 +31,9 @@ def calls(events: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 async def test_run_is_followed_by_its_events_in_every_service(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         session_id = (await mesh.spawn("say it")).session_id
         run = (await mesh.wait(session_id, 60)).session.latest_run
 
@@ -65,11 +65,11 @@ async def test_run_is_followed_by_its_events_in_every_service(stack: Stack) -> N
 
 async def test_denied_calls_while_postgresql_is_away_are_stored_when_it_is_back(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     await stack.postgres.process.kill()
     try:
-        async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+        async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
             for _ in range(5):
                 with pytest.raises(MeshError):
                     await mesh.tenant(tenant)  # For operators of the mesh.

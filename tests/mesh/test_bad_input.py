@@ -19,7 +19,7 @@ from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -34,13 +34,13 @@ from tests.support.waiting import eventually
 
 async def a_tenant(stack: Stack) -> str:
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     return tenant
 
 
 def client_of(stack: Stack, tenant: str, token: str = "") -> Any:
-    return connect(
+    return connect_wire(
         session=stack.targets["session"],
         transcript=stack.targets["transcript"],
         attachment_blob=stack.targets["attachment-blob"],
@@ -55,17 +55,17 @@ async def tenant(stack: Stack) -> str:
 
 
 @pytest.fixture
-async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+async def mesh(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
     async with client_of(stack, tenant) as client:
         yield client
 
 
-async def sessions_of(mesh: Mesh) -> list[session_pb2.Session]:
+async def sessions_of(mesh: WireMesh) -> list[session_pb2.Session]:
     return [session async for session in mesh.sessions()]
 
 
 async def test_token_that_is_missing_expired_foreign_or_for_another_audience(
-    stack: Stack, mesh: Mesh, tenant: str
+    stack: Stack, mesh: WireMesh, tenant: str
 ) -> None:
     key = stack.keys / "client.pem"
     old = TokenMinter("client", key, clock=lambda: utc_now() - timedelta(hours=2)).client_token(
@@ -154,7 +154,7 @@ async def test_trace_of_a_client_is_a_link_of_the_trace_of_its_spawn(stack: Stac
     assert [link["trace_id"] for link in root.links] == [sent.split("-")[1]]
 
 
-async def test_deadline_that_is_past_already(mesh: Mesh) -> None:
+async def test_deadline_that_is_past_already(mesh: WireMesh) -> None:
     peer = mesh.service("session")
     stub: Any = SessionServiceStub(peer.channel)
     with pytest.raises(MeshError) as caught:
@@ -165,7 +165,7 @@ async def test_deadline_that_is_past_already(mesh: Mesh) -> None:
     assert await sessions_of(mesh) == []
 
 
-async def test_body_that_is_too_large(mesh: Mesh) -> None:
+async def test_body_that_is_too_large(mesh: WireMesh) -> None:
     peer = mesh.service("session")
     stub: Any = SessionServiceStub(peer.channel)
     request = pb.SpawnSessionRequest(request_id="r", task="t")
@@ -185,7 +185,7 @@ async def test_body_that_is_too_large(mesh: Mesh) -> None:
     ],
 )
 async def test_spawn_that_is_malformed_creates_nothing(
-    mesh: Mesh, fields: dict[str, Any], reason: Reason
+    mesh: WireMesh, fields: dict[str, Any], reason: Reason
 ) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.spawn(**fields)
@@ -193,20 +193,20 @@ async def test_spawn_that_is_malformed_creates_nothing(
     assert await sessions_of(mesh) == []
 
 
-async def test_bad_attachment_is_refused_with_its_reason_and_without_its_name(mesh: Mesh) -> None:
+async def test_bad_attachment_is_refused_with_its_reason_and_without_its_name(mesh: WireMesh) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.spawn("count", attachments=[Attachment("../../etc/passwd", b"x")])
     assert caught.value.reason is Reason.ATTACHMENTS_INVALID_NAME
     assert "passwd" not in str(caught.value)
 
 
-async def test_unknown_model_fails_the_run_with_its_reason(mesh: Mesh) -> None:
+async def test_unknown_model_fails_the_run_with_its_reason(mesh: WireMesh) -> None:
     session = await mesh.spawn("count", model="unknown/model", wait_seconds=30)
     assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
     assert session.latest_run.error_reason == Reason.UNKNOWN_MODEL
 
 
-async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, mesh: Mesh) -> None:
+async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, mesh: WireMesh) -> None:
     session = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")])
     async with client_of(stack, await a_tenant(stack)) as other:
         transcript, blob, hook = (

@@ -14,7 +14,7 @@ from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.stack import Stack
@@ -36,10 +36,10 @@ async def test_an_accepted_run_ends_with_its_answer_under_a_flood_of_its_tenant(
     targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
     async with AsyncExitStack() as exits:
         operator = await exits.enter_async_context(
-            connect(session=stack.targets["session"], token=stack.admin_token())
+            connect_wire(session=stack.targets["session"], token=stack.admin_token())
         )
         await operator.create_tenant(tenant, settings=TenantSettings(call_limits=LIMITS))
-        mesh = await exits.enter_async_context(connect(**targets, token=stack.client_token(tenant)))
+        mesh = await exits.enter_async_context(connect_wire(**targets, token=stack.client_token(tenant)))
         reasons = Counter[str]()
         async with asyncio.TaskGroup() as group:
             floods = [
@@ -69,7 +69,7 @@ async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
         "call_limits.spawn.concurrent_call_count=4",
     ):
         assert line in printed
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         reasons = Counter[str]()
         async with asyncio.TaskGroup() as group:
             flood = group.create_task(_flood(lambda: mesh.session("ses_" + "0" * 26), reasons))
@@ -81,7 +81,7 @@ async def test_commands_of_the_guide_set_limits_that_the_command_then_meets(
     assert "(limit=calls_per_second, max_per_second=5, rpc_class=READ)" in refused
 
 
-def _calls(mesh: Mesh) -> list[Callable[[], Awaitable[object]]]:
+def _calls(mesh: WireMesh) -> list[Callable[[], Awaitable[object]]]:
     """Return a call of the class READ of each service, and one of each other kind that is cheap."""
     transcript = mesh.service("transcript")
     scan = TranscriptServiceStub(transcript.channel).AssembleContext
@@ -102,7 +102,7 @@ async def _flood(call: Callable[[], Awaitable[object]], reasons: Counter[str]) -
         await asyncio.sleep(0.01)
 
 
-async def _spawn(mesh: Mesh) -> session_pb2.Session:
+async def _spawn(mesh: WireMesh) -> session_pb2.Session:
     """Spawn as a client does that waits as it is asked."""
     request_id = uuid4().hex
     while True:
@@ -122,7 +122,7 @@ async def _has_ended(stack: Stack, session_id: str) -> bool:
         return bool(row and row[0])
 
 
-async def _read(mesh: Mesh, session_id: str) -> session_pb2.Session | None:
+async def _read(mesh: WireMesh, session_id: str) -> session_pb2.Session | None:
     try:
         return await mesh.session(session_id)
     except MeshError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,16 +20,15 @@ OURS = {"spawnmesh-client", "spawnmesh-calls", "spawnmesh-core", "spawnmesh-prot
 OTHERS = {"grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
 PROGRAM = """
 import asyncio, os
-from spawnmesh_client import Attachment, MeshError, connect
+from spawnmesh_client import Attachment, FailedPrecondition, connect
 
 async def main():
-    async with connect(session=os.environ["SESSION"], token=os.environ["TOKEN"]) as mesh:
-        files = [Attachment("a.txt", b"hello")]
-        session = await mesh.spawn("Say hello.", attachments=files, wait_seconds=60)
-        print(session.latest_run.result_text)
+    async with connect(targets={"session": os.environ["SESSION"]}) as mesh:
+        session = await mesh.spawn("Say hello.", attachments=[Attachment("a.txt", b"hello")])
+        print((await session.result(timeout=60)).text)
         try:
-            await mesh.agent("unknown")
-        except MeshError as error:
+            await mesh.agents.get("unknown")
+        except FailedPrecondition as error:
             print(error.reason)
 asyncio.run(main())
 """
@@ -73,12 +72,12 @@ async def test_client_wheel_brings_few_packages_and_spawns_a_session(stack: Stac
     assert len(PROGRAM.strip().splitlines()) <= 15
 
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     env = {
         "PATH": os.environ["PATH"],
         "SESSION": stack.targets["session"],
-        "TOKEN": stack.client_token(tenant),
+        "SPAWNMESH_TOKEN": stack.client_token(tenant),
     }
     child = await asyncio.create_subprocess_exec(
         python, "-c", PROGRAM, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -45,6 +45,16 @@ async def run(*arguments: str, **environment: str) -> tuple[int | None, str, str
     return process.returncode, output.decode(), errors.decode()
 
 
+async def client(example: str, task: str, env: dict[str, str]) -> tuple[int | None, str, str]:
+    """Run an example, which finds the mesh and its token by the files that the mesh wrote."""
+    program = Path(__file__).resolve().parents[2] / "examples" / example
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, program, task, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
 @pytest.fixture(scope="module")
 async def demo() -> dict[str, Any]:
     status, output, errors = await run("demo", "--json")
@@ -164,6 +174,10 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
             assert "scripted model" in output
             _, listed, _ = await run("router", "models", **env)
             assert "openai/agent (primary)" in listed
+
+            status, output, errors = await client("spawn_with_files.py", "Say something.", env)
+            assert status == 0, errors
+            assert "scripted model" in output
 
             process.send_signal(signal.SIGINT)
             rest = await process.stdout.read()

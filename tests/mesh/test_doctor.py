@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.restarts import restart_ended
 from spawnmesh_devstack.stack import Stack
@@ -36,7 +36,7 @@ def named(found: dict[str, dict[str, Any]], ok: bool | None) -> set[str]:
 @pytest.mark.timeout(420)
 async def test_doctor_names_what_is_down_until_it_is_started_again(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     await eventually(lambda: _is_sound(stack, tenant))
     try:

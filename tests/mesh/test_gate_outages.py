@@ -16,7 +16,7 @@ from spawnmesh.hook.v1.event_pb2 import (
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.scripted_agents import CALLER
@@ -70,18 +70,18 @@ def tenant() -> str:
 
 
 @pytest.fixture
-async def mesh(stack: Stack, tenant: str, provider: LoopbackProvider) -> AsyncIterator[Mesh]:
+async def mesh(stack: Stack, tenant: str, provider: LoopbackProvider) -> AsyncIterator[WireMesh]:
     """Connect as a client of a tenant for this test alone, whose model answers at once."""
     provider.on("thinker", responses(*said("Done."), COMPLETED))
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     targets = {"session": stack.targets["session"], "hook": stack.targets["hook"]}
-    async with connect(**targets, token=stack.client_token(tenant)) as client:
+    async with connect_wire(**targets, token=stack.client_token(tenant)) as client:
         yield client
 
 
 async def register(
-    mesh: Mesh, port: int, kind: HookKind = HOOK_KIND_BEFORE_AGENT_FINALIZE, **more: Any
+    mesh: WireMesh, port: int, kind: HookKind = HOOK_KIND_BEFORE_AGENT_FINALIZE, **more: Any
 ) -> None:
     hook = mesh.service("hook")
     plugin = hook_pb.Plugin(
@@ -96,18 +96,18 @@ async def register(
     await hook.unary(HookServiceStub(hook.channel).RegisterPlugin, request, timeout_seconds=60)
 
 
-async def spawn(mesh: Mesh) -> str:
+async def spawn(mesh: WireMesh) -> str:
     return str((await mesh.spawn("say something", model="loopback/thinker")).session_id)
 
 
-async def run_of(mesh: Mesh, session_id: str) -> session_pb2.Run:
+async def run_of(mesh: WireMesh, session_id: str) -> session_pb2.Run:
     return (await mesh.session(session_id)).latest_run
 
 
 async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_when_it_is_back(
     fork_server: ForkServer,
     stack: Stack,
-    mesh: Mesh,
+    mesh: WireMesh,
     tenant: str,
     provider: LoopbackProvider,
     tmp_path: Path,
@@ -139,7 +139,7 @@ async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_w
 
 
 async def test_a_run_waits_for_a_gate_that_is_up_without_its_database(
-    fork_server: ForkServer, stack: Stack, mesh: Mesh, tenant: str, tmp_path: Path
+    fork_server: ForkServer, stack: Stack, mesh: WireMesh, tenant: str, tmp_path: Path
 ) -> None:
     (tmp_path / "gate.py").write_text(GATE_WITH_DATABASE)
     (port,) = free_ports(1)
@@ -159,7 +159,7 @@ async def test_a_run_waits_for_a_gate_that_is_up_without_its_database(
 
 
 async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and_says_so(
-    mesh: Mesh, provider: LoopbackProvider
+    mesh: WireMesh, provider: LoopbackProvider
 ) -> None:
     asked_before = provider.asked("thinker")
     (port,) = free_ports(1)
@@ -174,7 +174,7 @@ async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and
 
 
 async def test_a_tool_call_waits_for_a_gate_that_is_away(
-    fork_server: ForkServer, stack: Stack, mesh: Mesh, tenant: str, tmp_path: Path
+    fork_server: ForkServer, stack: Stack, mesh: WireMesh, tenant: str, tmp_path: Path
 ) -> None:
     (tmp_path / "gate.py").write_text(GATE)
     (port,) = free_ports(1)
@@ -194,7 +194,9 @@ async def test_a_tool_call_waits_for_a_gate_that_is_away(
     assert "PLUGIN_FAILED" not in run.result_text
 
 
-async def test_a_tool_call_is_refused_once_its_gate_was_waited_for_as_long_as_it_allows(mesh: Mesh) -> None:
+async def test_a_tool_call_is_refused_once_its_gate_was_waited_for_as_long_as_it_allows(
+    mesh: WireMesh,
+) -> None:
     (port,) = free_ports(1)
     await register(mesh, port, HOOK_KIND_BEFORE_TOOL_CALL, max_wait=Duration(nanos=1_000_000))
     await mesh.put_agent(_CALLER)

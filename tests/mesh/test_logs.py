@@ -4,7 +4,7 @@ import json
 from typing import Any
 from uuid import uuid4
 
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.waiting import eventually
@@ -21,9 +21,9 @@ def events(stack: Stack, service: str, **wanted: str) -> list[dict[str, Any]]:
 
 async def test_events_of_a_run_are_found_by_its_id_in_every_service_it_called(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         session_id = (await mesh.spawn("say it")).session_id
         run = (await mesh.wait(session_id, 60)).session.latest_run
 

@@ -12,7 +12,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
@@ -26,7 +26,7 @@ PROMPT = f"You are the {CALLER}. Do as you are told."
 @pytest.fixture(scope="module")
 async def served(stack: Stack) -> Stack:
     """Return the mesh, with the tenant that may use the server on the page."""
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
     return stack
 
@@ -51,7 +51,9 @@ async def test_program_on_the_page_prints_what_the_page_says(served: Stack, tmp_
 async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> None:
     token = served.client_token(TENANT)
     targets = served.targets
-    async with connect(session=targets["session"], transcript=targets["transcript"], token=token) as mesh:
+    async with connect_wire(
+        session=targets["session"], transcript=targets["transcript"], token=token
+    ) as mesh:
         profile = AgentProfile(
             agent_id="clerk", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather"]
         )
@@ -73,7 +75,7 @@ async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> No
 
 
 async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stack) -> None:
-    async with connect(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
+    async with connect_wire(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
         profile = AgentProfile(
             agent_id="lost", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather", "wether"]
         )
@@ -114,7 +116,7 @@ async def until_gone(served: Stack) -> None:
 
 
 async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack) -> None:
-    async with connect(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
+    async with connect_wire(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
         profile = AgentProfile(
             agent_id="idle", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["slow"]
         )

@@ -10,7 +10,7 @@ import pytest
 from minio import Minio
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -25,9 +25,9 @@ def tenant() -> str:
 
 
 @pytest.fixture
-async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+async def mesh(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
     """Connect as a client of a tenant for this test alone."""
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
 
         async def is_created() -> bool:
             # A service that the test before restarted may not be connected again yet.
@@ -40,7 +40,7 @@ async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
             return True
 
         await eventually(is_created)
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as client:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as client:
         yield client
 
 
@@ -65,7 +65,7 @@ async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
 
 
 async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(
-    stack: Stack, mesh: Mesh, tenant: str
+    stack: Stack, mesh: WireMesh, tenant: str
 ) -> None:
     await stack.s3.stop()
     try:
@@ -85,7 +85,7 @@ async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(
 
 
 async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_later(
-    stack: Stack, mesh: Mesh
+    stack: Stack, mesh: WireMesh
 ) -> None:
     await stack.postgres.stop()
     try:
@@ -106,14 +106,14 @@ async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_lat
     await eventually(works)
 
 
-async def refused(mesh: Mesh, request_id: str) -> MeshError:
+async def refused(mesh: WireMesh, request_id: str) -> MeshError:
     with pytest.raises(MeshError) as caught:
         await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")], request_id=request_id)
     assert caught.value.status is Status.UNAVAILABLE, caught.value
     return caught.value
 
 
-async def spawned_again(mesh: Mesh, request_id: str) -> str:
+async def spawned_again(mesh: WireMesh, request_id: str) -> str:
     """Repeat the request. Return nothing if the mesh is still about to recover."""
     try:
         session = await mesh.spawn(
@@ -127,7 +127,7 @@ async def spawned_again(mesh: Mesh, request_id: str) -> str:
 
 
 async def test_spawns_while_PostgreSQL_hangs_are_refused_and_their_repeats_succeed(
-    stack: Stack, mesh: Mesh, tenant: str
+    stack: Stack, mesh: WireMesh, tenant: str
 ) -> None:
     """A spawn has 60 seconds, and none of them may wait for so long."""
     accepted = [await mesh.spawn("say something") for _ in range(2)]
@@ -147,7 +147,7 @@ async def test_spawns_while_PostgreSQL_hangs_are_refused_and_their_repeats_succe
 
 @pytest.mark.parametrize("service", ["session", "hook", "transcript", "attachment-blob"])
 async def test_spawns_while_a_service_hangs_are_refused_and_their_repeats_succeed(
-    stack: Stack, mesh: Mesh, tenant: str, service: str
+    stack: Stack, mesh: WireMesh, tenant: str, service: str
 ) -> None:
     request_ids = [f"hung-{number}" for number in range(3)]
     await mesh.spawn("say something")
@@ -162,20 +162,22 @@ async def test_spawns_while_a_service_hangs_are_refused_and_their_repeats_succee
         await _ends_well(mesh, session_id)
 
 
-async def _is_delayed(mesh: Mesh, session_id: str) -> session_pb2.RunDelay | None:
+async def _is_delayed(mesh: WireMesh, session_id: str) -> session_pb2.RunDelay | None:
     run = (await mesh.session(session_id)).latest_run
     assert run.state in (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING), run
     return run.delay if run.HasField("delay") else None
 
 
-async def _ends_well(mesh: Mesh, session_id: str) -> session_pb2.Run:
+async def _ends_well(mesh: WireMesh, session_id: str) -> session_pb2.Run:
     waited = await mesh.wait(session_id, 60)
     assert waited.done
     assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session.latest_run
     return waited.session.latest_run
 
 
-async def test_accepted_run_waits_for_the_model_router_and_uses_no_attempt(stack: Stack, mesh: Mesh) -> None:
+async def test_accepted_run_waits_for_the_model_router_and_uses_no_attempt(
+    stack: Stack, mesh: WireMesh
+) -> None:
     router = stack.processes["model-router"]
     await router.kill()
     try:
@@ -189,7 +191,7 @@ async def test_accepted_run_waits_for_the_model_router_and_uses_no_attempt(stack
     assert (await _ends_well(mesh, session.session_id)).attempt_count == 1
 
 
-async def test_accepted_run_waits_for_S3_and_the_transcript(stack: Stack, mesh: Mesh) -> None:
+async def test_accepted_run_waits_for_S3_and_the_transcript(stack: Stack, mesh: WireMesh) -> None:
     runner = stack.processes["runner"]
     runner.pause()
     try:
@@ -209,6 +211,6 @@ async def test_accepted_run_waits_for_S3_and_the_transcript(stack: Stack, mesh: 
     assert (await _ends_well(mesh, with_file.session_id)).attempt_count == 1
 
 
-async def _waits_for(mesh: Mesh, session_id: str, dependency: str) -> bool:
+async def _waits_for(mesh: WireMesh, session_id: str, dependency: str) -> bool:
     delay = await _is_delayed(mesh, session_id)
     return delay is not None and dependency in delay.message

@@ -19,7 +19,7 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import Attach
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -76,13 +76,13 @@ async def pairs(fork_server: ForkServer) -> AsyncIterator[Stack]:
 
 
 @asynccontextmanager
-async def client_of(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+async def client_of(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
     """Connect as a client of the tenant, which is created if it does not exist."""
     targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         if tenant not in {one.tenant_id for one in await operator.tenants()}:
             await operator.create_tenant(tenant)
-    async with connect(**targets, token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(**targets, token=stack.client_token(tenant)) as mesh:
         yield mesh
 
 
@@ -190,7 +190,7 @@ async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) ->
     spawned: list[str] = []
     failed: list[MeshError] = []
 
-    async def spawn_steadily(mesh: Mesh) -> None:
+    async def spawn_steadily(mesh: WireMesh) -> None:
         while not stop.is_set():
             try:
                 session = await mesh.spawn("Say something.", attachments=[Attachment("a.txt", b"alpha\n")])
@@ -226,7 +226,7 @@ def events(stack: Stack, name: str) -> Iterator[dict[str, object]]:
 
 
 async def test_spawns_and_runs_go_on_while_one_replica_of_each_service_hangs(pairs: Stack) -> None:
-    async def spawn(mesh: Mesh, number: int) -> str:
+    async def spawn(mesh: WireMesh, number: int) -> str:
         """Spawn, and repeat the request as a client would if it is refused meanwhile."""
         files = [Attachment("a.txt", b"%d" % number)]
 

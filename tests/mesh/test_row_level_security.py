@@ -14,7 +14,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
@@ -85,9 +85,9 @@ class Filled:
 async def _fill(stack: Stack, tenant: str, marker: str) -> None:
     """Run an agent with a file, a prompt, an observer that is away, and a message."""
     targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant, display_name=f"tenant {marker}", settings=TenantSettings())
-    async with connect(**targets, token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(**targets, token=stack.client_token(tenant)) as mesh:
         await mesh.put_agent(
             AgentProfile(
                 agent_id=_AGENT,
@@ -111,7 +111,7 @@ async def _fill(stack: Stack, tenant: str, marker: str) -> None:
         assert (await mesh.wait(session.session_id, 60)).done
 
 
-async def _register_observer(mesh: Mesh, marker: str) -> None:
+async def _register_observer(mesh: WireMesh, marker: str) -> None:
     plugin = hook_service_pb2.Plugin(
         name="away",
         endpoint=f"grpc://{marker}.invalid:{free_ports(1)[0]}",

@@ -8,19 +8,19 @@ import psycopg
 import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-async def mesh(stack: Stack) -> AsyncIterator[Mesh]:
+async def mesh(stack: Stack) -> AsyncIterator[WireMesh]:
     """Connect as a client of a tenant for this test alone."""
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
-    async with connect(
+    async with connect_wire(
         session=stack.targets["session"],
         transcript=stack.targets["transcript"],
         token=stack.client_token(tenant),
@@ -28,17 +28,17 @@ async def mesh(stack: Stack) -> AsyncIterator[Mesh]:
         yield client
 
 
-async def running(mesh: Mesh, session_id: str) -> bool:
+async def running(mesh: WireMesh, session_id: str) -> bool:
     return (await mesh.session(session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
 
 
-async def held_by_runner(mesh: Mesh, session_id: str) -> session_pb2.Session:
+async def held_by_runner(mesh: WireMesh, session_id: str) -> session_pb2.Session:
     """Return the session once a runner holds its run."""
     await eventually(lambda: running(mesh, session_id))
     return await mesh.session(session_id)
 
 
-async def succeeded(mesh: Mesh, session_id: str) -> session_pb2.Session:
+async def succeeded(mesh: WireMesh, session_id: str) -> session_pb2.Session:
     waited = await mesh.wait(session_id, 60)
     assert waited.done
     assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session.latest_run
@@ -53,7 +53,7 @@ async def serves_for_long(stack: Stack) -> bool:
     return row is not None and bool(row[0])
 
 
-async def test_run_of_a_killed_runner_is_taken_over_and_goes_on(stack: Stack, mesh: Mesh) -> None:
+async def test_run_of_a_killed_runner_is_taken_over_and_goes_on(stack: Stack, mesh: WireMesh) -> None:
     await eventually(lambda: serves_for_long(stack))
     model = stack.processes["scripted-model"]
     model.pause()
@@ -78,7 +78,7 @@ async def no_workspaces(stack: Stack) -> bool:
     return not stack.workspace_root.exists() or not any(stack.workspace_root.iterdir())
 
 
-async def test_runner_that_is_told_to_stop_hands_its_run_to_another(stack: Stack, mesh: Mesh) -> None:
+async def test_runner_that_is_told_to_stop_hands_its_run_to_another(stack: Stack, mesh: WireMesh) -> None:
     model = stack.processes["scripted-model"]
     model.pause()
     try:
@@ -92,7 +92,7 @@ async def test_runner_that_is_told_to_stop_hands_its_run_to_another(stack: Stack
     assert sha256(b"beta\n").hexdigest() in after.latest_run.result_text
 
 
-async def test_killed_session_stops_its_runner_and_leaves_no_workspace(stack: Stack, mesh: Mesh) -> None:
+async def test_killed_session_stops_its_runner_and_leaves_no_workspace(stack: Stack, mesh: WireMesh) -> None:
     model = stack.processes["scripted-model"]
     model.pause()
     try:
@@ -107,7 +107,7 @@ async def test_killed_session_stops_its_runner_and_leaves_no_workspace(stack: St
     assert after.latest_run.state == session_pb2.RUN_STATE_KILLED
 
 
-async def test_services_that_restart_lose_no_run(stack: Stack, mesh: Mesh) -> None:
+async def test_services_that_restart_lose_no_run(stack: Stack, mesh: WireMesh) -> None:
     model = stack.processes["scripted-model"]
     model.pause()
     try:

@@ -12,7 +12,7 @@ from spawnmesh.hook.v1.hook_service_pb2 import RegisterPluginRequest
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack import demo_plugin
 from spawnmesh_devstack.demo_agents import plugin_at
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
@@ -42,21 +42,21 @@ _CALLER = AgentProfile(
 class Gated:
     """A client of a tenant whose spawns and drafts a plugin judges."""
 
-    mesh: Mesh
+    mesh: WireMesh
     plugin: ChildProcess
 
 
 @asynccontextmanager
-async def client_of(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+async def client_of(stack: Stack, tenant: str) -> AsyncIterator[WireMesh]:
     async with AsyncExitStack() as exits:
-        at = partial(connect, session=stack.targets["session"], hook=stack.targets["hook"])
+        at = partial(connect_wire, session=stack.targets["session"], hook=stack.targets["hook"])
         operator = await exits.enter_async_context(at(token=stack.admin_token()))
         await operator.create_tenant(tenant)
         yield await exits.enter_async_context(at(token=stack.client_token(tenant)))
 
 
 @pytest.fixture
-async def plain(stack: Stack) -> AsyncIterator[Mesh]:
+async def plain(stack: Stack) -> AsyncIterator[WireMesh]:
     """Connect as a client of a tenant without a plugin."""
     async with client_of(stack, f"t-{uuid4().hex[:12]}") as mesh:
         yield mesh
@@ -98,7 +98,9 @@ def is_open(stack: Stack, session: session_pb2.Session, name: str) -> bool:
 
 
 @asynccontextmanager
-async def in_the_middle(stack: Stack, plain: Mesh, gated: Gated) -> AsyncIterator[list[session_pb2.Session]]:
+async def in_the_middle(
+    stack: Stack, plain: WireMesh, gated: Gated
+) -> AsyncIterator[list[session_pb2.Session]]:
     """Hold up a run in a model call, one in a tool call that spawns, and one in its finalize."""
     model = stack.processes["scripted-model"]
     model.pause()
@@ -118,7 +120,7 @@ async def in_the_middle(stack: Stack, plain: Mesh, gated: Gated) -> AsyncIterato
         gated.plugin.resume()
 
 
-async def succeeded(mesh: Mesh, session: session_pb2.Session) -> None:
+async def succeeded(mesh: WireMesh, session: session_pb2.Session) -> None:
     waited = await mesh.wait(session.session_id, 120)
     assert waited.done
     assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session.latest_run
@@ -171,7 +173,7 @@ def attempts_of(spans: list[Span], session: session_pb2.Session) -> list[object]
 
 
 async def test_each_span_has_its_parent_after_a_runner_was_killed(
-    stack: Stack, plain: Mesh, gated: Gated
+    stack: Stack, plain: WireMesh, gated: Gated
 ) -> None:
     async with in_the_middle(stack, plain, gated) as sessions:
         await stack.processes["runner"].kill()
@@ -192,7 +194,7 @@ async def test_each_span_has_its_parent_after_a_runner_was_killed(
 
 
 async def test_each_span_has_its_parent_after_services_were_killed(
-    stack: Stack, plain: Mesh, gated: Gated
+    stack: Stack, plain: WireMesh, gated: Gated
 ) -> None:
     async with in_the_middle(stack, plain, gated) as sessions:
         for service in ("session", "model-router"):
@@ -210,7 +212,7 @@ async def test_each_span_has_its_parent_after_services_were_killed(
 
 
 async def test_each_span_has_its_parent_after_a_session_was_killed_by_its_user(
-    stack: Stack, plain: Mesh
+    stack: Stack, plain: WireMesh
 ) -> None:
     model = stack.processes["scripted-model"]
     model.pause()

@@ -15,7 +15,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, Opaque
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.conformance.mesh import Deployment, new_run, open_mesh_access
 from spawnmesh_devstack.stack import Stack
 
@@ -112,19 +112,19 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
                 await peer.unary(stub.AppendEntries, request, timeout_seconds=60)
 
 
-async def is_running(mesh: Mesh, session_id: str) -> bool:
+async def is_running(mesh: WireMesh, session_id: str) -> bool:
     return (await mesh.session(session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
 
 
 async def test_bytes_of_attachments_are_in_no_database_log_or_span(stack: Stack) -> None:
     tenant = f"t-{uuid4().hex[:12]}"
     content = f"SECRET \u00e9 {secrets.token_hex(24)}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     model = stack.processes["scripted-model"]
     model.pause()  # No model reads the file: its content would then be in the transcript.
     try:
-        async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+        async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
             session = await mesh.spawn(MARK, attachments=[Attachment("a.txt", content.encode())])
             await eventually(lambda: is_running(mesh, session.session_id))
             await append_calls(stack, tenant, content)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import SEARCHER
 from spawnmesh_devstack.stack import Stack
@@ -24,9 +24,9 @@ async def test_model_finds_the_entry_but_not_its_own_query(stack: Stack) -> None
         Attachment("1.txt", f"the code word is {code_word}\n".encode()),
         Attachment("2.txt", b"nothing\n"),
     ]
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:
         await mesh.put_agent(_PROFILE)
         session = await mesh.spawn("Tell me the secret.", agent_id=SEARCHER, attachments=files)
         waited = await mesh.wait(session.session_id, 60)

@@ -21,7 +21,7 @@ from spawnmesh.session.v1 import run_service_pb2, session_pb2
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.impersonation import use_token
@@ -69,9 +69,9 @@ def read_costs(file: Path) -> Costs:
 
 async def measure_costs(stack: Stack, tenant_counts: tuple[int, ...]) -> Costs:
     """Measure all of them on a fresh mesh."""
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(TENANT)
-    async with connect(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh:
         await mesh.put_agent(
             AgentProfile(
                 agent_id=CALLER,
@@ -101,7 +101,7 @@ def _difference(more: Mapping[str, float], less: Mapping[str, float]) -> dict[st
     return {name: max(0.0, seconds - less.get(name, 0.0)) for name, seconds in more.items()}
 
 
-async def _answer(mesh: Mesh, task: str, **options: Any) -> None:
+async def _answer(mesh: WireMesh, task: str, **options: Any) -> None:
     session = await mesh.spawn(task, wait_seconds=60.0, **options)
     if not session.latest_run.result_text:
         raise RuntimeError(f"the run ended without an answer: {session.latest_run.error_reason}")

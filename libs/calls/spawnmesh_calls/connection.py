@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, Unavailable
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_calls.channel_options import Options
@@ -15,14 +15,14 @@ from spawnmesh_calls.method_paths import MethodPathChannel
 from spawnmesh_calls.probed_calls import ProbedMessages, call_client_stream_probed, call_probed
 from spawnmesh_calls.renewable_channel import RenewableChannel
 from spawnmesh_calls.silence_probe import PeerSilent, ReportSilence, SilenceProbe
-from spawnmesh_calls.tls_files import TlsFiles
+from spawnmesh_calls.tls_files import ServerTls, TlsFiles
 from spawnmesh_calls.wire_errors import error_from
 
 Q = TypeVar("Q")
 R = TypeVar("R")
 
 
-class PeerUnresponsive(MeshError):
+class PeerUnresponsive(Unavailable):
     """The peer keeps its connections open and answers nothing, also no health check."""
 
     def __init__(self, name: str) -> None:
@@ -43,6 +43,9 @@ class TracedCall(Protocol):
     def end(self, status: str) -> None:
         """Note the end of the call: the name of its status code, such as `UNAVAILABLE`."""
 
+
+ReadError = Callable[[str, grpc.aio.AioRpcError], MeshError]
+"""Return the refusal of a failed call, from the name of the peer and the error of grpc."""
 
 TraceCall = Callable[[str, str], TracedCall]
 """Begin the trace of a call, from the name of the peer and the path `/<service>/<method>`."""
@@ -78,6 +81,7 @@ class Connection:
     trace_call: TraceCall = untraced
     headers: tuple[tuple[str, str], ...] = ()
     """Sent with each call."""
+    read_error: ReadError = error_from
 
     def __post_init__(self) -> None:
         if not isinstance(self.channel, MethodPathChannel):
@@ -108,7 +112,7 @@ class Connection:
             raise PeerUnresponsive(self.name) from None
         except grpc.aio.AioRpcError as error:
             status = error.code().name
-            raise error_from(self.name, error) from None
+            raise self.read_error(self.name, error) from None
         finally:
             trace.end(status)
         return answer
@@ -142,7 +146,7 @@ class Connection:
                 raise PeerUnresponsive(self.name) from None
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
-                raise error_from(self.name, error) from None
+                raise self.read_error(self.name, error) from None
             finally:
                 call.cancel()
         finally:
@@ -168,11 +172,12 @@ class Connection:
 async def open_connection(
     name: str,
     target: str,
-    tls: TlsFiles | None,
+    tls: TlsFiles | ServerTls | None,
     options: Options,
     *,
     trace_call: TraceCall = untraced,
     headers: tuple[tuple[str, str], ...] = (),
+    read_error: ReadError = error_from,
     report_silence: ReportSilence,
 ) -> AsyncIterator[Connection]:
     """Open a channel to `target` and close it at the end of the block.
@@ -185,7 +190,7 @@ async def open_connection(
     channel = RenewableChannel(target, tls, options)
     probe = SilenceProbe(name, channel, report_silence)
     try:
-        yield Connection(name, channel, probe, trace_call, headers)
+        yield Connection(name, channel, probe, trace_call, headers, read_error)
     finally:
         await probe.close()
         await channel.close(None)

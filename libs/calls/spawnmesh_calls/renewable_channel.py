@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial
+from spawnmesh_calls.tls_files import ServerTls, TlsFiles, TlsMaterial
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,9 @@ def peer_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
     Without an authority, the channel trusts the authorities of the system.
     """
     return grpc.ssl_channel_credentials(
-        root_certificates=material.authority, private_key=material.key, certificate_chain=material.chain
+        root_certificates=material.authority,
+        private_key=material.key or None,
+        certificate_chain=material.chain or None,
     )
 
 
@@ -61,7 +63,9 @@ class RenewableChannel(grpc.aio.Channel):
     Each new call checks whether the files changed. Stubs on this channel stay valid.
     """
 
-    def __init__(self, target: str, files: TlsFiles | None, options: Sequence[tuple[str, str | int]]) -> None:
+    def __init__(
+        self, target: str, files: TlsFiles | ServerTls | None, options: Sequence[tuple[str, str | int]]
+    ) -> None:
         self._target = target
         self._files = files
         self._options = list(options)

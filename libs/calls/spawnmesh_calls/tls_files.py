@@ -15,12 +15,30 @@ class TlsUnusable(Exception):
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
     """The content of the files in PEM: certificate chain, key of its first certificate,
-    authority.
+    authority. Chain and key are empty for a client without a certificate.
     """
 
     chain: bytes
     key: bytes = field(repr=False)
     authority: bytes | None
+
+
+class ServerTls:
+    """TLS in which only the server has a certificate, for a client that sends none."""
+
+    def __init__(self, ca_file: Path | None) -> None:
+        """Read the authority that the client trusts; without one, it trusts those of the system.
+
+        Raises TlsUnusable.
+        """
+        try:
+            self._material = TlsMaterial(b"", b"", None if ca_file is None else ca_file.read_bytes())
+        except OSError:
+            raise TlsUnusable("a TLS file cannot be read: check tls_ca_file") from None
+
+    def current(self) -> TlsMaterial:
+        """Return the content that was read at the start."""
+        return self._material
 
 
 class TlsFiles:

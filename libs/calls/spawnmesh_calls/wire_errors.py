@@ -30,6 +30,13 @@ _OF_CODE: dict[str, tuple[Reason, str]] = {
     "PERMISSION_DENIED": (Reason.CALLER_NOT_ALLOWED, "{name} does not allow the call"),
     "UNAVAILABLE": (Reason.DEPENDENCY_UNAVAILABLE, "{name} does not answer; call again later"),
 }
+_OF_BARE = {
+    "INVALID_ARGUMENT": Reason.INVALID_REQUEST,
+    "NOT_FOUND": Reason.NOT_FOUND,
+    "ALREADY_EXISTS": Reason.ALREADY_EXISTS,
+    "ABORTED": Reason.CONFLICT,
+}
+"""Reasons of bare statuses, for a program outside of the mesh."""
 _TOO_LARGE = (Reason.MESSAGE_TOO_LARGE, "a message to or from {name} is larger than the transport takes")
 # RESOURCE_EXHAUSTED also tells of a peer that has too much to do, which passes. Only the texts of
 # gRPC's implementations tell the two apart: those of C++, Python, Go and Node, of Java, of .NET,
@@ -100,6 +107,28 @@ def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
         text.format(name=name),
         retry_after_seconds=1.0 if reason in _PASSING else None,
         facts=facts,
+    )
+
+
+def client_error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
+    """Return the refusal for a program outside of the mesh.
+
+    A bare status keeps its code: an older service, a newer one or a proxy may have sent it. A
+    service takes such a status of a peer for a defect, and reads errors with `error_from`.
+    """
+    refusal, code = error_from(name, error), error.code().name
+    if code == refusal.status.value:
+        return refusal
+    if code == "UNIMPLEMENTED":
+        text = "{name} does not know this call: it is of another version, or no mesh is at this address"
+        return MeshError(Reason.INTERNAL, text.format(name=name), facts={"dependency": name})
+    if code not in Status.__members__:
+        return refusal
+    return MeshError(
+        _OF_BARE.get(code, Reason.INTERNAL),
+        shortened(error.details() or f"{name} refused the call with {code}"),
+        status=Status(code),
+        facts={"dependency": name},
     )
 
 

@@ -1,33 +1,113 @@
 """The Python client of a mesh.
 
-    async with connect(session="127.0.0.1:7001", token=token) as mesh:
-        session = await mesh.spawn("Summarise the report.", attachments=[Path("report.md")])
-        answer = await mesh.wait(session.session_id, 300)
-        print(answer.session.latest_run.result_text)
+    async with connect() as mesh:
+        session = await mesh.spawn("Summarise the report.", attachments=["report.md"])
+        result = await session.result(timeout=300)
+        print(result.text)
 
-Functions return messages of the contracts and raise `MeshError` for every refusal; branch on its
-`reason`.
+`connect` finds the mesh by `SPAWNMESH_URL`, or the one that `make up` started here. Methods return
+typed views. A refusal is a subclass of `MeshError`; a run without an answer is a `RunFailed`.
+`spawnmesh_client.sync` has the same methods for programs without asyncio, and
+`spawnmesh_client.testing` a mesh in memory for your tests.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spawnmesh_core.errors import MeshError
+    from spawnmesh_core.errors import (
+        AlreadyExists,
+        Cancelled,
+        Conflict,
+        DataLoss,
+        DeadlineExceeded,
+        FailedPrecondition,
+        InternalError,
+        InvalidRequest,
+        MeshError,
+        NotFound,
+        PermissionDenied,
+        ResourceExhausted,
+        Unauthenticated,
+        Unavailable,
+    )
     from spawnmesh_core.reasons import Reason
 
     from spawnmesh_client.attachments import Attachment
-    from spawnmesh_client.mesh import Mesh, connect
+    from spawnmesh_client.client import Mesh, connect
+    from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
+    from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
+    from spawnmesh_client.session import Session
+    from spawnmesh_client.views import (
+        Entry,
+        EntryKind,
+        EventKind,
+        Role,
+        Run,
+        RunState,
+        SessionEvent,
+        SessionMode,
+        SessionState,
+        Usage,
+    )
 
-__all__ = ["Attachment", "Mesh", "MeshError", "Reason", "connect"]
+_NAMES = {
+    "spawnmesh_client.attachments": ("Attachment",),
+    "spawnmesh_client.client": ("Mesh", "connect"),
+    "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
+    "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
+    "spawnmesh_client.session": ("Session",),
+    "spawnmesh_client.views": (
+        "Entry", "EntryKind", "EventKind", "Role", "Run", "RunState", "SessionEvent", "SessionMode",
+        "SessionState", "Usage",
+    ),
+    "spawnmesh_core.errors": (
+        "AlreadyExists", "Cancelled", "Conflict", "DataLoss", "DeadlineExceeded", "FailedPrecondition",
+        "InternalError", "InvalidRequest", "MeshError", "NotFound", "PermissionDenied",
+        "ResourceExhausted", "Unauthenticated", "Unavailable",
+    ),
+    "spawnmesh_core.reasons": ("Reason",),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-_HOMES = {
-    "Attachment": "spawnmesh_client.attachments",
-    "Mesh": "spawnmesh_client.mesh",
-    "MeshError": "spawnmesh_core.errors",
-    "Reason": "spawnmesh_core.reasons",
-    "connect": "spawnmesh_client.mesh",
-}
+__all__ = [
+    "Agent",
+    "AlreadyExists",
+    "Attachment",
+    "Cancelled",
+    "Conflict",
+    "DataLoss",
+    "DeadlineExceeded",
+    "Entry",
+    "EntryKind",
+    "EventKind",
+    "FailedPrecondition",
+    "InternalError",
+    "InvalidRequest",
+    "Mesh",
+    "MeshError",
+    "Model",
+    "NotFound",
+    "PermissionDenied",
+    "Plugin",
+    "Reason",
+    "ResourceExhausted",
+    "Result",
+    "Role",
+    "Run",
+    "RunFailed",
+    "RunNotDone",
+    "RunState",
+    "Session",
+    "SessionEvent",
+    "SessionMode",
+    "SessionState",
+    "Tenant",
+    "Unauthenticated",
+    "Unavailable",
+    "Usage",
+    "connect",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,8 @@
 
 import asyncio
 import hashlib
-import io
-import mimetypes
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, cast
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
@@ -24,7 +20,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.attachments import Readable, Sendable, mime_type_of, opened
 from spawnmesh_client.crc32c import crc32c
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
@@ -39,8 +35,6 @@ _MOST_ROBBED = 10  # Another stream may stall so often and be continued by a thi
 _RESENT = (Reason.UPLOAD_CRC_DIFFERS, Reason.UPLOAD_OFFSET_DIFFERS)
 _MOST_RESENT = 3
 
-_Readable = io.BufferedReader | io.BytesIO
-
 OnProgress = Callable[[str, int, int], None]
 """Receive a file's name, the number of its bytes transferred so far, and its size in bytes."""
 
@@ -49,9 +43,7 @@ def no_progress(_name: str, _done: int, _size: int) -> None:
     """Ignore the progress."""
 
 
-async def upload_file(
-    peer: TokenPeer, attachment: Path | Attachment, on_progress: OnProgress = no_progress
-) -> Upload:
+async def upload_file(peer: TokenPeer, attachment: Sendable, on_progress: OnProgress = no_progress) -> Upload:
     """Upload the file to the tenant's store and return the complete upload.
 
     A path is sent under its last component.
@@ -71,7 +63,7 @@ async def upload_file(
         retry.begin_attempt()
         durable_bytes = begun.durable_bytes
         try:
-            with _opened(attachment) as file:
+            with opened(attachment) as file:
                 messages = _messages(spec, file, durable_bytes, on_progress)
                 begun = await _send(peer, messages, timeout_seconds=_stream_seconds(spec.size_bytes))
         except MeshError as error:
@@ -145,7 +137,7 @@ async def _only(spec: UploadSpec) -> AsyncIterator[rpc.UploadFileRequest]:
 
 
 async def _messages(
-    spec: UploadSpec, file: _Readable, offset: int, on_progress: OnProgress
+    spec: UploadSpec, file: Readable, offset: int, on_progress: OnProgress
 ) -> AsyncIterator[rpc.UploadFileRequest]:
     yield rpc.UploadFileRequest(spec=spec)
     await asyncio.to_thread(file.seek, offset)
@@ -165,12 +157,11 @@ async def _messages(
     yield rpc.UploadFileRequest(finish=UploadFinish())
 
 
-def _spec_of(attachment: Path | Attachment) -> UploadSpec:
-    with _opened(attachment) as file:
+def _spec_of(attachment: Sendable) -> UploadSpec:
+    with opened(attachment) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         size_bytes = file.seek(0, os.SEEK_END)
-    mime_type = "" if isinstance(attachment, Path) else attachment.mime_type
-    mime_type = mime_type or mimetypes.guess_type(attachment.name)[0] or ""
+    mime_type = mime_type_of(attachment)
     # The same file has the same id, so that a repeat finds what was sent. Ids have their time where
     # the zeros are.
     source = f"{attachment.name}/{mime_type}/{size_bytes}/{sha256}_0000000000"
@@ -178,10 +169,6 @@ def _spec_of(attachment: Path | Attachment) -> UploadSpec:
     return UploadSpec(
         upload_id=upload_id, name=attachment.name, size_bytes=size_bytes, sha256=sha256, mime_type=mime_type
     )
-
-
-def _opened(attachment: Path | Attachment) -> AbstractContextManager[_Readable]:
-    return attachment.open("rb") if isinstance(attachment, Path) else io.BytesIO(attachment.data)
 
 
 def _stream_seconds(size_bytes: int) -> float:

@@ -1,32 +1,82 @@
-"""Files that a spawn hands over inside its request."""
+"""Files that a program attaches: paths, bytes and binary streams."""
 
 import asyncio
+import io
 import mimetypes
+import tempfile
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
+from shutil import copyfileobj
+from typing import BinaryIO
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, ENCODING_UTF8, InlineAttachment
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+Readable = io.BufferedReader | io.BytesIO
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file by value. `mime_type` is stored and shown, but not trusted."""
+    """A file under a name: its bytes, a path, or a binary stream, which is read to its end once.
+
+    `mime_type` is stored and shown, but not trusted.
+    """
 
     name: str
-    data: bytes
+    data: bytes | Path | BinaryIO
     mime_type: str = ""
 
 
-async def inline_items(
-    attachments: Sequence[Path | Attachment], max_total_bytes: int
-) -> list[InlineAttachment]:
-    """Read the files into messages for the request, in the given order.
+Sendable = Path | Attachment
+"""A file that can be read several times. A path is sent under its last component."""
 
-    A path is sent under its last component.
+Attachable = str | PathLike[str] | Attachment
+"""A path, or an attachment."""
+
+
+@asynccontextmanager
+async def sendable(files: Sequence[Attachable]) -> AsyncIterator[list[Sendable]]:
+    """Return the files in a form that can be read several times during the block.
+
+    A stream is copied to a temporary file, since it may be larger than the memory.
+    """
+    found: list[Sendable] = []
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-") as folder:
+        for number, file in enumerate(files):
+            if not isinstance(file, Attachment):
+                found.append(Path(file))
+            elif isinstance(file.data, bytes | Path):
+                found.append(file)
+            else:
+                copy = Path(folder, str(number))
+                await asyncio.to_thread(_copy, file.data, copy)
+                found.append(replace(file, data=copy))
+        yield found
+
+
+def opened(file: Sendable) -> AbstractContextManager[Readable]:
+    """Open the file for reading."""
+    data = file if isinstance(file, Path) else file.data
+    if isinstance(data, bytes):
+        return io.BytesIO(data)
+    if isinstance(data, Path):
+        return data.open("rb")
+    raise TypeError("a stream can be read once: use `sendable` first")
+
+
+def size_of(file: Sendable) -> int:
+    """Return the size of the file in bytes."""
+    with opened(file) as source:
+        return source.seek(0, io.SEEK_END)
+
+
+async def inline_items(attachments: Sequence[Sendable], max_total_bytes: int) -> list[InlineAttachment]:
+    """Read the files into messages for the request, in the given order.
 
     Raises OSError for a file that cannot be read, and MeshError MESSAGE_TOO_LARGE before reading
     more than one request can hold.
@@ -34,31 +84,40 @@ async def inline_items(
     items = []
     room_bytes = max_total_bytes
     for attachment in attachments:
-        if isinstance(attachment, Path):
-            # One byte more than fits shows that the file does not fit.
-            data = await asyncio.to_thread(_read, attachment, room_bytes + 1)
-            attachment = Attachment(attachment.name, data)
-        room_bytes -= len(attachment.data)
+        # One byte more than fits shows that the file does not fit.
+        data = await asyncio.to_thread(_read, attachment, room_bytes + 1)
+        room_bytes -= len(data)
         if room_bytes < 0:
             raise MeshError(
                 Reason.MESSAGE_TOO_LARGE,
                 "the attachments together exceed the size of one request",
                 facts={"max_bytes": max_total_bytes},
             )
-        items.append(_inline(attachment))
+        items.append(_inline(attachment, data))
     return items
 
 
-def _inline(attachment: Attachment) -> InlineAttachment:
+def mime_type_of(file: Sendable) -> str:
+    """Return the given MIME type, or the usual one of the name's ending."""
+    given = "" if isinstance(file, Path) else file.mime_type
+    return given or mimetypes.guess_type(file.name)[0] or ""
+
+
+def _inline(file: Sendable, data: bytes) -> InlineAttachment:
     return InlineAttachment(
-        name=attachment.name,
-        content=b64encode(attachment.data).decode("ascii"),
+        name=file.name,
+        content=b64encode(data).decode("ascii"),
         # Empty base64 is refused, since it is more often a field that was not filled.
-        encoding=ENCODING_BASE64 if attachment.data else ENCODING_UTF8,
-        mime_type=attachment.mime_type or mimetypes.guess_type(attachment.name)[0] or "",
+        encoding=ENCODING_BASE64 if data else ENCODING_UTF8,
+        mime_type=mime_type_of(file),
     )
 
 
-def _read(path: Path, max_bytes: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(max_bytes)
+def _read(file: Sendable, max_bytes: int) -> bytes:
+    with opened(file) as source:
+        return source.read(max_bytes)
+
+
+def _copy(source: BinaryIO, target: Path) -> None:
+    with target.open("wb") as copy:
+        copyfileobj(source, copy)

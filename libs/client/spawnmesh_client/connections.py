@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from spawnmesh_calls.channel_options import peer_options
 from spawnmesh_calls.connection import Connection, TraceCall, open_connection, untraced
 from spawnmesh_calls.service_header import SERVICE_HEADER
-from spawnmesh_calls.tls_files import TlsFiles, TlsMaterial, TlsUnusable
+from spawnmesh_calls.tls_files import ServerTls, TlsFiles, TlsMaterial, TlsUnusable
+from spawnmesh_calls.wire_errors import client_error_from
 
 from spawnmesh_client.settings import ConnectionSettings
 
@@ -50,30 +51,36 @@ class ClientTlsFiles(TlsFiles):
 
 @asynccontextmanager
 async def open_service(
-    name: str, target: str, settings: ConnectionSettings, *, certificate_host: str = ""
+    name: str, target: str, settings: ConnectionSettings, *, scheme: str = "", certificate_host: str = ""
 ) -> AsyncIterator[Connection]:
     """Open a channel to a service and close it at the end of the block.
 
-    `target` is as for `open_connection`. `certificate_host` is the name in the service's
-    certificate, if the target has another one. Raises TlsUnusable.
+    `target` is as for `open_connection`. The scheme of a URL decides about TLS: `http` or `https`;
+    without one, the settings decide. `certificate_host` is the name in the service's certificate,
+    if the target has another one. Raises TlsUnusable.
     """
     options = peer_options(settings.max_message_bytes, certificate_host)
     async with open_connection(
         name,
         target,
-        _tls_files(settings),
+        _tls(settings, scheme),
         options,
         trace_call=_traces(),
         headers=((SERVICE_HEADER, name),),
+        read_error=client_error_from,
         report_silence=_log_silence,
     ) as connection:
         yield connection
 
 
-def _tls_files(settings: ConnectionSettings) -> TlsFiles | None:
-    if settings.tls_cert_file is None or settings.tls_key_file is None:
+def _tls(settings: ConnectionSettings, scheme: str) -> TlsFiles | ServerTls | None:
+    if scheme == "http":
         return None
-    return ClientTlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file)
+    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+        return ClientTlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file)
+    if scheme == "https" or settings.tls_ca_file is not None:
+        return ServerTls(settings.tls_ca_file)
+    return None
 
 
 def _traces() -> TraceCall:

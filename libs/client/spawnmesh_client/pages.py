@@ -1,7 +1,7 @@
 """Lists that come in pages."""
 
-from collections.abc import AsyncGenerator
-from typing import Protocol, Self, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Protocol, Self, TypeVar
 
 import grpc.aio
 
@@ -44,3 +44,10 @@ async def pages_of(
         if not page.next_page_token:
             return
         wanted.page_token = page.next_page_token
+
+
+async def paged(peer: TokenPeer, method: Any, request: Any, items: str) -> AsyncIterator[Any]:
+    """Yield the items of every page. `items` is the field that has them."""
+    async for page in pages_of(peer, method, request):
+        for one in getattr(page, items):
+            yield one

@@ -6,11 +6,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.session.v1.token_service_pb2 import RevokeTokenRequest
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 
 async def revoke_token(
-    mesh: Mesh, token_id: str, *, tenant_id: str = "", expire_time: datetime | None = None
+    mesh: WireMesh, token_id: str, *, tenant_id: str = "", expire_time: datetime | None = None
 ) -> datetime:
     """Revoke the token with this id, which expires at `expire_time`; return when it is forgotten.
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
@@ -12,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_uploads import OnProgress, upload_file
-from spawnmesh_client.attachments import Attachment, inline_items
+from spawnmesh_client.attachments import Sendable, inline_items, size_of
 from spawnmesh_client.token_peer import TokenPeer
 
 INLINE_FILE_BYTES = 1024 * 1024
@@ -43,7 +42,7 @@ class PreparedAttachments:
 
 
 async def prepare_attachments(
-    peer: TokenPeer | None, attachments: Sequence[Path | Attachment], room_bytes: int, on_progress: OnProgress
+    peer: TokenPeer | None, attachments: Sequence[Sendable], room_bytes: int, on_progress: OnProgress
 ) -> PreparedAttachments:
     """Read the small files and upload the large ones.
 
@@ -55,11 +54,11 @@ async def prepare_attachments(
         _require_utf8(attachment.name)
     if peer is None:
         return _prepared(await inline_items(attachments, room_bytes), [], [])
-    small: list[Path | Attachment] = []
-    large: list[Path | Attachment] = []
+    small: list[Sendable] = []
+    large: list[Sendable] = []
     left_bytes = room_bytes
     for attachment in attachments:
-        size_bytes = await asyncio.to_thread(_size_of, attachment)
+        size_bytes = await asyncio.to_thread(size_of, attachment)
         if size_bytes > min(INLINE_FILE_BYTES, left_bytes):
             large.append(attachment)
         else:
@@ -77,7 +76,7 @@ async def prepare_attachments(
 
 
 def _prepared(
-    inline: list[InlineAttachment], uploads: list[UploadedAttachment], uploaded: Sequence[Path | Attachment]
+    inline: list[InlineAttachment], uploads: list[UploadedAttachment], uploaded: Sequence[Sendable]
 ) -> PreparedAttachments:
     return PreparedAttachments(
         inline, uploads, (*(item.name for item in inline), *(file.name for file in uploaded))
@@ -97,7 +96,3 @@ def _require_utf8(name: str) -> None:
 
 def _name(error: MeshError, name: str) -> None:
     error.facts["file"] = name
-
-
-def _size_of(attachment: Path | Attachment) -> int:
-    return attachment.stat().st_size if isinstance(attachment, Path) else len(attachment.data)

@@ -2,11 +2,13 @@
 
 Raise `MeshError(Reason.…, "what happened and what to do", facts={…})`. The errors interceptor turns
 it into a gRPC status with `google.rpc.ErrorInfo`, and the client turns the status into a
-`MeshError` of the same reason. Match errors with `refused_with`, never by their text.
+`MeshError` of the same reason. Match errors by their class or with `refused_with`, never by their
+text.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self, cast
 
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF, Status
@@ -34,11 +36,28 @@ class FieldViolation:
 class MeshError(Exception):
     """A refusal with a reason.
 
+    Each status has a subclass, and a new MeshError is of the class of its status, as a new OSError
+    is of the class of its number: `MeshError(Reason.NOT_FOUND, …)` is a `NotFound`.
+
     Put no secret in it: the message and the facts reach the caller, logs and traces. `status`
     defaults to the status of the reason; only SPAWN_FAILED is raised with another status, the one
     of its cause. `retry_after_seconds` is sent as `google.rpc.RetryInfo`. `domain` is empty until
     the error has crossed the wire; then it names the service that refused.
     """
+
+    _kinds: ClassVar[dict[Status, type["MeshError"]]] = {}
+
+    def __init_subclass__(cls, *, status: Status | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if status is not None:
+            MeshError._kinds[status] = cls
+
+    def __new__(cls, *arguments: Any, **fields: Any) -> Self:
+        kind: type[Self] = cls
+        if cls is MeshError:
+            reason = arguments[0] if arguments else fields["reason"]
+            kind = cast(type[Self], MeshError._kinds[fields.get("status") or STATUS_OF[reason]])
+        return super().__new__(kind, *arguments)
 
     def __init__(
         self,
@@ -60,12 +79,69 @@ class MeshError(Exception):
         self.domain = domain
         self.facts: dict[str, str] = {key: str(value) for key, value in (facts or {}).items()}
 
+    @property
+    def trace_id(self) -> str:
+        """The trace in which operators find the call. Empty if the refusal names none."""
+        return self.facts.get("trace_id", "")
+
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error with all its facts, for a refusal in a worker process."""
         return _restored, (type(self), self.args, self.__dict__)
+
+
+class InvalidRequest(MeshError, status=Status.INVALID_ARGUMENT):
+    """A malformed request. `violations` names the fields. Do not repeat the call as it is."""
+
+
+class Unauthenticated(MeshError, status=Status.UNAUTHENTICATED):
+    """The token is missing, malformed, expired or revoked."""
+
+
+class PermissionDenied(MeshError, status=Status.PERMISSION_DENIED):
+    """The token does not allow the call, or a plugin refused it."""
+
+
+class NotFound(MeshError, status=Status.NOT_FOUND):
+    """There is no such id in the tenant."""
+
+
+class AlreadyExists(MeshError, status=Status.ALREADY_EXISTS):
+    """The id or the request id belongs to something else."""
+
+
+class FailedPrecondition(MeshError, status=Status.FAILED_PRECONDITION):
+    """The state does not allow the call, such as a message to a closed session."""
+
+
+class ResourceExhausted(MeshError, status=Status.RESOURCE_EXHAUSTED):
+    """A limit is reached. Call again after `retry_after_seconds`, if there is one."""
+
+
+class Conflict(MeshError, status=Status.ABORTED):
+    """Another call came first."""
+
+
+class Unavailable(MeshError, status=Status.UNAVAILABLE):
+    """The service, or something that it needs, does not answer. Call again later."""
+
+
+class DeadlineExceeded(MeshError, status=Status.DEADLINE_EXCEEDED):
+    """The answer did not come in time. The call may have had its effect."""
+
+
+class Cancelled(MeshError, status=Status.CANCELLED):
+    """The call was cancelled. It may have had its effect."""
+
+
+class DataLoss(MeshError, status=Status.DATA_LOSS):
+    """Stored bytes differ from their recorded hash."""
+
+
+class InternalError(MeshError, status=Status.INTERNAL):
+    """A defect of the service. Operators find the call by `trace_id`."""
 
 
 def _restored(kind: type[MeshError], args: tuple[object, ...], state: dict[str, object]) -> MeshError:

@@ -11,7 +11,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -95,9 +95,9 @@ async def deliveries(stack: Stack, tenant_id: str) -> list[hook_service_pb2.Deli
         ]
 
 
-def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[Mesh]:
+def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[WireMesh]:
     targets = stack.targets
-    return connect(
+    return connect_wire(
         session=targets["session"],
         transcript=targets["transcript"],
         hook=targets["hook"],
@@ -106,7 +106,7 @@ def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[Mesh]:
     )
 
 
-async def _register_plugin(stack: Stack, mesh: Mesh, tenant_id: str) -> None:
+async def _register_plugin(stack: Stack, mesh: WireMesh, tenant_id: str) -> None:
     name, port = demo_plugin.NAME, free_ports(1)[0]
     env = process_variables(name, port, stack.keys, stack.otlp_endpoint)
     env["DEMO_PLUGIN_TENANTS"] = json.dumps([tenant_id])
@@ -116,7 +116,7 @@ async def _register_plugin(stack: Stack, mesh: Mesh, tenant_id: str) -> None:
     await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
 
 
-async def _wait(mesh: Mesh, session_id: str, timeout_seconds: float) -> None:
+async def _wait(mesh: WireMesh, session_id: str, timeout_seconds: float) -> None:
     """Wait until the session is done. Raise StackError if the time is over, or no model answers.
 
     The mesh would wait for a model until the run's deadline. A person at the terminal would not.
@@ -132,7 +132,7 @@ async def _wait(mesh: Mesh, session_id: str, timeout_seconds: float) -> None:
     raise StackError(f"{session_id} was not done after {timeout_seconds:g} s")
 
 
-async def _family(mesh: Mesh, parent_id: str) -> list[Session]:
+async def _family(mesh: WireMesh, parent_id: str) -> list[Session]:
     """Return the session and its descendants, parents before children."""
     sessions = [await mesh.session(parent_id)]
     for session in sessions:  # the list grows in the loop: children follow their parents
@@ -141,7 +141,7 @@ async def _family(mesh: Mesh, parent_id: str) -> list[Session]:
     return sessions
 
 
-async def _gather(mesh: Mesh, parent_id: str) -> Done:
+async def _gather(mesh: WireMesh, parent_id: str) -> Done:
     sessions = await _family(mesh, parent_id)
     return Done(
         sessions=sessions,

@@ -1,5 +1,5 @@
-"""The file in the data directory by which other programs find a running mesh, and the lock that
-excludes a second mesh.
+"""The files in the data directory by which other programs find a running mesh and its token, and
+the lock that excludes a second mesh.
 """
 
 import fcntl
@@ -12,6 +12,7 @@ from pathlib import Path
 from spawnmesh_devstack.failures import StackError
 
 _NAME = "mesh.json"
+_TOKEN_NAME = "client.token"  # noqa: S105 - a name, not a secret
 
 
 @contextmanager
@@ -33,11 +34,11 @@ def sole_use(data_dir: Path) -> Iterator[Path]:
     except BlockingIOError:
         os.close(descriptor)
         raise StackError(f"a mesh is running on {data_dir} already") from None
-    (data_dir / _NAME).unlink(missing_ok=True)  # left by a mesh that was killed
+    _remove_files(data_dir)  # left by a mesh that was killed
     try:
         yield data_dir
     finally:
-        (data_dir / _NAME).unlink(missing_ok=True)
+        _remove_files(data_dir)
         os.close(descriptor)
 
 
@@ -58,8 +59,24 @@ def write_mesh_file(
         "traces": str(traces),
         "pids": dict(pids),
     }
-    half = data_dir / f".{_NAME}.new"
+    _write(data_dir / _NAME, json.dumps(content, indent=2))
+
+
+def write_token_file(data_dir: Path, token: str) -> None:
+    """Write `client.token` (0600) atomically: the token that a client on this machine uses unless
+    it is given another one. `sole_use` removes it.
+    """
+    _write(data_dir / _TOKEN_NAME, token)
+
+
+def _remove_files(data_dir: Path) -> None:
+    for name in (_NAME, _TOKEN_NAME):
+        (data_dir / name).unlink(missing_ok=True)
+
+
+def _write(file: Path, text: str) -> None:
+    half = file.with_name(f".{file.name}.new")
     descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:
-        json.dump(content, stream, indent=2)
-    half.rename(data_dir / _NAME)
+        stream.write(text)
+    half.rename(file)

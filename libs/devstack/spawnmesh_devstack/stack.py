@@ -120,11 +120,9 @@ class Stack:
         """Return a token for an operator, valid for twelve hours."""
         return TokenMinter("client", self.keys / "client.pem").admin_token("devstack", _TOKEN_SECONDS)
 
-    def client_token(self, tenant_id: str) -> str:
-        """Return a token for a client of the tenant, valid for twelve hours."""
-        return TokenMinter("client", self.keys / "client.pem").client_token(
-            tenant_id, "devstack", _TOKEN_SECONDS
-        )
+    def client_token(self, tenant_id: str, seconds: float = _TOKEN_SECONDS) -> str:
+        """Return a token for a client of the tenant, valid for twelve hours or for `seconds`."""
+        return TokenMinter("client", self.keys / "client.pem").client_token(tenant_id, "devstack", seconds)
 
     async def start(self, *several: Member) -> None:
         """Start processes in parallel; return when all are ready. Raises StartFailed, and

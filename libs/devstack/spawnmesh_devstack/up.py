@@ -8,13 +8,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.task_group import first_failure
 from spawnmesh_runtime.process import stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import MAX_LIFETIME_SECONDS
 
 from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.mesh_file import write_token_file
 from spawnmesh_devstack.models import Choice, choose
 from spawnmesh_devstack.prepare import GATEWAY
 from spawnmesh_devstack.restarts import restart_ended
@@ -69,13 +71,14 @@ async def _stay_up(
 
     async with open_thinking_stack(data, report, choice, ports, given) as stack:
         try:
-            async with connect(
+            async with connect_wire(
                 session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()
             ) as operator:
                 await operator.create_tenant(TENANT)
         except MeshError as error:
             raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
         await _start_gateway(stack, ports, allowed_origins, report)
+        write_token_file(stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         _show(console, stack, data, choice)
         await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
 

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
@@ -100,9 +100,9 @@ async def _serving_plugin(keys: Path) -> AsyncIterator[str]:
 
 async def new_identity(stack: Stack, tenant_id: str) -> Identity:
     """Create a tenant with a session that has ended, of which a file and a transcript are left."""
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant_id)
-    async with connect(session=stack.targets["session"], token=stack.client_token(tenant_id)) as mesh:
+    async with connect_wire(session=stack.targets["session"], token=stack.client_token(tenant_id)) as mesh:
         session = await mesh.spawn(
             "Say yes.",
             attachments=[Attachment("a.txt", b"hello")],

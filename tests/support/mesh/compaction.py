@@ -6,7 +6,7 @@ from spawnmesh.session.v1.session_pb2 import SESSION_MODE_SESSION
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_client.compaction import expand_summary
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.stack import Stack
 
@@ -16,7 +16,7 @@ _PROFILE = AgentProfile(agent_id="talker", models=[SCRIPTED_AGENT], context_toke
 async def continue_from_summary(stack: Stack) -> None:
     """Hold the conversation, and check that it continues from a summary of the router's model."""
     tenant = f"t-{uuid4().hex[:12]}"
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
         settings = TenantSettings(transcripts=TranscriptSettings(compact_at_percent=50))
         _, stale = await operator.update_tenant(
@@ -24,7 +24,7 @@ async def continue_from_summary(stack: Stack) -> None:
         )
         assert not stale
     token = stack.client_token(tenant)
-    async with connect(
+    async with connect_wire(
         session=stack.targets["session"], transcript=stack.targets["transcript"], token=token
     ) as mesh:
         await mesh.put_agent(_PROFILE)

@@ -6,7 +6,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import READER
 from spawnmesh_devstack.stack import Stack
@@ -32,10 +32,10 @@ async def read_code_word(stack: Stack, code_word: str, *, stubs: bool) -> tuple[
         Attachment("1.txt", "".join(first).encode()),
         *(Attachment(f"{number}.txt", "".join([f"{number}\n", *lines]).encode()) for number in (2, 3, 4)),
     ]
-    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+    async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant, settings=settings)
     token = stack.client_token(tenant)
-    async with connect(
+    async with connect_wire(
         session=stack.targets["session"], transcript=stack.targets["transcript"], token=token
     ) as mesh:
         await mesh.put_agent(_PROFILE)

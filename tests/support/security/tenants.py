@@ -25,7 +25,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
@@ -68,10 +68,10 @@ class Filled:
                 return minter.runner_token(tenants=[self.tenant_id])
 
     @asynccontextmanager
-    async def connected(self, token: str) -> AsyncIterator[Mesh]:
+    async def connected(self, token: str) -> AsyncIterator[WireMesh]:
         """Connect to all services with the token."""
         targets = {name.replace("-", "_"): target for name, target in self.stack.targets.items()}
-        async with connect(**targets, token=token) as mesh:
+        async with connect_wire(**targets, token=token) as mesh:
             yield mesh
 
 
@@ -108,7 +108,7 @@ async def fill_tenant(stack: Stack) -> Filled:
     return tenant
 
 
-async def _fill_as_client(tenant: Filled, client: Mesh) -> None:
+async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
     ids, marker = tenant.ids, tenant.marker
     await client.put_agent(
         tenant_pb2.AgentProfile(agent_id=ids["agent"], system_prompt=marker, spawnable_agents=[ids["agent"]])

@@ -1,23 +1,50 @@
-"""The library, against services in this process."""
+"""The mesh with views, against services in this process."""
 
-import asyncio
-from base64 import b64encode
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64
-from spawnmesh.content.v1.message_pb2 import Message
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant
-from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
-from spawnmesh_client import Attachment, MeshError, Reason, connect
-from spawnmesh_core.errors import unavailable
-from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_client import (
+    AlreadyExists,
+    Attachment,
+    Conflict,
+    DataLoss,
+    DeadlineExceeded,
+    EventKind,
+    FailedPrecondition,
+    InternalError,
+    InvalidRequest,
+    Mesh,
+    MeshError,
+    NotFound,
+    PermissionDenied,
+    Reason,
+    ResourceExhausted,
+    RunFailed,
+    RunNotDone,
+    RunState,
+    SessionMode,
+    SessionState,
+    Unauthenticated,
+    Unavailable,
+    connect,
+)
+from spawnmesh_client.settings import ClientSettings
+from spawnmesh_core.errors import not_found
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.status import Status
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.command.fake_mesh import (
     RUN_ID,
     SESSION_ID,
+    FakeMesh,
     FakeSessions,
     FakeTenants,
     add_sessions,
@@ -27,223 +54,249 @@ from tests.support.command.fake_mesh import (
     session_in,
     unset,
 )
+from tests.support.runtime.authority import Authority
 
 __all__ = ["mesh", "unset"]
 
-RUN = session_pb2.SESSION_EVENT_KIND_RUN
-CLOSED = session_pb2.SESSION_EVENT_KIND_CLOSED
-
 
 @asynccontextmanager
-async def connected(targets, keys, tenant="acme", **options):
+async def connected(mesh: FakeMesh, keys: Path, **options: Any) -> AsyncIterator[Mesh]:
     minter = TokenMinter("client", keys / "client.pem")
-    by_name = {name.replace("-", "_"): target for name, target in targets.items()}
-    async with connect(**by_name, token=lambda: minter.client_token(tenant, "test", 60), **options) as client:
+    token = options.pop("token", None) or minter.client_token("acme", "test", 60)
+    async with connect(targets=mesh.targets, token=token, **options) as client:
         yield client
 
 
-async def test_a_spawn_sends_files_as_base64_under_their_names(mesh, keys, tmp_path):
-    report = tmp_path / "folder" / "report.md"
-    report.parent.mkdir()
-    report.write_bytes(b"# caf\xc3\xa9\n")
+async def test_spawned_session_gives_its_result(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys) as client:
+        session = await client.spawn("Work.", agent="clerk", mode=SessionMode.SESSION, run_timeout=90)
+        assert (session.session_id, session.state) == (SESSION_ID, SessionState.ACTIVE)
+        result = await session.result(timeout=60)
 
-    async with connected(mesh.targets, keys) as client:
-        session = await client.spawn(
-            "Read them.", attachments=[report, Attachment("raw.bin", b"\x00\xff", "x/y")]
-        )
-
-    assert session.session_id == SESSION_ID
-    (request,) = mesh.sessions.requests
-    sent = [(item.name, item.content, item.encoding, item.mime_type) for item in request.attachments]
-    assert sent == [
-        ("report.md", b64encode(report.read_bytes()).decode(), ENCODING_BASE64, "text/markdown"),
-        ("raw.bin", "AP8=", ENCODING_BASE64, "x/y"),
-    ]
-    assert mesh.sessions.tenants == ["acme"]
-
-
-async def test_a_spawn_draws_a_request_id_unless_it_is_given_one(mesh, keys):
-    async with connected(mesh.targets, keys) as client:
-        for request_id in (None, None, "mine"):
-            await client.spawn("Work.", request_id=request_id)
-
-    first, second, given = (request.request_id for request in mesh.sessions.requests)
-    assert first != second
-    assert given == "mine"
-
-
-async def test_a_spawn_that_waits_gives_the_session_as_it_ended(mesh, keys):
-    async with connected(mesh.targets, keys) as client:
-        session = await client.spawn("Work.", run_timeout_seconds=90, mount_path="in", wait_seconds=5)
-
-    assert session.latest_run.result_text == "done"
-    spawn, wait = mesh.sessions.requests
+    assert result.text == "done"
+    assert result.run.state is RunState.SUCCEEDED
+    assert result.usage.input_token_count == 0
+    spawn = mesh.sessions.requests[0]
+    assert (spawn.agent_id, spawn.mode) == ("clerk", session_pb2.SESSION_MODE_SESSION)
     assert spawn.run_timeout.ToSeconds() == 90
-    assert spawn.attach_as.mount_path == "in"
-    assert wait.timeout.ToMilliseconds() in range(4000, 5001)
 
 
-async def test_files_too_large_for_a_request_are_refused_before_they_are_sent(mesh, keys, tmp_path):
-    big = tmp_path / "big"
-    big.write_bytes(bytes(1000))
+async def test_run_is_a_spawn_and_its_result(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys) as client:
+        assert (await client.run("Work.", timeout=60, label="night")).text == "done"
+    assert mesh.sessions.requests[0].label == "night"
 
-    async with connected(mesh.targets, keys, settings=ProcessSettings(max_message_bytes=1024)) as client:
-        with pytest.raises(MeshError) as refused:
-            await client.spawn("Work.", attachments=[big])
 
-    assert refused.value.reason is Reason.MESSAGE_TOO_LARGE
-    assert refused.value.facts == {"max_bytes": "768"}
+async def test_run_without_an_answer_raises_with_its_reason(mesh: FakeMesh, keys: Path) -> None:
+    mesh.sessions.outcome = session_in(
+        session_pb2.RUN_STATE_FAILED, error_reason="MODEL_REFUSED", error_message="no"
+    )
+    mesh.sessions.outcome.trace_id = "5f"
+    async with connected(mesh, keys) as client:
+        session = await client.session(SESSION_ID)
+        with pytest.raises(RunFailed) as failed:
+            await session.result(timeout=60)
+    assert vars(failed.value) == {
+        "reason": "MODEL_REFUSED",
+        "message": "no",
+        "state": RunState.FAILED,
+        "run_id": RUN_ID,
+        "session_id": SESSION_ID,
+        "trace_id": "5f",
+    }
+
+
+async def test_session_that_ended_without_a_run_raises_too(mesh: FakeMesh, keys: Path) -> None:
+    failed = session_pb2.SESSION_STATE_SPAWN_FAILED
+    mesh.sessions.outcome = session_pb2.Session(
+        session_id=SESSION_ID, state=failed, failure_reason="SPAWN_REFUSED"
+    )
+    mesh.sessions.outcome.latest_run.state = session_pb2.RUN_STATE_FAILED  # The fake waits for a run.
+    async with connected(mesh, keys) as client:
+        with pytest.raises(RunFailed) as refused:
+            await (await client.session(SESSION_ID)).result(timeout=60)
+    assert refused.value.reason == "SPAWN_REFUSED"
+
+
+async def test_result_that_does_not_come_in_time_says_how_to_come_back(mesh: FakeMesh, keys: Path) -> None:
+    mesh.sessions.outcome = session_in(session_pb2.RUN_STATE_RUNNING)
+    async with connected(mesh, keys) as client:
+        session = await client.spawn("Work.")
+        with pytest.raises(RunNotDone, match=r"goes on.*mesh\.session") as late:
+            await session.result(timeout=0)
+    assert isinstance(late.value, TimeoutError)
+    assert (late.value.session_id, late.value.run_id, late.value.state) == (SESSION_ID, RUN_ID, "RUNNING")
+
+
+async def test_events_continue_behind_the_last_one_when_the_service_drains(
+    mesh: FakeMesh, keys: Path
+) -> None:
+    run, closed = session_pb2.SESSION_EVENT_KIND_RUN, session_pb2.SESSION_EVENT_KIND_CLOSED
+    mesh.sessions.events = [event(1, run), event(2, run), event(3, closed)]
+    mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
+    async with connected(mesh, keys) as client:
+        session = await client.session(SESSION_ID)
+        seen = [(one.cursor, one.kind) async for one in session.events()]
+        assert seen == [(1, EventKind.RUN), (2, EventKind.RUN), (3, EventKind.CLOSED)]
+        assert [one.cursor async for one in client.events(SESSION_ID, after=2)] == [3]
+
+
+async def test_methods_of_a_session_make_its_calls(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys) as client:
+        session = await client.session(SESSION_ID)
+        assert (await session.send("More.", request_id="r")).run_id == RUN_ID
+        assert await session.kill() == 2
+        assert await session.archive() == 3
+        deleted = await session.delete()
+        assert (deleted.deleted_session_count, deleted.killed_run_count) == (2, 1)
+        assert (await session.refresh()) == session
+        assert [one async for one in session.transcript()] == []
+        assert [one.session_id async for one in client.sessions()] == [SESSION_ID]
+    assert mesh.sessions.requests[0].text == "More."
+
+
+async def test_attachments_are_paths_bytes_and_streams(mesh: FakeMesh, keys: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("a")
+    files = [
+        str(tmp_path / "a.md"),
+        Attachment("b.md", b"b"),
+        Attachment("c.md", BytesIO(b"c"), "text/x-c"),
+        Attachment("d.md", tmp_path / "a.md"),
+    ]
+    async with connected(mesh, keys) as client:
+        await client.spawn("Read.", attachments=files)
+    sent = [(item.name, item.content, item.mime_type) for item in mesh.sessions.requests[0].attachments]
+    assert sent == [
+        ("a.md", "YQ==", "text/markdown"),
+        ("b.md", "Yg==", "text/markdown"),
+        ("c.md", "Yw==", "text/x-c"),
+        ("d.md", "YQ==", "text/markdown"),
+    ]
+
+
+async def test_unknown_word_is_refused_before_any_call(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys) as client:
+        with pytest.raises(ValueError, match="one of RUN, SESSION"):
+            await client.spawn("Work.", mode="FOREVER")
     assert mesh.sessions.requests == []
 
 
-async def test_a_refusal_comes_back_with_its_reason_and_facts(mesh, keys):
-    mesh.sessions.refusal = MeshError(Reason.UNKNOWN_AGENT, "no such agent", facts={"agent_id": "x"})
-
-    async with connected(mesh.targets, keys) as client:
-        with pytest.raises(MeshError) as refused:
-            await client.spawn("Work.", agent_id="x")
-
-    assert (refused.value.reason, refused.value.facts) == (Reason.UNKNOWN_AGENT, {"agent_id": "x"})
-
-
-async def test_a_watch_goes_on_behind_the_last_event_when_the_service_drains(mesh, keys):
-    mesh.sessions.events = [event(1, RUN), event(2, RUN), event(3, CLOSED)]
-    mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
-
-    async with connected(mesh.targets, keys) as client:
-        cursors = [seen.cursor async for seen in client.watch(SESSION_ID)]
-
-    assert cursors == [1, 2, 3]
-    assert [request.after_cursor for request in mesh.sessions.requests] == [0, 2]
+async def test_refusal_is_of_the_class_of_its_status(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys) as client:
+        with pytest.raises(NotFound) as missing:
+            await client.session(new_id(IdKind.SESSION))
+        assert missing.value.facts["resource"] == "session"
+        mesh.sessions.refusal = MeshError(Reason.RUN_QUEUE_FULL, "full", retry_after_seconds=3)
+        with pytest.raises(ResourceExhausted) as full:
+            await client.spawn("Work.")
+        assert (full.value.reason, full.value.retry_after_seconds) == (Reason.RUN_QUEUE_FULL, 3)
+        mesh.sessions.refusal = MeshError(Reason.CONFLICT, "late", facts={"trace_id": "5f"})
+        with pytest.raises(Conflict) as late:
+            await client.spawn("Work.")
+        assert late.value.trace_id == "5f"
+    async with connected(mesh, keys, token="none") as client:
+        with pytest.raises(Unauthenticated):
+            await client.session(SESSION_ID)
 
 
-async def test_a_watch_outlasts_the_service_itself(keys):
-    """The connection breaks during the stream, the port is closed for a while, then another
-    process listens.
-    """
-    before = FakeSessions(events=[event(1, RUN)], hold=asyncio.Event())
-    after = FakeSessions(events=[event(1, RUN), event(2, CLOSED)])
-
-    async with AsyncExitStack() as first:
-        target = await first.enter_async_context(served("session", keys, add_sessions(before, FakeTenants())))
-        async with (
-            connected({"session": target}, keys) as client,
-            aclosing(client.watch(SESSION_ID)) as events,
-        ):
-            assert (await anext(events)).cursor == 1
-            await first.aclose()
-            port = int(target.rpartition(":")[2])
-            async with served("session", keys, add_sessions(after, FakeTenants()), port=port):
-                assert [seen.cursor async for seen in events] == [2]
-    assert [request.after_cursor for request in after.requests] == [1]
+@pytest.mark.parametrize("status", list(Status), ids=lambda status: status.value)
+def test_each_status_has_a_class(status: Status) -> None:
+    error = MeshError(Reason.SPAWN_FAILED, "no", status=status)
+    assert type(error) is not MeshError
+    assert type(not_found("session", "x")) is NotFound
+    assert error.status is status
 
 
-async def test_a_watch_ends_with_a_refusal_that_trying_again_does_not_help(mesh, keys):
-    mesh.sessions.events = [event(1, RUN), event(2, RUN)]
-    mesh.sessions.broken_after = {1: MeshError(Reason.TOKEN_EXPIRED, "over")}
+@asynccontextmanager
+async def old_server(code: grpc.StatusCode, text: str) -> AsyncIterator[str]:
+    """Serve every RPC with a bare status, as a proxy or another program does."""
 
-    async with connected(mesh.targets, keys) as client:
-        with pytest.raises(MeshError, match="TOKEN_EXPIRED"):
-            [seen async for seen in client.watch(SESSION_ID)]
+    class Refusal(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            async def refuse(_request: bytes, context: Any) -> bytes:
+                await context.abort(code, text)
+                return b""
+
+            return (
+                None if code is grpc.StatusCode.UNIMPLEMENTED else grpc.unary_unary_rpc_method_handler(refuse)
+            )
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Refusal(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
 
 
-async def test_a_watch_of_a_service_that_was_never_there_fails_at_once(keys, monkeypatch):
-    monkeypatch.setattr("spawnmesh_client.mesh._RETRY_SECONDS", 3600.0)
+@pytest.mark.parametrize(
+    ("code", "kind", "reason"),
+    [
+        ("INVALID_ARGUMENT", InvalidRequest, Reason.INVALID_REQUEST),
+        ("NOT_FOUND", NotFound, Reason.NOT_FOUND),
+        ("ALREADY_EXISTS", AlreadyExists, Reason.ALREADY_EXISTS),
+        ("PERMISSION_DENIED", PermissionDenied, Reason.CALLER_NOT_ALLOWED),
+        ("UNAUTHENTICATED", Unauthenticated, Reason.TOKEN_INVALID),
+        ("FAILED_PRECONDITION", FailedPrecondition, Reason.INTERNAL),
+        ("ABORTED", Conflict, Reason.CONFLICT),
+        ("RESOURCE_EXHAUSTED", ResourceExhausted, Reason.POOL_EXHAUSTED),
+        ("UNAVAILABLE", Unavailable, Reason.DEPENDENCY_UNAVAILABLE),
+        ("DEADLINE_EXCEEDED", DeadlineExceeded, Reason.DEADLINE_EXCEEDED),
+        ("DATA_LOSS", DataLoss, Reason.INTERNAL),
+        ("UNIMPLEMENTED", InternalError, Reason.INTERNAL),
+        ("UNKNOWN", InternalError, Reason.INTERNAL),
+    ],
+)
+async def test_bare_status_has_its_class_too(code: str, kind: type[MeshError], reason: Reason) -> None:
+    async with (
+        old_server(grpc.StatusCode[code], "a text of theirs") as url,
+        connect(url, token="t") as client,
+    ):
+        with pytest.raises(kind) as refused:
+            await client.session(SESSION_ID)
+    assert (type(refused.value), refused.value.reason) == (kind, reason)
+    assert refused.value.facts["dependency"] == "session"
+    if code == "UNIMPLEMENTED":
+        assert "of another version" in refused.value.message
+
+
+async def test_mesh_that_is_not_there_is_unavailable(keys: Path) -> None:
     async with served("session", keys, add_sessions(FakeSessions(), FakeTenants())) as target:
         pass
-    async with connected({"session": target}, keys) as client:
-        with pytest.raises(MeshError, match="DEPENDENCY_UNAVAILABLE"):
-            async with asyncio.timeout(60):
-                [seen async for seen in client.watch(SESSION_ID)]
+    async with connect(f"http://{target}", token="t") as client:
+        with pytest.raises(Unavailable, match="call again later"):
+            await client.session(SESSION_ID)
 
 
-async def test_a_wait_that_runs_out_says_so(mesh, keys):
-    mesh.sessions.outcome = session_in(session_pb2.RUN_STATE_RUNNING)
-
-    async with connected(mesh.targets, keys) as client:
-        answer = await client.wait(SESSION_ID, 0)
-
-    assert not answer.done
-    assert answer.session.latest_run.state == session_pb2.RUN_STATE_RUNNING
-
-
-async def test_a_wait_outlasts_a_service_that_does_not_answer_for_a_while(mesh, keys):
-    mesh.sessions.wait_refusals = [unavailable("postgres", retry_after_seconds=0.01) for _ in range(2)]
-
-    async with connected(mesh.targets, keys) as client:
-        answer = await client.wait(SESSION_ID, 30)
-
-    assert answer.done
-    assert len(mesh.sessions.requests) == 3
-
-
-async def test_sessions_come_from_every_page(mesh, keys):
-    mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number}") for number in range(5)]
-
-    async with connected(mesh.targets, keys) as client:
-        found = [session.session_id async for session in client.sessions(filter="label:*", page_size=2)]
-
-    assert found == [f"ses_{number}" for number in range(5)]
-    assert {request.filter for request in mesh.sessions.requests} == {"label:*"}
+async def test_https_url_uses_tls_without_a_certificate_of_the_client(tmp_path: Path) -> None:
+    authority = Authority("theirs")
+    leaf = authority.leaf("mesh")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    server = grpc.aio.server()
+    credentials = grpc.ssl_server_credentials([(leaf.key, leaf.certificate)])
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    try:
+        trusting = ClientSettings(tls_ca_file=tmp_path / "ca.crt")
+        async with connect(f"https://localhost:{port}", token="t", settings=trusting) as client:
+            with pytest.raises(InternalError, match="does not know this call"):
+                await client.session(SESSION_ID)
+        async with connect(f"https://localhost:{port}", token="t", settings=ClientSettings()) as client:
+            with pytest.raises(Unavailable):
+                await client.session(SESSION_ID)
+    finally:
+        await server.stop(None)
 
 
-async def test_agents_and_tenants_come_from_every_page(mesh, keys):
-    mesh.tenants.agents = [AgentProfile(agent_id=f"agent-{number}") for number in range(5)]
-    mesh.tenants.created = [Tenant(tenant_id=f"tenant-{number}") for number in range(5)]
-
-    async with connected(mesh.targets, keys) as client:
-        agents = await client.agents()
-    operators_token = TokenMinter("client", keys / "client.pem").admin_token("test", 60)
-    async with connect(session=mesh.targets["session"], token=operators_token) as operator:
-        tenants = await operator.tenants()
-
-    assert agents == mesh.tenants.agents
-    assert tenants == mesh.tenants.created
-
-
-async def test_a_transcript_comes_from_every_page_and_no_more(mesh, keys):
-    mesh.transcript.entries = [Entry(seq=seq, body=EntryBody(message=Message())) for seq in range(1, 401)]
-
-    async with connected(mesh.targets, keys) as client:
-        found = [entry.seq async for entry in client.transcript(SESSION_ID, after_seq=10)]
-
-    assert found == list(range(11, 401))
-    assert mesh.transcript.pages == 2
-
-
-async def test_messages_and_kills_answer_with_what_became_of_them(mesh, keys):
-    async with connected(mesh.targets, keys) as client:
-        run = await client.send(SESSION_ID, "More.", request_id="r")
-        killed = await client.kill(SESSION_ID)
-
-    assert (run.run_id, killed.killed_run_count) == (RUN_ID, 2)
-    assert mesh.sessions.requests[0].request_id == "r"
-
-
-async def test_calls_have_the_token_in_tasks_older_than_the_connection(mesh, keys):
-    ready: asyncio.Future = asyncio.get_running_loop().create_future()
-
-    async def earlier():
-        return await (await ready).kill(SESSION_ID)
-
-    task = asyncio.create_task(earlier())
-    async with connected(mesh.targets, keys) as client:
-        ready.set_result(client)
-        assert (await task).killed_run_count == 2
-
-
-async def test_a_service_that_was_not_named_is_said_to_be(mesh, keys):
-    async with connected({"session": mesh.targets["session"]}, keys) as client:
+async def test_service_that_has_no_target_is_named(mesh: FakeMesh, keys: Path) -> None:
+    del mesh.targets["transcript"]
+    async with connected(mesh, keys) as client:
         with pytest.raises(ValueError, match="transcript"):
-            [entry async for entry in client.transcript(SESSION_ID)]
+            await client.search(SESSION_ID, "words")
 
 
-async def test_a_token_is_in_no_representation_of_the_client(mesh):
-    async with connect(**mesh.targets, token="secret-token") as client:
+async def test_token_is_in_no_representation_of_the_mesh(mesh: FakeMesh, keys: Path) -> None:
+    async with connected(mesh, keys, token="secret-token") as client:
         assert "secret-token" not in repr(client)
-
-
-async def test_a_mesh_without_an_address_is_refused() -> None:
-    with pytest.raises(ValueError, match="name the target of the gateway or of session"):
-        async with connect(token="any"):
-            pass

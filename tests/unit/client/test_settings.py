@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from spawnmesh_calls.tls_files import TlsUnusable
 from spawnmesh_client.connections import ClientTlsFiles
-from spawnmesh_client.mesh import connect
 from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.wire import connect_wire
 
 from tests.support.runtime.authority import Authority, Mounted
 
@@ -25,7 +25,6 @@ def test_settings_come_from_the_environment() -> None:
     ("variables", "message"),
     [
         ({"TLS_CERT_FILE": "a"}, "come together"),
-        ({"TLS_CA_FILE": "a"}, "tls_ca_file needs"),
         ({"MAX_MESSAGE_BYTES": "10"}, "max_message_bytes must be"),
     ],
 )
@@ -57,7 +56,9 @@ async def test_unusable_files_are_named_without_their_paths(tmp_path: Path) -> N
         former = (mounted.folder / name).read_bytes()
         mounted.write(name, content)
         with pytest.raises(TlsUnusable) as refused:
-            async with connect(session="127.0.0.1:1", token="t", settings=ClientSettings(**mounted.settings)):
+            async with connect_wire(
+                session="127.0.0.1:1", token="t", settings=ClientSettings(**mounted.settings)
+            ):
                 pass
         refusals[name] = str(refused.value)
         mounted.write(name, former)

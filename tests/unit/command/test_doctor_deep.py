@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire
 from spawnmesh_command.doctor.deep import examine_deep
 from spawnmesh_command.doctor.finding import Finding
 from spawnmesh_command.endpoints import find_endpoints
@@ -28,7 +28,7 @@ def settings_of(**settings: object) -> CommandSettings:
 
 
 async def finding(name: str, **settings: object) -> Finding:
-    async with connect(session="127.0.0.1:1", token="none") as mesh:
+    async with connect_wire(session="127.0.0.1:1", token="none") as mesh:
         findings = await examine_deep(mesh, settings_of(**settings), find_endpoints(settings_of()))
     return {one.name: one for one in findings}[name]
 

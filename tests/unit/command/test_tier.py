@@ -5,7 +5,7 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_command.cli.tier import _tier
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -46,7 +46,7 @@ async def test_work_before_a_failure_is_reported_and_counted(
     capsys: pytest.CaptureFixture[str], session_id: str
 ) -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-        mesh = cast(Mesh, HalfWay(channel, first=False))
+        mesh = cast(WireMesh, HalfWay(channel, first=False))
         assert not await _tier(mesh, pb.TIER_ACTION_APPLY, session_id, as_json=False)
     out, err = capsys.readouterr()
     said = "2 entries put, 1 dropped, 40 bytes  stored 60 of 100 bytes, 60 %"
@@ -59,6 +59,6 @@ async def test_one_that_fails_at_once_is_the_commands_failure() -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(MeshError) as caught:
             await _tier(
-                cast(Mesh, HalfWay(channel, first=True)), pb.TIER_ACTION_APPLY, SESSION, as_json=False
+                cast(WireMesh, HalfWay(channel, first=True)), pb.TIER_ACTION_APPLY, SESSION, as_json=False
             )
     assert caught.value is FAILURE

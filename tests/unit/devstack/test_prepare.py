@@ -6,7 +6,7 @@ import stat
 
 import pytest
 from spawnmesh_devstack.failures import PortBusy, StackError
-from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
+from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file, write_token_file
 from spawnmesh_devstack.ports import PAIR_DISTANCE, free_port_pairs, free_ports
 from spawnmesh_devstack.prepare import choose_ports, write_router_config
 
@@ -46,10 +46,12 @@ def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
             traces=data / "t",
             pids={"session": 7},
         )
-        file = data / "mesh.json"
+        write_token_file(data, "a.token")
+        file, token = data / "mesh.json", data / "client.token"
         assert json.loads(file.read_text())["targets"] == {"session": "127.0.0.1:1"}
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert not file.exists()
+        assert token.read_text() == "a.token"
+        assert {stat.S_IMODE(one.stat().st_mode) for one in (file, token)} == {0o600}
+    assert sorted(one.name for one in data.iterdir()) == [".lock"]
 
 
 def test_second_mesh_on_the_same_data_is_refused_and_the_first_stays_findable(tmp_path):
@@ -63,10 +65,11 @@ def test_second_mesh_on_the_same_data_is_refused_and_the_first_stays_findable(tm
 
 
 def test_file_of_a_mesh_that_was_killed_is_not_believed(tmp_path):
-    (tmp_path / "mesh.json").write_text("{}")
+    for name in ("mesh.json", "client.token"):
+        (tmp_path / name).write_text("{}")
 
     with sole_use(tmp_path):
-        assert not (tmp_path / "mesh.json").exists()
+        assert sorted(one.name for one in tmp_path.iterdir()) == [".lock"]
 
 
 def test_router_configuration_is_for_its_owner(tmp_path):

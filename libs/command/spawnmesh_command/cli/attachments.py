@@ -7,7 +7,7 @@ import typer
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
 from spawnmesh_client.attachment_sets import collect_garbage, download_file, download_url, get_set, list_sets
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
@@ -52,7 +52,7 @@ def list_(
 ) -> None:
     """List sets of files, newest first."""
 
-    async def body(mesh: Mesh) -> list[AttachmentSet]:
+    async def body(mesh: WireMesh) -> list[AttachmentSet]:
         found: list[AttachmentSet] = []
         async for one in list_sets(mesh.service(SERVICE), session_id=session, page_size=min(limit, 500)):
             found.append(one)
@@ -119,7 +119,7 @@ def get(
     A session without --open ends with its run.
     """
 
-    async def body(mesh: Mesh) -> list[tuple[AttachmentFile, Path]]:
+    async def body(mesh: WireMesh) -> list[tuple[AttachmentFile, Path]]:
         peer = mesh.service(SERVICE)
         files = _wanted(await get_set(peer, set_id), name)
         with progress_bars() as on_progress, reporting_write_errors(to):

@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh_client.audit import list_audit_events, verify_audit_events
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -73,7 +73,7 @@ def list_events(
     if outcome is not None:
         request.outcome = event_pb.AuditOutcome.Value(f"AUDIT_OUTCOME_{outcome.name}")
 
-    async def body(mesh: Mesh) -> tuple[Sequence[event_pb.AuditEvent], bool]:
+    async def body(mesh: WireMesh) -> tuple[Sequence[event_pb.AuditEvent], bool]:
         events = [
             event
             for name in _services(mesh, service)
@@ -107,7 +107,7 @@ def verify(
     proves that a chain was not written anew. The exit code is 1 if a chain is broken.
     """
 
-    async def body(mesh: Mesh) -> dict[str, list[pb.VerifyAuditEventsResponse]]:
+    async def body(mesh: WireMesh) -> dict[str, list[pb.VerifyAuditEventsResponse]]:
         return {
             name: [page async for page in verify_audit_events(mesh.service(name), tenant_id=tenant)]
             for name in _services(mesh, service)
@@ -123,7 +123,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _services(mesh: Mesh, named: str) -> Sequence[str]:
+def _services(mesh: WireMesh, named: str) -> Sequence[str]:
     return [named] if named else sorted(mesh.services)
 
 

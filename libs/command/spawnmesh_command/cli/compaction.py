@@ -7,7 +7,7 @@ from rich.text import Text
 from spawnmesh.transcript.v1.compaction_service_pb2 import CompactTranscriptResponse
 from spawnmesh.transcript.v1.entry_pb2 import Entry, SummaryMethod
 from spawnmesh_client.compaction import compact_transcript, expand_summary
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.refusals import print_error
@@ -40,7 +40,7 @@ def compact(
     The exit code is 1 if a plugin refuses.
     """
 
-    async def body(mesh: Mesh) -> CompactTranscriptResponse:
+    async def body(mesh: WireMesh) -> CompactTranscriptResponse:
         return await compact_transcript(mesh.service("transcript"), session_id, models=models or ())
 
     done = with_mesh(context, body, as_json=as_json)
@@ -66,7 +66,7 @@ def expand(
     With --json, print one entry a line.
     """
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         async for entry in expand_summary(mesh.service("transcript"), session_id, entry_id):
             if as_json:
                 print_json(value_of(entry))

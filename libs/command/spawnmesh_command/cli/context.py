@@ -9,7 +9,7 @@ from spawnmesh.transcript.v1.context_pb2 import DropCause, DroppedEntries
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh.transcript.v1.transcript_service_pb2 import AssembleContextResponse
 from spawnmesh_client.contexts import assemble_context
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.entries import entry_text
 from spawnmesh_command.cli.numbers import INT32_MAX
@@ -42,7 +42,7 @@ def show_context(
     complete response.
     """
 
-    async def body(mesh: Mesh) -> AssembleContextResponse:
+    async def body(mesh: WireMesh) -> AssembleContextResponse:
         return await assemble_context(
             mesh.service("transcript"), session_id, token_budget=budget, model=model
         )

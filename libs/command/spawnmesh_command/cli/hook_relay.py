@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from spawnmesh.hook.v1 import native_stop_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_command.cli.refusals import print_error
@@ -48,7 +48,7 @@ def relay(
         request_id=uuid.uuid4().hex, harness=_HARNESSES[harness], event_json=event.decode("utf-8", "replace")
     )
 
-    async def body(mesh: Mesh) -> str:
+    async def body(mesh: WireMesh) -> str:
         hook = mesh.service("hook")
         stub = HookServiceStub(hook.channel)
         return (await hook.unary(stub.RelayNativeStop, request, timeout_seconds=timeout)).output

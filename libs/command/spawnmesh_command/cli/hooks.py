@@ -12,8 +12,8 @@ from pydantic_settings import SettingsError
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.pages import pages_of
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 from spawnmesh_plugin.serving import load_handlers, serve
 from spawnmesh_plugin.settings import PluginSettings
@@ -47,7 +47,7 @@ def add_commands(app: typer.Typer) -> None:
 def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
     """List the tenant's plugins and the operator's plugins for it, highest priority first."""
 
-    async def body(mesh: Mesh) -> list[pb.Plugin]:
+    async def body(mesh: WireMesh) -> list[pb.Plugin]:
         hook = mesh.service("hook")
         pages = pages_of(hook, HookServiceStub(hook.channel).ListPlugins, pb.ListPluginsRequest())
         return [plugin async for page in pages for plugin in page.plugins]
@@ -103,7 +103,7 @@ def register(
         plugin.max_wait.FromTimedelta(timedelta(seconds=max_wait))
     request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
 
-    async def body(mesh: Mesh) -> pb.RegisterPluginResponse:
+    async def body(mesh: WireMesh) -> pb.RegisterPluginResponse:
         hooks = mesh.service("hook")
         return await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
 
@@ -119,7 +119,7 @@ def register(
 def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Stop calling a plugin until it is resumed."""
 
-    async def body(mesh: Mesh) -> pb.Plugin:
+    async def body(mesh: WireMesh) -> pb.Plugin:
         hook = mesh.service("hook")
         request = pb.PausePluginRequest(name=name)
         return (await hook.unary(HookServiceStub(hook.channel).PausePlugin, request)).plugin
@@ -130,7 +130,7 @@ def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Call a plugin again at once, whatever failed before."""
 
-    async def body(mesh: Mesh) -> pb.Plugin:
+    async def body(mesh: WireMesh) -> pb.Plugin:
         hook = mesh.service("hook")
         request = pb.ResumePluginRequest(name=name)
         return (await hook.unary(HookServiceStub(hook.channel).ResumePlugin, request)).plugin
@@ -141,7 +141,7 @@ def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Remove a plugin with its pending events, if it exists."""
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         hook = mesh.service("hook")
         await hook.unary(HookServiceStub(hook.channel).RemovePlugin, pb.RemovePluginRequest(name=name))
 
@@ -171,7 +171,7 @@ def log(
     if since is not None:
         request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
 
-    async def body(mesh: Mesh) -> list[pb.Delivery]:
+    async def body(mesh: WireMesh) -> list[pb.Delivery]:
         hook = mesh.service("hook")
         stub = HookServiceStub(hook.channel)
         found: list[pb.Delivery] = []
@@ -191,7 +191,7 @@ def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> N
     The exit code is 1 if a call fails.
     """
 
-    async def body(mesh: Mesh) -> pb.TestPluginResponse:
+    async def body(mesh: WireMesh) -> pb.TestPluginResponse:
         hook = mesh.service("hook")
         request = pb.TestPluginRequest(name=name)
         return await hook.unary(

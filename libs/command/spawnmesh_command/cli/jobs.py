@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from spawnmesh.jobs.v1 import job_pb2, job_service_pb2
 from spawnmesh.jobs.v1.job_service_pb2_grpc import JobServiceStub
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of
@@ -38,7 +38,7 @@ def list_jobs(
 ) -> None:
     """List the jobs that are left, by tenant, kind and key."""
 
-    async def body(mesh: Mesh) -> Sequence[job_pb2.Job]:
+    async def body(mesh: WireMesh) -> Sequence[job_pb2.Job]:
         peer = mesh.service(service)
         stub = JobServiceStub(peer.channel)
         request = job_service_pb2.ListJobsRequest(
@@ -69,7 +69,7 @@ def retry(
 ) -> None:
     """Make a job due now, with all its attempts."""
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         peer = mesh.service(service)
         request = job_service_pb2.RetryJobRequest(tenant_id=tenant_id, kind=kind, key=key)
         await peer.unary(JobServiceStub(peer.channel).RetryJob, request)
@@ -89,7 +89,7 @@ def discard(
 ) -> None:
     """Delete a dead job. What it was for is not done."""
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         peer = mesh.service(service)
         request = job_service_pb2.DiscardJobRequest(tenant_id=tenant_id, kind=kind, key=key)
         await peer.unary(JobServiceStub(peer.channel).DiscardJob, request)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 from rich.text import Text
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_runtime.key_files import KeyUnusable, make_keys
 
 from spawnmesh_command.cli import tenant_removal as tenant_ends
@@ -103,7 +103,7 @@ def doctor(
     The exit code is 1 if something is wrong.
     """
 
-    async def body(mesh: Mesh) -> list[Finding]:
+    async def body(mesh: WireMesh) -> list[Finding]:
         settings = settings_of(context)
         endpoints = find_endpoints(settings)
         # First, since the token's tenant may have to be created.

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 from rich.text import Text
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.recounts import Recount, recount_transcript
 from spawnmesh_client.storage import list_transcripts
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
@@ -44,7 +44,7 @@ def recount(
     if apply is None:
         raise typer.BadParameter("give --dry-run or --apply")
 
-    async def body(mesh: Mesh) -> bool:
+    async def body(mesh: WireMesh) -> bool:
         peer = mesh.service("transcript")
         if session_id:
             _print(session_id, await recount_transcript(peer, session_id, dry_run=not apply), as_json=as_json)
@@ -55,7 +55,7 @@ def recount(
         raise typer.Exit(1)
 
 
-async def _all(mesh: Mesh, *, dry_run: bool, as_json: bool) -> bool:
+async def _all(mesh: WireMesh, *, dry_run: bool, as_json: bool) -> bool:
     peer = mesh.service("transcript")
     is_well = True
     async for transcript in list_transcripts(peer):

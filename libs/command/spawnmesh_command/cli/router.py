@@ -9,8 +9,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.pages import pages_of
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
@@ -35,7 +35,7 @@ def add_commands(app: typer.Typer) -> None:
 def models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the models that can be requested, and their capabilities."""
 
-    async def body(mesh: Mesh) -> list[routing_pb2.ModelInfo]:
+    async def body(mesh: WireMesh) -> list[routing_pb2.ModelInfo]:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         pages = pages_of(router, stub.ListModels, pb.ListModelsRequest())
@@ -80,7 +80,7 @@ def explain(
         thinking=thinking_level(thinking),
     )
 
-    async def body(mesh: Mesh) -> pb.ExplainRouteResponse:
+    async def body(mesh: WireMesh) -> pb.ExplainRouteResponse:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         return await router.unary(stub.ExplainRoute, pb.ExplainRouteRequest(request=request))
@@ -103,7 +103,7 @@ def health(
 ) -> None:
     """Show every provider with its credentials, and its cooldowns for this tenant and for all."""
 
-    async def body(mesh: Mesh) -> list[routing_pb2.ProviderHealth]:
+    async def body(mesh: WireMesh) -> list[routing_pb2.ProviderHealth]:
         router = mesh.service("model-router")
         stub = ModelRouterServiceStub(router.channel)
         pages = pages_of(router, stub.ListProviderHealth, pb.ListProviderHealthRequest())
@@ -138,7 +138,7 @@ def clear(
         raise typer.BadParameter(f"unknown scope; known are {', '.join(_SCOPES)}")
     request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target, tenant_id=tenant)
 
-    async def body(mesh: Mesh) -> pb.ClearCooldownResponse:
+    async def body(mesh: WireMesh) -> pb.ClearCooldownResponse:
         router = mesh.service("model-router")
         return await router.unary(ModelRouterServiceStub(router.channel).ClearCooldown, request)
 

@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
-from spawnmesh_client.mesh import Mesh, UnknownPeer, connect
 from spawnmesh_client.token_peer import Token
+from spawnmesh_client.wire import UnknownPeer, WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interruptible import run_interruptible
@@ -93,7 +93,7 @@ def malformed(error: ValidationError | SettingsError, prefix: str, *options: str
 
 
 def with_mesh(
-    context: typer.Context, body: Callable[[Mesh], Awaitable[T]], *, as_json: bool, admin: bool = False
+    context: typer.Context, body: Callable[[WireMesh], Awaitable[T]], *, as_json: bool, admin: bool = False
 ) -> T:
     """Run `body` with the mesh and return its result.
 
@@ -104,7 +104,7 @@ def with_mesh(
 
 
 def with_connected(
-    settings: CommandSettings, body: Callable[[Mesh], Awaitable[T]], *, admin: bool = False
+    settings: CommandSettings, body: Callable[[WireMesh], Awaitable[T]], *, admin: bool = False
 ) -> T:
     """Run `body` with the mesh of these settings and return its result.
 
@@ -117,9 +117,9 @@ def with_connected(
 
 
 async def _connected(
-    settings: CommandSettings, endpoints: Endpoints, token: Token, body: Callable[[Mesh], Awaitable[T]]
+    settings: CommandSettings, endpoints: Endpoints, token: Token, body: Callable[[WireMesh], Awaitable[T]]
 ) -> T:
     targets = {name.replace("-", "_"): target for name, target in endpoints.targets.items()}
     tls_files(settings)  # It says which of the files is unusable.
-    async with connect(**targets, token=token, settings=settings) as mesh:
+    async with connect_wire(**targets, token=token, settings=settings) as mesh:
         return await body(mesh)

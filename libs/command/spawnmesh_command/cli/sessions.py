@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli import session_removal as session_ends
 from spawnmesh_command.cli.numbers import INT64_MAX
@@ -88,7 +88,7 @@ def spawn(
     """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
     pairs = _pairs(metadata or ())
 
-    async def body(mesh: Mesh) -> tuple[session_pb2.Session, bool]:
+    async def body(mesh: WireMesh) -> tuple[session_pb2.Session, bool]:
         with progress_bars() as on_progress:
             spawned = await mesh.spawn(
                 task,
@@ -132,7 +132,7 @@ def watch(
 ) -> None:
     """Follow a session's events until it is closed; with --json one event a line."""
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         async with aclosing(mesh.watch(session_id, after)) as events:
             async for event in events:
                 if as_json:
@@ -165,7 +165,7 @@ def sessions(
     if context.invoked_subcommand is not None:
         return
 
-    async def body(mesh: Mesh) -> list[session_pb2.Session]:
+    async def body(mesh: WireMesh) -> list[session_pb2.Session]:
         found: list[session_pb2.Session] = []
         pages = mesh.sessions(
             filter=filter,
@@ -226,7 +226,9 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-async def _waited(mesh: Mesh, session_id: str, timeout_seconds: float) -> tuple[session_pb2.Session, bool]:
+async def _waited(
+    mesh: WireMesh, session_id: str, timeout_seconds: float
+) -> tuple[session_pb2.Session, bool]:
     answer = await mesh.wait(session_id, timeout_seconds)
     return answer.session, answer.done
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from spawnmesh.session.v1.tenant_pb2 import TENANT_STATE_DELETED, Tenant
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_command.cli.refusals import print_error
@@ -55,7 +55,7 @@ def delete(
     if not yes:
         typer.confirm(f"Delete tenant {tenant_id} with all its data?", abort=True, err=True)
 
-    async def body(mesh: Mesh) -> Tenant:
+    async def body(mesh: WireMesh) -> Tenant:
         tenant = await mesh.delete_tenant(tenant_id)
         give_up = monotonic_seconds() + timeout
         while wait_for_it and tenant.state != TENANT_STATE_DELETED and monotonic_seconds() < give_up:

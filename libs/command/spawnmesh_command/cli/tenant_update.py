@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.refusals import print_error
@@ -56,7 +56,7 @@ def update(
     if not paths:
         raise typer.BadParameter("nothing to change: give --set, --reset or --name")
 
-    async def body(mesh: Mesh) -> tuple[Tenant, Sequence[str]]:
+    async def body(mesh: WireMesh) -> tuple[Tenant, Sequence[str]]:
         return await mesh.update_tenant(
             tenant_id, paths, display_name=name or "", settings=settings, settings_version=version
         )

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.storage import list_transcripts
 from spawnmesh_client.tiering import TierCounts, tier_transcript
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
@@ -51,14 +51,14 @@ def tier(
     if len(chosen) != 1:
         raise typer.BadParameter("give one of --dry-run, --apply and --revert")
 
-    async def body(mesh: Mesh) -> bool:
+    async def body(mesh: WireMesh) -> bool:
         return await _tier(mesh, chosen[0], session_id, as_json=as_json)
 
     if not with_mesh(context, body, as_json=as_json):
         raise typer.Exit(1)
 
 
-async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *, as_json: bool) -> bool:
+async def _tier(mesh: WireMesh, action: pb.TierAction.ValueType, session_id: str, *, as_json: bool) -> bool:
     """Tier the transcripts. Return True if all succeeded."""
     peer = mesh.service("transcript")
     total, sizes = TierCounts(), [0, 0]

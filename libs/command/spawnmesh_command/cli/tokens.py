@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import jwt
 import typer
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.revocations import revoke_token
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.ids import AGENT_ID, TENANT_ID
 from spawnmesh_runtime.caller import ROLES
 from spawnmesh_runtime.claims import MAX_LIMITS, token_id_of
@@ -147,7 +147,7 @@ def revoke(
     token_id = token_or_id if claims is None else token_id_of(claims, token_or_id)
     named_tenant = tenant or str((claims or {}).get("tenant", ""))
 
-    async def body(mesh: Mesh) -> datetime:
+    async def body(mesh: WireMesh) -> datetime:
         return await revoke_token(
             mesh, token_id, tenant_id=named_tenant if admin else "", expire_time=_expiry_of(claims or {})
         )

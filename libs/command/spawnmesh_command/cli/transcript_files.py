@@ -13,8 +13,8 @@ from rich.text import Text
 from spawnmesh.transcript.v1.archive_service_pb2 import SessionFileDialect
 from spawnmesh.transcript.v1.search_service_pb2 import SearchEntriesRequest, SearchHit
 from spawnmesh_client.atomic_files import atomic_file
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.transcript_files import export_file, import_file, search_entries
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.status import Status
@@ -66,7 +66,7 @@ def import_(
     wanted = session_id or new_id(IdKind.SESSION)
     again = f"spawnmesh transcript import {shlex.quote(str(file))} --session-id {wanted}"
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         if not session_id:
             _print_hint(f"importing as {wanted}; if this is interrupted, resume with: {again}")
         with _resume_hint(again), progress_bars() as on_progress:
@@ -116,7 +116,7 @@ def export(
     FILE is written completely or not at all.
     """
 
-    async def body(mesh: Mesh) -> int:
+    async def body(mesh: WireMesh) -> int:
         peer = mesh.service("transcript")
         if out is not None:
             with reporting_write_errors(out), atomic_file(out, overwrite=force) as target:
@@ -174,7 +174,7 @@ def search(
     else:
         request.words = words
 
-    async def body(mesh: Mesh) -> int:
+    async def body(mesh: WireMesh) -> int:
         count = 0
         async for hit in search_entries(mesh.service("transcript"), request, limit=limit):
             count += 1

@@ -3,7 +3,7 @@
 import typer
 from rich.text import Text
 from spawnmesh.transcript.v1.entry_pb2 import Entry
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli import compaction, recount, tier, transcript_files, verification, watch
 from spawnmesh_command.cli import context as show_context
@@ -27,7 +27,7 @@ def add_commands(app: typer.Typer) -> None:
 def show(context: typer.Context, session_id: SessionId, as_json: AsJson = False) -> None:
     """Print a session's transcript; with --json one entry a line."""
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         async for entry in mesh.transcript(session_id):
             if as_json:
                 print_json(value_of(entry))

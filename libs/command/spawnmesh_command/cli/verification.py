@@ -7,9 +7,9 @@ import typer
 from rich.text import Text
 from spawnmesh.transcript.v1.integrity_service_pb2 import MismatchCause, VerifyTranscriptResponse
 from spawnmesh.transcript.v1.transcript_service_pb2 import Fence
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.storage import list_transcripts
 from spawnmesh_client.verification import checkpoint_text, parse_checkpoint, verify_transcript
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
@@ -45,7 +45,7 @@ def verify(
     """
     start = _start(after, session_ids or [])
 
-    async def body(mesh: Mesh) -> bool:
+    async def body(mesh: WireMesh) -> bool:
         is_well = True
         async for session_id in _sessions(mesh, session_ids or []):
             try:
@@ -73,7 +73,7 @@ def _start(after: str, session_ids: list[str]) -> Fence | None:
         raise typer.BadParameter("--after is no checkpoint: `SEQ:HASH:INCARNATION`") from None
 
 
-async def _sessions(mesh: Mesh, session_ids: list[str]) -> AsyncIterator[str]:
+async def _sessions(mesh: WireMesh, session_ids: list[str]) -> AsyncIterator[str]:
     for session_id in session_ids:
         yield session_id
     if not session_ids:
@@ -81,7 +81,7 @@ async def _sessions(mesh: Mesh, session_ids: list[str]) -> AsyncIterator[str]:
             yield transcript.session_id
 
 
-async def _verify(mesh: Mesh, session_id: str, start: Fence | None, *, as_json: bool) -> bool:
+async def _verify(mesh: WireMesh, session_id: str, start: Fence | None, *, as_json: bool) -> bool:
     """Verify one transcript and print it. Return whether it is intact."""
     is_intact = False
     async for response in verify_transcript(mesh.service("transcript"), session_id, after=start):

@@ -6,7 +6,7 @@ import typer
 from spawnmesh.transcript.v1.activity_service_pb2 import Activity
 from spawnmesh.transcript.v1.entry_pb2 import SummaryMethod
 from spawnmesh_client.activities import FROM_START, ONLY_NEW, watch_activities
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import plain, print_json, value_of, when
@@ -32,7 +32,7 @@ def watch(
     """
     after_position = FROM_START if from_start else ONLY_NEW
 
-    async def body(mesh: Mesh) -> None:
+    async def body(mesh: WireMesh) -> None:
         async for activity in watch_activities(
             mesh.service("transcript"), session_id, after_position=after_position
         ):

@@ -9,8 +9,8 @@ from spawnmesh.model_router.v1 import model_router_service_pb2 as router_rpc
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.pages import pages_of
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -25,7 +25,7 @@ _UPLOAD_SECONDS = 30.0
 _PROBE = Attachment("doctor.txt", b"Stored by `spawnmesh doctor` to see whether storing works.\n")
 
 
-async def examine_deep(mesh: Mesh, settings: CommandSettings, endpoints: Endpoints) -> list[Finding]:
+async def examine_deep(mesh: WireMesh, settings: CommandSettings, endpoints: Endpoints) -> list[Finding]:
     """Run every deep check.
 
     Create the tenant if it is missing, and leave it a small upload, which expires.
@@ -37,12 +37,12 @@ async def examine_deep(mesh: Mesh, settings: CommandSettings, endpoints: Endpoin
     return [certificate, tenant, storage, providers, run, await check_telemetry(settings.otlp_endpoint)]
 
 
-async def _tenant(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
+async def _tenant(mesh: WireMesh, endpoints: Endpoints, tenant_id: str) -> Finding:
     """Create the tenant: that creates its bucket, with the keys that may create buckets."""
     if endpoints.key_file is None:
         return Finding("tenant", None, f"{tenant_id} is not made: that takes a signing key of this mesh")
     token = token_minter(endpoints).admin_token("doctor", 60.0)
-    operator = Mesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
+    operator = WireMesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
     try:
         await operator.create_tenant(tenant_id)
     except MeshError as error:
@@ -56,7 +56,7 @@ async def _tenant(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
     return Finding("tenant", True, f"{tenant_id} is ready in every service, with its bucket")
 
 
-async def _storage(mesh: Mesh) -> Finding:
+async def _storage(mesh: WireMesh) -> Finding:
     """Upload a file into the bucket with STS credentials.
 
     The upload is complete once its hash was compared.
@@ -74,7 +74,7 @@ async def _storage(mesh: Mesh) -> Finding:
     return Finding("storage", True, "a file was stored in the tenant's bucket with the tenant's credentials")
 
 
-async def _providers(mesh: Mesh) -> Finding:
+async def _providers(mesh: WireMesh) -> Finding:
     peer = mesh.services.get("model-router")
     if peer is None:
         return Finding("providers", None, "not looked at: SPAWNMESH_MODEL_ROUTER_TARGET is not set")
@@ -109,7 +109,7 @@ def _advice_after(error: Exception, advice: str) -> str:
     return advice if error.facts.get("dependency") == "S3" else "see what is down above"
 
 
-async def _run(mesh: Mesh, tenant: Finding, providers: Finding) -> Finding:
+async def _run(mesh: WireMesh, tenant: Finding, providers: Finding) -> Finding:
     """Run a session, unless another finding already prevents it."""
     if tenant.ok is False:
         return Finding("run", None, "not tried: the tenant is not ready")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from spawnmesh.deployment.v1 import deployment_service_pb2 as pb
 from spawnmesh.deployment.v1.deployment_service_pb2_grpc import DeploymentServiceStub
-from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.settings import ConnectionSettings
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -36,7 +36,7 @@ class Description:
 
 
 async def describe(
-    mesh: Mesh, endpoints: Endpoints, settings: ConnectionSettings
+    mesh: WireMesh, endpoints: Endpoints, settings: ConnectionSettings
 ) -> Mapping[str, Description]:
     """Describe each named service. Raises LocalRefusal without a key."""
     token = token_minter(endpoints).admin_token("doctor", _TOKEN_SECONDS)

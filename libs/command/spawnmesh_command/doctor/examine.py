@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from spawnmesh.session.v1.tenant_service_pb2 import ListAgentsRequest
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_calls.contracts import service_descriptor
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -53,7 +53,7 @@ _FIRST_OF = {
 }
 
 
-async def examine(mesh: Mesh, endpoints: Endpoints, settings: CommandSettings) -> list[Finding]:
+async def examine(mesh: WireMesh, endpoints: Endpoints, settings: CommandSettings) -> list[Finding]:
     """Run every check, in the order in which problems should be fixed.
 
     Without a signing key of the mesh, schemas, workers and clocks are not checked, and dependencies
@@ -122,7 +122,7 @@ def _completed(service: Finding, described: Mapping[str, Description]) -> Findin
     return service
 
 
-async def _service(mesh: Mesh, name: str) -> Finding:
+async def _service(mesh: WireMesh, name: str) -> Finding:
     peer = mesh.services.get(name)
     if peer is None:
         return Finding(
@@ -194,7 +194,7 @@ async def _served_methods(channel: grpc.aio.Channel, service: str) -> set[str] |
     }
 
 
-async def _token(mesh: Mesh, tenant_id: str) -> Finding:
+async def _token(mesh: WireMesh, tenant_id: str) -> Finding:
     try:
         agents = await mesh.agents()
     except MeshError as error:
@@ -210,7 +210,7 @@ async def _token(mesh: Mesh, tenant_id: str) -> Finding:
     return Finding("token", True, f"accepted; its tenant has {len(agents)} agent{'s'[: len(agents) != 1]}")
 
 
-async def _clock(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
+async def _clock(mesh: WireMesh, endpoints: Endpoints, tenant_id: str) -> Finding:
     """Compare clocks with two tokens of an hour ago: one just expired, one about to expire.
 
     If the clocks agree, the mesh accepts only the second one.
@@ -236,7 +236,7 @@ async def _clock(mesh: Mesh, endpoints: Endpoints, tenant_id: str) -> Finding:
     return Finding("clock", False, detail, "let NTP set the clocks of both")
 
 
-async def _refusal_of(mesh: Mesh, token: str) -> Reason | None:
+async def _refusal_of(mesh: WireMesh, token: str) -> Reason | None:
     """Return the reason why the token is refused; None if it is accepted.
 
     Tokens are checked before anything else: after another refusal of the service, it is accepted.

@@ -6,7 +6,7 @@ from collections.abc import Collection
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.doctor.dependencies import POSTGRESQL
 from spawnmesh_command.doctor.finding import Finding
@@ -24,7 +24,7 @@ _STATES = {
 }
 
 
-async def check_named_health(mesh: Mesh, services: Collection[Finding]) -> list[Finding]:
+async def check_named_health(mesh: WireMesh, services: Collection[Finding]) -> list[Finding]:
     """Return a finding for each dependency that one replica of each service reports."""
     serving = [service.name for service in services if service.ok]
     states = await asyncio.gather(

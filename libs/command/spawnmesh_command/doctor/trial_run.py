@@ -1,7 +1,7 @@
 """Check that sessions run: one with a small task, from its spawn to its end."""
 
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
@@ -12,7 +12,7 @@ _RUN_SECONDS = 45.0
 _END_SECONDS = 15.0  # The mesh needs this time to notice that a run timed out.
 
 
-async def check_run(mesh: Mesh) -> Finding:
+async def check_run(mesh: WireMesh) -> Finding:
     """Spawn a session for the tenant's default agent, wait for its end and delete it in any
     case.
 
@@ -30,7 +30,7 @@ async def check_run(mesh: Mesh) -> Finding:
     return left if left is not None and found.ok else found
 
 
-async def _outcome(mesh: Mesh, session_id: str) -> Finding:
+async def _outcome(mesh: WireMesh, session_id: str) -> Finding:
     begin = monotonic_seconds()
     try:
         ended = await mesh.wait(session_id, _RUN_SECONDS + _END_SECONDS)
@@ -70,7 +70,7 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
     return Finding("run", False, f"a session's run ended as {how}: {why}", advice)
 
 
-async def _left(mesh: Mesh, session_id: str) -> Finding | None:
+async def _left(mesh: WireMesh, session_id: str) -> Finding | None:
     """Delete the session. Return a finding if that fails."""
     try:
         await mesh.delete(session_id)

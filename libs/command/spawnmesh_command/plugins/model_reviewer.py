@@ -14,7 +14,7 @@ from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_plugin.decisions import revise
 from spawnmesh_plugin.handlers import hook
 
@@ -46,7 +46,7 @@ async def review(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
     client = CommandSettings()
     where = find_endpoints(client)
     targets = {name.replace("-", "_"): target for name, target in where.targets.items()}
-    async with connect(**targets, token=token_for(client, where, admin=False), settings=client) as mesh:
+    async with connect_wire(**targets, token=token_for(client, where, admin=False), settings=client) as mesh:
         return verdict(await _review(mesh, ReviewerSettings(), event.draft_text))
 
 
@@ -79,7 +79,7 @@ def verdict(answer: str) -> FinalizeDecision | None:
     raise ValueError("the model neither accepted nor rejected the draft")
 
 
-async def _review(mesh: Mesh, settings: ReviewerSettings, draft: str) -> str:
+async def _review(mesh: WireMesh, settings: ReviewerSettings, draft: str) -> str:
     router = mesh.service("model-router")
     system, prompt = review_prompt(settings.criteria, draft)
     request = GenerateRequest(

@@ -10,7 +10,7 @@ from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8, InlineAtt
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
-from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.wire import WireMesh
 
 from tests.chaos.random_faults.history import Call, History, Outcome
 
@@ -27,7 +27,7 @@ class Client:
     """A client of one tenant, with its own dice."""
 
     tenant: str
-    mesh: Mesh
+    mesh: WireMesh
     history: History
     random: Random
     stop: asyncio.Event

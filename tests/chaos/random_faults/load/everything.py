@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.demo_agents import profiles
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
 from spawnmesh_devstack.scripted_agents import CALLER
@@ -123,7 +123,7 @@ class Load:
                 )
                 harnesses.create_task(harness.claim_steadily())
 
-    def _client(self, tenant: str, meshes: Mapping[str, Mesh]) -> Client:
+    def _client(self, tenant: str, meshes: Mapping[str, WireMesh]) -> Client:
         random = Random(f"{self.seed} {tenant}")
         return Client(tenant, meshes[tenant], self.history, random, self.stop, slowness=self.slowness)
 
@@ -149,16 +149,18 @@ async def watch_sessions_again(field: Field, history: History, seed: int, facts:
 
 
 @asynccontextmanager
-async def open_client_mesh(field: Field, tenant: str) -> AsyncIterator[Mesh]:
+async def open_client_mesh(field: Field, tenant: str) -> AsyncIterator[WireMesh]:
     """Connect to every service as a client of the tenant, through the links."""
     targets = {name.replace("-", "_"): target for name, target in field.targets.items()}
-    async with connect(**targets, token=field.stack.client_token(tenant)) as mesh:
+    async with connect_wire(**targets, token=field.stack.client_token(tenant)) as mesh:
         yield mesh
 
 
 async def prepare_tenants(field: Field) -> None:
     """Create the tenants with their agents, and register the plugin. Before any fault."""
-    async with connect(session=field.stack.targets["session"], token=field.stack.admin_token()) as operator:
+    async with connect_wire(
+        session=field.stack.targets["session"], token=field.stack.admin_token()
+    ) as operator:
         for tenant in TENANTS:
             await operator.create_tenant(tenant)
     models = [SCRIPTED_FLAKY, SCRIPTED_AGENT]
@@ -170,7 +172,7 @@ async def prepare_tenants(field: Field) -> None:
         spawnable_agents=["*"],
     )
     for tenant in TENANTS:
-        async with connect(
+        async with connect_wire(
             session=field.stack.targets["session"],
             hook=field.stack.targets["hook"],
             token=field.stack.client_token(tenant),

@@ -11,8 +11,8 @@ from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
-from spawnmesh_client.mesh import Mesh as Client
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.wire import WireMesh as Client
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason

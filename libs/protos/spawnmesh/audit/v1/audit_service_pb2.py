@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.audit.v1 import audit_event_pb2 as spawnmesh_dot_audit_dot_v1_dot_audit__event__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/audit/v1/audit_service.proto\x12\x12spawnmesh.audit.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$spawnmesh/audit/v1/audit_event.proto\x1a spawnmesh/policy/v1/policy.proto\"\x89\x03\n\x16ListAuditEventsRequest\x12>\n\ttenant_id\x18\x01 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12+\n\x06method\x18\x02 \x01(\tB\x1b\xbaH\x18r\x16(\x80\x02\x32\x11^[A-Za-z0-9_./]*$\x12;\n\x07outcome\x18\x03 \x01(\x0e\x32 .spawnmesh.audit.v1.AuditOutcomeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x08trace_id\x18\x06 \x01(\tB\x18\xbaH\x15r\x13\x32\x11^([0-9a-f]{32})?$\x12\x1d\n\tpage_size\x18\x07 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x08 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"b\n\x17ListAuditEventsResponse\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.audit.v1.AuditEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x97\x01\n\x18VerifyAuditEventsRequest\x12>\n\ttenant_id\x18\x01 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x88\'(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\xb1\x01\n\x19VerifyAuditEventsResponse\x12\x13\n\x0b\x65vent_count\x18\x01 \x01(\x03\x12\x33\n\x06\x62reaks\x18\x02 \x03(\x0b\x32#.spawnmesh.audit.v1.AuditChainBreak\x12\x31\n\x05heads\x18\x03 \x03(\x0b\x32\".spawnmesh.audit.v1.AuditChainHead\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t2\x8f\x02\n\x0c\x41uditService\x12{\n\x0fListAuditEvents\x12*.spawnmesh.audit.v1.ListAuditEventsRequest\x1a+.spawnmesh.audit.v1.ListAuditEventsResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x01\x12\x81\x01\n\x11VerifyAuditEvents\x12,.spawnmesh.audit.v1.VerifyAuditEventsRequest\x1a-.spawnmesh.audit.v1.VerifyAuditEventsResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/audit/v1/audit_service.proto\x12\x12spawnmesh.audit.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$spawnmesh/audit/v1/audit_event.proto\x1a spawnmesh/policy/v1/policy.proto\"\x89\x03\n\x16ListAuditEventsRequest\x12>\n\ttenant_id\x18\x01 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12+\n\x06method\x18\x02 \x01(\tB\x1b\xbaH\x18r\x16(\x80\x02\x32\x11^[A-Za-z0-9_./]*$\x12;\n\x07outcome\x18\x03 \x01(\x0e\x32 .spawnmesh.audit.v1.AuditOutcomeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x08trace_id\x18\x06 \x01(\tB\x18\xbaH\x15r\x13\x32\x11^([0-9a-f]{32})?$\x12\x1d\n\tpage_size\x18\x07 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x08 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"b\n\x17ListAuditEventsResponse\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.audit.v1.AuditEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x97\x01\n\x18VerifyAuditEventsRequest\x12>\n\ttenant_id\x18\x01 \x01(\tB+\xbaH(r&2$^([a-z0-9][a-z0-9-]{0,37}[a-z0-9])?$\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x88\'(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\xb1\x01\n\x19VerifyAuditEventsResponse\x12\x13\n\x0b\x65vent_count\x18\x01 \x01(\x03\x12\x33\n\x06\x62reaks\x18\x02 \x03(\x0b\x32#.spawnmesh.audit.v1.AuditChainBreak\x12\x31\n\x05heads\x18\x03 \x03(\x0b\x32\".spawnmesh.audit.v1.AuditChainHead\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t2\xdb\x02\n\x0c\x41uditService\x12\x9d\x01\n\x0fListAuditEvents\x12*.spawnmesh.audit.v1.ListAuditEventsRequest\x1a+.spawnmesh.audit.v1.ListAuditEventsResponse\"1\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x01\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/services/*/auditEvents\x12\xaa\x01\n\x11VerifyAuditEvents\x12,.spawnmesh.audit.v1.VerifyAuditEventsRequest\x1a-.spawnmesh.audit.v1.VerifyAuditEventsResponse\"8\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x03\x38\x05\x82\xd3\xe4\x93\x02#\x12!/v1/services/*/auditEvents:verifyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,17 +55,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFYAUDITEVENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_VERIFYAUDITEVENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\010'
   _globals['_AUDITSERVICE'].methods_by_name['ListAuditEvents']._loaded_options = None
-  _globals['_AUDITSERVICE'].methods_by_name['ListAuditEvents']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0038\001'
+  _globals['_AUDITSERVICE'].methods_by_name['ListAuditEvents']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0038\001\202\323\344\223\002\034\022\032/v1/services/*/auditEvents'
   _globals['_AUDITSERVICE'].methods_by_name['VerifyAuditEvents']._loaded_options = None
-  _globals['_AUDITSERVICE'].methods_by_name['VerifyAuditEvents']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0038\005'
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=197
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=590
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=592
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=690
-  _globals['_VERIFYAUDITEVENTSREQUEST']._serialized_start=693
-  _globals['_VERIFYAUDITEVENTSREQUEST']._serialized_end=844
-  _globals['_VERIFYAUDITEVENTSRESPONSE']._serialized_start=847
-  _globals['_VERIFYAUDITEVENTSRESPONSE']._serialized_end=1024
-  _globals['_AUDITSERVICE']._serialized_start=1027
-  _globals['_AUDITSERVICE']._serialized_end=1298
+  _globals['_AUDITSERVICE'].methods_by_name['VerifyAuditEvents']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0038\005\202\323\344\223\002#\022!/v1/services/*/auditEvents:verify'
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=227
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=620
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=622
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=720
+  _globals['_VERIFYAUDITEVENTSREQUEST']._serialized_start=723
+  _globals['_VERIFYAUDITEVENTSREQUEST']._serialized_end=874
+  _globals['_VERIFYAUDITEVENTSRESPONSE']._serialized_start=877
+  _globals['_VERIFYAUDITEVENTSRESPONSE']._serialized_end=1054
+  _globals['_AUDITSERVICE']._serialized_start=1057
+  _globals['_AUDITSERVICE']._serialized_end=1404
 # @@protoc_insertion_point(module_scope)

@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
 from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 from spawnmesh.model_router.v1 import generation_pb2 as spawnmesh_dot_model__router_dot_v1_dot_generation__pb2
@@ -30,7 +31,7 @@ from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a spawnmesh/policy/v1/policy.proto\"\xab\x05\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12=\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xc0\xb8\x02\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12?\n\x08thinking\x18\r \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"T\n\x10GenerateResponse\x12:\n\x06\x65vents\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.GenerationEventJ\x04\x08\x01\x10\x06\"\xcc\x02\n\x0fGenerationEvent\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x42\x07\n\x05\x65vent\"\xed\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"c\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"X\n\x19ListProviderHealthRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"s\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1a\n\ttenant_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(\'\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\x32\xb7\x07\n\x12ModelRouterService\x12\x80\x01\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"\x19\xb2\xe1\x18\x15\n\x03\x01\x03\x04\x12\ntranscript \x02\x38\x06\x30\x01\x12\x80\x01\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12\x83\x01\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12w\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12z\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12\x92\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x12\x8a\x01\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"\x16\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x02 \x04\x42\x08\x1a\x06targetb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a spawnmesh/policy/v1/policy.proto\"\xab\x05\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12=\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xc0\xb8\x02\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12?\n\x08thinking\x18\r \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"T\n\x10GenerateResponse\x12:\n\x06\x65vents\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.GenerationEventJ\x04\x08\x01\x10\x06\"\xcc\x02\n\x0fGenerationEvent\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x42\x07\n\x05\x65vent\"\xed\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"c\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"X\n\x19ListProviderHealthRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"s\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12\x1a\n\ttenant_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(\'\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\x32\x80\t\n\x12ModelRouterService\x12\x9e\x01\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"7\xb2\xe1\x18\x15\n\x03\x01\x03\x04\x12\ntranscript \x02\x38\x06\x82\xd3\xe4\x93\x02\x18\"\x13/v1/models:generate:\x01*0\x01\x12\xa2\x01\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"1\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/models:explainRoute:\x01*\x12\xa6\x01\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"2\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/models:classifyError:\x01*\x12\x96\x01\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\".\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x19\"\x14/v1/models:planRetry:\x01*\x12\x8c\x01\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"!\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\xa7\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"$\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x02 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/providers\x12\xa8\x01\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"4\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x02 \x04\x42\x08\x1a\x06target\x82\xd3\xe4\x93\x02\x18\"\x13/v1/cooldowns:clear:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -100,55 +101,55 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLEARCOOLDOWNREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_CLEARCOOLDOWNREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H\004r\002(\''
   _globals['_MODELROUTERSERVICE'].methods_by_name['Generate']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['Generate']._serialized_options = b'\262\341\030\025\n\003\001\003\004\022\ntranscript \0028\006'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['Generate']._serialized_options = b'\262\341\030\025\n\003\001\003\004\022\ntranscript \0028\006\202\323\344\223\002\030\"\023/v1/models:generate:\001*'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ExplainRoute']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['ExplainRoute']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ExplainRoute']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\034\"\027/v1/models:explainRoute:\001*'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ClassifyError']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['ClassifyError']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ClassifyError']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\035\"\030/v1/models:classifyError:\001*'
   _globals['_MODELROUTERSERVICE'].methods_by_name['PlanRetry']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['PlanRetry']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['PlanRetry']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\031\"\024/v1/models:planRetry:\001*'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ListModels']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\014\022\n/v1/models'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ListProviderHealth']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['ListProviderHealth']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\001'
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ListProviderHealth']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\002 \0018\001\202\323\344\223\002\017\022\r/v1/providers'
   _globals['_MODELROUTERSERVICE'].methods_by_name['ClearCooldown']._loaded_options = None
-  _globals['_MODELROUTERSERVICE'].methods_by_name['ClearCooldown']._serialized_options = b'\220\002\002\262\341\030\017\n\001\002 \004B\010\032\006target'
-  _globals['_GENERATEREQUEST']._serialized_start=305
-  _globals['_GENERATEREQUEST']._serialized_end=988
-  _globals['_FALLBACKS']._serialized_start=990
-  _globals['_FALLBACKS']._serialized_end=1036
-  _globals['_GENERATERESPONSE']._serialized_start=1038
-  _globals['_GENERATERESPONSE']._serialized_end=1122
-  _globals['_GENERATIONEVENT']._serialized_start=1125
-  _globals['_GENERATIONEVENT']._serialized_end=1457
-  _globals['_ATTEMPTSTARTED']._serialized_start=1460
-  _globals['_ATTEMPTSTARTED']._serialized_end=1697
-  _globals['_TEXTDELTA']._serialized_start=1699
-  _globals['_TEXTDELTA']._serialized_end=1724
-  _globals['_EXPLAINROUTEREQUEST']._serialized_start=1726
-  _globals['_EXPLAINROUTEREQUEST']._serialized_end=1816
-  _globals['_EXPLAINROUTERESPONSE']._serialized_start=1818
-  _globals['_EXPLAINROUTERESPONSE']._serialized_end=1905
-  _globals['_CLASSIFYERRORREQUEST']._serialized_start=1908
-  _globals['_CLASSIFYERRORREQUEST']._serialized_end=2128
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=2130
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2255
-  _globals['_PLANRETRYREQUEST']._serialized_start=2258
-  _globals['_PLANRETRYREQUEST']._serialized_end=2579
-  _globals['_PLANRETRYRESPONSE']._serialized_start=2582
-  _globals['_PLANRETRYRESPONSE']._serialized_end=2753
-  _globals['_LISTMODELSREQUEST']._serialized_start=2755
-  _globals['_LISTMODELSREQUEST']._serialized_end=2835
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2837
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2936
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=2938
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=3026
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=3028
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=3143
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=3146
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=3293
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=3295
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=3339
-  _globals['_MODELROUTERSERVICE']._serialized_start=3342
-  _globals['_MODELROUTERSERVICE']._serialized_end=4293
+  _globals['_MODELROUTERSERVICE'].methods_by_name['ClearCooldown']._serialized_options = b'\220\002\002\262\341\030\017\n\001\002 \004B\010\032\006target\202\323\344\223\002\030\"\023/v1/cooldowns:clear:\001*'
+  _globals['_GENERATEREQUEST']._serialized_start=335
+  _globals['_GENERATEREQUEST']._serialized_end=1018
+  _globals['_FALLBACKS']._serialized_start=1020
+  _globals['_FALLBACKS']._serialized_end=1066
+  _globals['_GENERATERESPONSE']._serialized_start=1068
+  _globals['_GENERATERESPONSE']._serialized_end=1152
+  _globals['_GENERATIONEVENT']._serialized_start=1155
+  _globals['_GENERATIONEVENT']._serialized_end=1487
+  _globals['_ATTEMPTSTARTED']._serialized_start=1490
+  _globals['_ATTEMPTSTARTED']._serialized_end=1727
+  _globals['_TEXTDELTA']._serialized_start=1729
+  _globals['_TEXTDELTA']._serialized_end=1754
+  _globals['_EXPLAINROUTEREQUEST']._serialized_start=1756
+  _globals['_EXPLAINROUTEREQUEST']._serialized_end=1846
+  _globals['_EXPLAINROUTERESPONSE']._serialized_start=1848
+  _globals['_EXPLAINROUTERESPONSE']._serialized_end=1935
+  _globals['_CLASSIFYERRORREQUEST']._serialized_start=1938
+  _globals['_CLASSIFYERRORREQUEST']._serialized_end=2158
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=2160
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2285
+  _globals['_PLANRETRYREQUEST']._serialized_start=2288
+  _globals['_PLANRETRYREQUEST']._serialized_end=2609
+  _globals['_PLANRETRYRESPONSE']._serialized_start=2612
+  _globals['_PLANRETRYRESPONSE']._serialized_end=2783
+  _globals['_LISTMODELSREQUEST']._serialized_start=2785
+  _globals['_LISTMODELSREQUEST']._serialized_end=2865
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2867
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2966
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=2968
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=3056
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=3058
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=3173
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=3176
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=3323
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=3325
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=3369
+  _globals['_MODELROUTERSERVICE']._serialized_start=3372
+  _globals['_MODELROUTERSERVICE']._serialized_end=4524
 # @@protoc_insertion_point(module_scope)

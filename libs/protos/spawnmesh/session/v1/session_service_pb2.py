@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__pb2
 from spawnmesh.attachment_blob.v1 import upload_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_upload__pb2
@@ -31,7 +32,7 @@ from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_po
 from spawnmesh.session.v1 import session_pb2 as spawnmesh_dot_session_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/session/v1/session_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\"spawnmesh/session/v1/session.proto\"\xaf\x07\n\x13SpawnSessionRequest\x12\x1e\n\nrequest_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04task\x18\x02 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\x12\x17\n\x05label\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x04mode\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.SessionModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12<\n\x07\x63ontext\x18\x07 \x01(\x0e\x32!.spawnmesh.session.v1.ContextModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07\x63leanup\x18\x08 \x01(\x0e\x32\x1d.spawnmesh.session.v1.CleanupB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07runtime\x18\t \x01(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12>\n\x0brun_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\x12N\n\x0b\x61ttachments\x18\x0b \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12\x31\n\tattach_as\x18\x0c \x01(\x0b\x32\x1e.spawnmesh.session.v1.AttachAs\x12\"\n\x11parent_session_id\x18\r \x01(\tB\x07\xbaH\x04r\x02(@\x12L\n\x07uploads\x18\x0e \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12?\n\x08thinking\x18\x0f \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12x\n\x08metadata\x18\x10 \x03(\x0b\x32\x37.spawnmesh.session.v1.SpawnSessionRequest.MetadataEntryB-\xbaH*\x9a\x01\'\x10\x10\"\x1cr\x1a\x32\x18^[a-z][a-z0-9_.-]{0,62}$*\x05r\x03(\x80\x02\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x08\x41ttachAs\x12\x1c\n\nmount_path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"F\n\x14SpawnSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"7\n\x11GetSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"D\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"\xfa\x01\n\x13ListSessionsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12\x18\n\x06\x66ilter\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12\x19\n\x08order_by\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x39\n\x04view\x18\x05 \x01(\x0e\x32!.spawnmesh.session.v1.SessionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x18\n\x10include_archived\x18\x06 \x01(\x08\x12\x1c\n\nrequest_id\x18\x07 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"`\n\x14ListSessionsResponse\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x12WaitSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"S\n\x13WaitSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"X\n\x13WatchSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"I\n\x14WatchSessionResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.SessionEvent\"w\n\x12SendMessageRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04text\x18\x03 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\"=\n\x13SendMessageResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"8\n\x12KillSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"/\n\x13KillSessionResponse\x12\x18\n\x10killed_run_count\x18\x01 \x01(\x05\";\n\x15\x41rchiveSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"h\n\x16\x41rchiveSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x1e\n\x16\x61rchived_session_count\x18\x02 \x01(\x05\":\n\x14\x44\x65leteSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"P\n\x15\x44\x65leteSessionResponse\x12\x1d\n\x15\x64\x65leted_session_count\x18\x01 \x01(\x05\x12\x18\n\x10killed_run_count\x18\x02 \x01(\x05\x32\xca\x08\n\x0eSessionService\x12x\n\x0cSpawnSession\x12).spawnmesh.session.v1.SpawnSessionRequest\x1a*.spawnmesh.session.v1.SpawnSessionResponse\"\x11\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x12p\n\nGetSession\x12\'.spawnmesh.session.v1.GetSessionRequest\x1a(.spawnmesh.session.v1.GetSessionResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12v\n\x0cListSessions\x12).spawnmesh.session.v1.ListSessionsRequest\x1a*.spawnmesh.session.v1.ListSessionsResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x12s\n\x0bWaitSession\x12(.spawnmesh.session.v1.WaitSessionRequest\x1a).spawnmesh.session.v1.WaitSessionResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x07\x12z\n\x0cWatchSession\x12).spawnmesh.session.v1.WatchSessionRequest\x1a*.spawnmesh.session.v1.WatchSessionResponse\"\x11\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x30\x01\x12u\n\x0bSendMessage\x12(.spawnmesh.session.v1.SendMessageRequest\x1a).spawnmesh.session.v1.SendMessageResponse\"\x11\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x12u\n\x0bKillSession\x12(.spawnmesh.session.v1.KillSessionRequest\x1a).spawnmesh.session.v1.KillSessionResponse\"\x11\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x03(\x01\x38\x02\x12{\n\x0e\x41rchiveSession\x12+.spawnmesh.session.v1.ArchiveSessionRequest\x1a,.spawnmesh.session.v1.ArchiveSessionResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x12x\n\rDeleteSession\x12*.spawnmesh.session.v1.DeleteSessionRequest\x1a+.spawnmesh.session.v1.DeleteSessionResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/session/v1/session_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\"spawnmesh/session/v1/session.proto\"\xaf\x07\n\x13SpawnSessionRequest\x12\x1e\n\nrequest_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04task\x18\x02 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\x12\x17\n\x05label\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x17\n\x05model\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x04mode\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.SessionModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12<\n\x07\x63ontext\x18\x07 \x01(\x0e\x32!.spawnmesh.session.v1.ContextModeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07\x63leanup\x18\x08 \x01(\x0e\x32\x1d.spawnmesh.session.v1.CleanupB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x38\n\x07runtime\x18\t \x01(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12>\n\x0brun_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\x12N\n\x0b\x61ttachments\x18\x0b \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\t\xbaH\x06\x92\x01\x03\x10\x90N\x12\x31\n\tattach_as\x18\x0c \x01(\x0b\x32\x1e.spawnmesh.session.v1.AttachAs\x12\"\n\x11parent_session_id\x18\r \x01(\tB\x07\xbaH\x04r\x02(@\x12L\n\x07uploads\x18\x0e \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachmentB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12?\n\x08thinking\x18\x0f \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12x\n\x08metadata\x18\x10 \x03(\x0b\x32\x37.spawnmesh.session.v1.SpawnSessionRequest.MetadataEntryB-\xbaH*\x9a\x01\'\x10\x10\"\x1cr\x1a\x32\x18^[a-z][a-z0-9_.-]{0,62}$*\x05r\x03(\x80\x02\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x08\x41ttachAs\x12\x1c\n\nmount_path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"F\n\x14SpawnSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"7\n\x11GetSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"D\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\"\xfa\x01\n\x13ListSessionsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x12\x18\n\x06\x66ilter\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12\x19\n\x08order_by\x18\x04 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x39\n\x04view\x18\x05 \x01(\x0e\x32!.spawnmesh.session.v1.SessionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x18\n\x10include_archived\x18\x06 \x01(\x08\x12\x1c\n\nrequest_id\x18\x07 \x01(\tB\x08\xbaH\x05r\x03(\x80\x01\"`\n\x14ListSessionsResponse\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x12WaitSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x39\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04\x32\x00\"S\n\x13WaitSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"X\n\x13WatchSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"I\n\x14WatchSessionResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.SessionEvent\"w\n\x12SendMessageRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x1d\n\x04text\x18\x03 \x01(\tB\x0f\xbaH\x0cr\n\x10\x01(\x80\x80@2\x02\\S\"=\n\x13SendMessageResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"8\n\x12KillSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"/\n\x13KillSessionResponse\x12\x18\n\x10killed_run_count\x18\x01 \x01(\x05\";\n\x15\x41rchiveSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"h\n\x16\x41rchiveSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x1e\n\x16\x61rchived_session_count\x18\x02 \x01(\x05\":\n\x14\x44\x65leteSessionRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"P\n\x15\x44\x65leteSessionResponse\x12\x1d\n\x15\x64\x65leted_session_count\x18\x01 \x01(\x05\x12\x18\n\x10killed_run_count\x18\x02 \x01(\x05\x32\x92\x0b\n\x0eSessionService\x12\x8f\x01\n\x0cSpawnSession\x12).spawnmesh.session.v1.SpawnSessionRequest\x1a*.spawnmesh.session.v1.SpawnSessionResponse\"(\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/sessions:\x01*\x12\x91\x01\n\nGetSession\x12\'.spawnmesh.session.v1.GetSessionRequest\x1a(.spawnmesh.session.v1.GetSessionResponse\"0\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/sessions/{session_id}\x12\x8a\x01\n\x0cListSessions\x12).spawnmesh.session.v1.ListSessionsRequest\x1a*.spawnmesh.session.v1.ListSessionsResponse\"#\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/sessions\x12\x99\x01\n\x0bWaitSession\x12(.spawnmesh.session.v1.WaitSessionRequest\x1a).spawnmesh.session.v1.WaitSessionResponse\"5\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x07\x82\xd3\xe4\x93\x02 \x12\x1e/v1/sessions/{session_id}:wait\x12\xa1\x01\n\x0cWatchSession\x12).spawnmesh.session.v1.WatchSessionRequest\x1a*.spawnmesh.session.v1.WatchSessionResponse\"8\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02!\x12\x1f/v1/sessions/{session_id}:watch0\x01\x12\xa5\x01\n\x0bSendMessage\x12(.spawnmesh.session.v1.SendMessageRequest\x1a).spawnmesh.session.v1.SendMessageResponse\"A\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x02(\x01\x38\x03\x82\xd3\xe4\x93\x02*\"%/v1/sessions/{session_id}:sendMessage:\x01*\x12\x9e\x01\n\x0bKillSession\x12(.spawnmesh.session.v1.KillSessionRequest\x1a).spawnmesh.session.v1.KillSessionResponse\":\x90\x02\x02\xb2\xe1\x18\n\n\x02\x01\x03 \x03(\x01\x38\x02\x82\xd3\xe4\x93\x02#\"\x1e/v1/sessions/{session_id}:kill:\x01*\x12\xa7\x01\n\x0e\x41rchiveSession\x12+.spawnmesh.session.v1.ArchiveSessionRequest\x1a,.spawnmesh.session.v1.ArchiveSessionResponse\":\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02&\"!/v1/sessions/{session_id}:archive:\x01*\x12\x99\x01\n\rDeleteSession\x12*.spawnmesh.session.v1.DeleteSessionRequest\x1a+.spawnmesh.session.v1.DeleteSessionResponse\"/\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x1b*\x19/v1/sessions/{session_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -107,63 +108,63 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_DELETESESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_SESSIONSERVICE'].methods_by_name['SpawnSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['SpawnSession']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \002(\0018\003'
+  _globals['_SESSIONSERVICE'].methods_by_name['SpawnSession']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \002(\0018\003\202\323\344\223\002\021\"\014/v1/sessions:\001*'
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\033\022\031/v1/sessions/{session_id}'
   _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001'
+  _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\001\202\323\344\223\002\016\022\014/v1/sessions'
   _globals['_SESSIONSERVICE'].methods_by_name['WaitSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['WaitSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\007'
+  _globals['_SESSIONSERVICE'].methods_by_name['WaitSession']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\007\202\323\344\223\002 \022\036/v1/sessions/{session_id}:wait'
   _globals['_SESSIONSERVICE'].methods_by_name['WatchSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['WatchSession']._serialized_options = b'\220\002\001\262\341\030\n\n\002\001\003\030\001 \0018\007'
+  _globals['_SESSIONSERVICE'].methods_by_name['WatchSession']._serialized_options = b'\220\002\001\262\341\030\n\n\002\001\003\030\001 \0018\007\202\323\344\223\002!\022\037/v1/sessions/{session_id}:watch'
   _globals['_SESSIONSERVICE'].methods_by_name['SendMessage']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['SendMessage']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \002(\0018\003'
+  _globals['_SESSIONSERVICE'].methods_by_name['SendMessage']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \002(\0018\003\202\323\344\223\002*\"%/v1/sessions/{session_id}:sendMessage:\001*'
   _globals['_SESSIONSERVICE'].methods_by_name['KillSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['KillSession']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \003(\0018\002'
+  _globals['_SESSIONSERVICE'].methods_by_name['KillSession']._serialized_options = b'\220\002\002\262\341\030\n\n\002\001\003 \003(\0018\002\202\323\344\223\002#\"\036/v1/sessions/{session_id}:kill:\001*'
   _globals['_SESSIONSERVICE'].methods_by_name['ArchiveSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['ArchiveSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002'
+  _globals['_SESSIONSERVICE'].methods_by_name['ArchiveSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002&\"!/v1/sessions/{session_id}:archive:\001*'
   _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002'
-  _globals['_SPAWNSESSIONREQUEST']._serialized_start=327
-  _globals['_SPAWNSESSIONREQUEST']._serialized_end=1270
-  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_start=1223
-  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_end=1270
-  _globals['_ATTACHAS']._serialized_start=1272
-  _globals['_ATTACHAS']._serialized_end=1312
-  _globals['_SPAWNSESSIONRESPONSE']._serialized_start=1314
-  _globals['_SPAWNSESSIONRESPONSE']._serialized_end=1384
-  _globals['_GETSESSIONREQUEST']._serialized_start=1386
-  _globals['_GETSESSIONREQUEST']._serialized_end=1441
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1443
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1511
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1514
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1764
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1766
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1862
-  _globals['_WAITSESSIONREQUEST']._serialized_start=1864
-  _globals['_WAITSESSIONREQUEST']._serialized_end=1979
-  _globals['_WAITSESSIONRESPONSE']._serialized_start=1981
-  _globals['_WAITSESSIONRESPONSE']._serialized_end=2064
-  _globals['_WATCHSESSIONREQUEST']._serialized_start=2066
-  _globals['_WATCHSESSIONREQUEST']._serialized_end=2154
-  _globals['_WATCHSESSIONRESPONSE']._serialized_start=2156
-  _globals['_WATCHSESSIONRESPONSE']._serialized_end=2229
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=2231
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=2350
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=2352
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=2413
-  _globals['_KILLSESSIONREQUEST']._serialized_start=2415
-  _globals['_KILLSESSIONREQUEST']._serialized_end=2471
-  _globals['_KILLSESSIONRESPONSE']._serialized_start=2473
-  _globals['_KILLSESSIONRESPONSE']._serialized_end=2520
-  _globals['_ARCHIVESESSIONREQUEST']._serialized_start=2522
-  _globals['_ARCHIVESESSIONREQUEST']._serialized_end=2581
-  _globals['_ARCHIVESESSIONRESPONSE']._serialized_start=2583
-  _globals['_ARCHIVESESSIONRESPONSE']._serialized_end=2687
-  _globals['_DELETESESSIONREQUEST']._serialized_start=2689
-  _globals['_DELETESESSIONREQUEST']._serialized_end=2747
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=2749
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=2829
-  _globals['_SESSIONSERVICE']._serialized_start=2832
-  _globals['_SESSIONSERVICE']._serialized_end=3930
+  _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002\033*\031/v1/sessions/{session_id}'
+  _globals['_SPAWNSESSIONREQUEST']._serialized_start=357
+  _globals['_SPAWNSESSIONREQUEST']._serialized_end=1300
+  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_start=1253
+  _globals['_SPAWNSESSIONREQUEST_METADATAENTRY']._serialized_end=1300
+  _globals['_ATTACHAS']._serialized_start=1302
+  _globals['_ATTACHAS']._serialized_end=1342
+  _globals['_SPAWNSESSIONRESPONSE']._serialized_start=1344
+  _globals['_SPAWNSESSIONRESPONSE']._serialized_end=1414
+  _globals['_GETSESSIONREQUEST']._serialized_start=1416
+  _globals['_GETSESSIONREQUEST']._serialized_end=1471
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1473
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1541
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1544
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1794
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1796
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1892
+  _globals['_WAITSESSIONREQUEST']._serialized_start=1894
+  _globals['_WAITSESSIONREQUEST']._serialized_end=2009
+  _globals['_WAITSESSIONRESPONSE']._serialized_start=2011
+  _globals['_WAITSESSIONRESPONSE']._serialized_end=2094
+  _globals['_WATCHSESSIONREQUEST']._serialized_start=2096
+  _globals['_WATCHSESSIONREQUEST']._serialized_end=2184
+  _globals['_WATCHSESSIONRESPONSE']._serialized_start=2186
+  _globals['_WATCHSESSIONRESPONSE']._serialized_end=2259
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=2261
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=2380
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=2382
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=2443
+  _globals['_KILLSESSIONREQUEST']._serialized_start=2445
+  _globals['_KILLSESSIONREQUEST']._serialized_end=2501
+  _globals['_KILLSESSIONRESPONSE']._serialized_start=2503
+  _globals['_KILLSESSIONRESPONSE']._serialized_end=2550
+  _globals['_ARCHIVESESSIONREQUEST']._serialized_start=2552
+  _globals['_ARCHIVESESSIONREQUEST']._serialized_end=2611
+  _globals['_ARCHIVESESSIONRESPONSE']._serialized_start=2613
+  _globals['_ARCHIVESESSIONRESPONSE']._serialized_end=2717
+  _globals['_DELETESESSIONREQUEST']._serialized_start=2719
+  _globals['_DELETESESSIONREQUEST']._serialized_end=2777
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=2779
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=2859
+  _globals['_SESSIONSERVICE']._serialized_start=2862
+  _globals['_SESSIONSERVICE']._serialized_end=4288
 # @@protoc_insertion_point(module_scope)

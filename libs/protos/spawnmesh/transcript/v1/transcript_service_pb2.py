@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.transcript.v1 import context_pb2 as spawnmesh_dot_transcript_dot_v1_dot_context__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 from spawnmesh.transcript.v1 import fork_pb2 as spawnmesh_dot_transcript_dot_v1_dot_fork__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/transcript_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a%spawnmesh/transcript/v1/context.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a\"spawnmesh/transcript/v1/fork.proto\"\x9c\x01\n\x17\x43reateTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12+\n\x04\x66ork\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Fork\x12\x30\n\x11parent_session_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\"G\n\x18\x43reateTranscriptResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"i\n\x04Head\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x12\n\nchain_hash\x18\x03 \x01(\t\x12\x15\n\rwriter_run_id\x18\x04 \x01(\t\x12\x14\n\x0cwriter_epoch\x18\x05 \x01(\x03\"h\n\x05\x46\x65nce\x12\x1e\n\x0bincarnation\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12)\n\nchain_hash\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$\"=\n\x17\x44\x65leteTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"\x1a\n\x18\x44\x65leteTranscriptResponse\"E\n\x0bWriterClaim\x12\x1e\n\x06run_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04run_\x98\x01\x1e\x12\x16\n\x05\x65poch\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"w\n\x14\x41\x63quireWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15\x41\x63quireWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"w\n\x14ReleaseWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15ReleaseWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\xd1\x01\n\x14\x41ppendEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x33\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaim\x12\x1e\n\nrequest_id\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12@\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\".spawnmesh.transcript.v1.EntryBodyB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\x80\x02\"\x8f\x01\n\x15\x41ppendEntriesResponse\x12\x37\n\x07\x65ntries\x18\x01 \x03(\x0b\x32&.spawnmesh.transcript.v1.AppendedEntry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08replayed\x18\x03 \x01(\x08\".\n\rAppendedEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\"t\n\x11OpenWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"C\n\x12OpenWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xac\x01\n\x12\x43loseWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x35\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43loseWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xf5\x01\n\x12ListEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1c\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\nbefore_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x42\x0b\n\tdirection\"\x8c\x01\n\x13ListEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xaa\x01\n\x14\x46ollowEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x34\n\x06\x66ilter\x18\x04 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\"\x87\x01\n\x15\x46ollowEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08read_seq\x18\x03 \x01(\x03\"\x82\x02\n\x16\x41ssembleContextRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0ctoken_budget\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02 \x00\x12%\n\x14reserved_token_count\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12-\n\x12\x61\x63\x63ompanying_texts\x18\x04 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x80\x08\"\x06r\x04(\x80\x80@\x12\x36\n\nfresh_tail\x18\x05 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\x12\x17\n\x05model\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\"\xdc\x03\n\x17\x41ssembleContextResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x1b\n\x13\x64ropped_entry_count\x18\x03 \x01(\x05\x12\x1e\n\x16superseded_entry_count\x18\x04 \x01(\x05\x12\x1e\n\x16synthetic_result_count\x18\x05 \x01(\x05\x12 \n\x18\x61\x63\x63ompanying_token_count\x18\x06 \x01(\x05\x12\x37\n\x07stubbed\x18\x07 \x03(\x0b\x32&.spawnmesh.transcript.v1.StubbedResult\x12\x38\n\x07\x64ropped\x18\x08 \x03(\x0b\x32\'.spawnmesh.transcript.v1.DroppedEntries\x12\x13\n\x0bis_estimate\x18\t \x01(\x08\x12\x18\n\x10token_vocabulary\x18\n \x01(\t\x12\x16\n\x0e\x63ompaction_due\x18\x0b \x01(\x08\x12\x11\n\tfresh_seq\x18\x0c \x01(\x03\x12/\n\x03\x63ut\x18\r \x03(\x0b\x32\".spawnmesh.transcript.v1.CutResult2\x8c\x0b\n\x11TranscriptService\x12\x8c\x01\n\x10\x43reateTranscript\x12\x30.spawnmesh.transcript.v1.CreateTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.CreateTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x44\x65leteTranscript\x12\x30.spawnmesh.transcript.v1.DeleteTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.DeleteTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa2\x01\n\rAcquireWriter\x12-.spawnmesh.transcript.v1.AcquireWriterRequest\x1a..spawnmesh.transcript.v1.AcquireWriterResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x02\x03\x04\x12\x07session8\x08\x42\x1a\n\x18takes or returns a lease\x12\xa2\x01\n\rReleaseWriter\x12-.spawnmesh.transcript.v1.ReleaseWriterRequest\x1a..spawnmesh.transcript.v1.ReleaseWriterResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x02\x03\x04\x12\x07session8\x08\x42\x1a\n\x18takes or returns a lease\x12\x8d\x01\n\rAppendEntries\x12-.spawnmesh.transcript.v1.AppendEntriesRequest\x1a..spawnmesh.transcript.v1.AppendEntriesResponse\"\x1d\x90\x02\x02\xb2\xe1\x18\x16\n\x03\x01\x03\x04\x12\x07session \x02\x38\x02\x42\x02(\x01\x12s\n\nOpenWindow\x12*.spawnmesh.transcript.v1.OpenWindowRequest\x1a+.spawnmesh.transcript.v1.OpenWindowResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12v\n\x0b\x43loseWindow\x12+.spawnmesh.transcript.v1.CloseWindowRequest\x1a,.spawnmesh.transcript.v1.CloseWindowResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12\x83\x01\n\x0bListEntries\x12+.spawnmesh.transcript.v1.ListEntriesRequest\x1a,.spawnmesh.transcript.v1.ListEntriesResponse\"\x19\x90\x02\x01\xb2\xe1\x18\x12\n\x03\x01\x03\x04\x12\x07session \x01\x38\x01\x12\x83\x01\n\rFollowEntries\x12-.spawnmesh.transcript.v1.FollowEntriesRequest\x1a..spawnmesh.transcript.v1.FollowEntriesResponse\"\x11\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x30\x01\x12\x85\x01\n\x0f\x41ssembleContext\x12/.spawnmesh.transcript.v1.AssembleContextRequest\x1a\x30.spawnmesh.transcript.v1.AssembleContextResponse\"\x0f\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/transcript_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\x1a%spawnmesh/transcript/v1/context.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a\"spawnmesh/transcript/v1/fork.proto\"\x9c\x01\n\x17\x43reateTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12+\n\x04\x66ork\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Fork\x12\x30\n\x11parent_session_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\"G\n\x18\x43reateTranscriptResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"i\n\x04Head\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x12\n\nchain_hash\x18\x03 \x01(\t\x12\x15\n\rwriter_run_id\x18\x04 \x01(\t\x12\x14\n\x0cwriter_epoch\x18\x05 \x01(\x03\"h\n\x05\x46\x65nce\x12\x1e\n\x0bincarnation\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12)\n\nchain_hash\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$\"=\n\x17\x44\x65leteTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"\x1a\n\x18\x44\x65leteTranscriptResponse\"E\n\x0bWriterClaim\x12\x1e\n\x06run_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04run_\x98\x01\x1e\x12\x16\n\x05\x65poch\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"w\n\x14\x41\x63quireWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15\x41\x63quireWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"w\n\x14ReleaseWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15ReleaseWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\xd1\x01\n\x14\x41ppendEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x33\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaim\x12\x1e\n\nrequest_id\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12@\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\".spawnmesh.transcript.v1.EntryBodyB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\x80\x02\"\x8f\x01\n\x15\x41ppendEntriesResponse\x12\x37\n\x07\x65ntries\x18\x01 \x03(\x0b\x32&.spawnmesh.transcript.v1.AppendedEntry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08replayed\x18\x03 \x01(\x08\".\n\rAppendedEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\"t\n\x11OpenWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"C\n\x12OpenWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xac\x01\n\x12\x43loseWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x35\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43loseWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xf5\x01\n\x12ListEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1c\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\nbefore_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\x12\x1c\n\npage_token\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\x42\x0b\n\tdirection\"\x8c\x01\n\x13ListEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xaa\x01\n\x14\x46ollowEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x34\n\x06\x66ilter\x18\x04 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\"\x87\x01\n\x15\x46ollowEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08read_seq\x18\x03 \x01(\x03\"\x82\x02\n\x16\x41ssembleContextRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0ctoken_budget\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02 \x00\x12%\n\x14reserved_token_count\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12-\n\x12\x61\x63\x63ompanying_texts\x18\x04 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x80\x08\"\x06r\x04(\x80\x80@\x12\x36\n\nfresh_tail\x18\x05 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\x12\x17\n\x05model\x18\x06 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\"\xdc\x03\n\x17\x41ssembleContextResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x1b\n\x13\x64ropped_entry_count\x18\x03 \x01(\x05\x12\x1e\n\x16superseded_entry_count\x18\x04 \x01(\x05\x12\x1e\n\x16synthetic_result_count\x18\x05 \x01(\x05\x12 \n\x18\x61\x63\x63ompanying_token_count\x18\x06 \x01(\x05\x12\x37\n\x07stubbed\x18\x07 \x03(\x0b\x32&.spawnmesh.transcript.v1.StubbedResult\x12\x38\n\x07\x64ropped\x18\x08 \x03(\x0b\x32\'.spawnmesh.transcript.v1.DroppedEntries\x12\x13\n\x0bis_estimate\x18\t \x01(\x08\x12\x18\n\x10token_vocabulary\x18\n \x01(\t\x12\x16\n\x0e\x63ompaction_due\x18\x0b \x01(\x08\x12\x11\n\tfresh_seq\x18\x0c \x01(\x03\x12/\n\x03\x63ut\x18\r \x03(\x0b\x32\".spawnmesh.transcript.v1.CutResult2\xd1\x0c\n\x11TranscriptService\x12\x8c\x01\n\x10\x43reateTranscript\x12\x30.spawnmesh.transcript.v1.CreateTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.CreateTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x44\x65leteTranscript\x12\x30.spawnmesh.transcript.v1.DeleteTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.DeleteTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xa2\x01\n\rAcquireWriter\x12-.spawnmesh.transcript.v1.AcquireWriterRequest\x1a..spawnmesh.transcript.v1.AcquireWriterResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x02\x03\x04\x12\x07session8\x08\x42\x1a\n\x18takes or returns a lease\x12\xa2\x01\n\rReleaseWriter\x12-.spawnmesh.transcript.v1.ReleaseWriterRequest\x1a..spawnmesh.transcript.v1.ReleaseWriterResponse\"2\x90\x02\x02\xb2\xe1\x18+\n\x02\x03\x04\x12\x07session8\x08\x42\x1a\n\x18takes or returns a lease\x12\xbc\x01\n\rAppendEntries\x12-.spawnmesh.transcript.v1.AppendEntriesRequest\x1a..spawnmesh.transcript.v1.AppendEntriesResponse\"L\x90\x02\x02\xb2\xe1\x18\x16\n\x03\x01\x03\x04\x12\x07session \x02\x38\x02\x42\x02(\x01\x82\xd3\xe4\x93\x02)\"$/v1/transcripts/{session_id}/entries:\x01*\x12s\n\nOpenWindow\x12*.spawnmesh.transcript.v1.OpenWindowRequest\x1a+.spawnmesh.transcript.v1.OpenWindowResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12v\n\x0b\x43loseWindow\x12+.spawnmesh.transcript.v1.CloseWindowRequest\x1a,.spawnmesh.transcript.v1.CloseWindowResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x03\x38\x08\x12\xaf\x01\n\x0bListEntries\x12+.spawnmesh.transcript.v1.ListEntriesRequest\x1a,.spawnmesh.transcript.v1.ListEntriesResponse\"E\x90\x02\x01\xb2\xe1\x18\x12\n\x03\x01\x03\x04\x12\x07session \x01\x38\x01\x82\xd3\xe4\x93\x02&\x12$/v1/transcripts/{session_id}/entries\x12\xb6\x01\n\rFollowEntries\x12-.spawnmesh.transcript.v1.FollowEntriesRequest\x1a..spawnmesh.transcript.v1.FollowEntriesResponse\"D\x90\x02\x01\xb2\xe1\x18\n\n\x02\x01\x03\x18\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02-\x12+/v1/transcripts/{session_id}/entries:follow0\x01\x12\xbc\x01\n\x0f\x41ssembleContext\x12/.spawnmesh.transcript.v1.AssembleContextRequest\x1a\x30.spawnmesh.transcript.v1.AssembleContextResponse\"F\x90\x02\x01\xb2\xe1\x18\x08\n\x02\x01\x03 \x01\x38\x05\x82\xd3\xe4\x93\x02\x31\",/v1/transcripts/{session_id}:assembleContext:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -111,65 +112,65 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['ReleaseWriter']._loaded_options = None
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['ReleaseWriter']._serialized_options = b'\220\002\002\262\341\030+\n\002\003\004\022\007session8\010B\032\n\030takes or returns a lease'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['AppendEntries']._loaded_options = None
-  _globals['_TRANSCRIPTSERVICE'].methods_by_name['AppendEntries']._serialized_options = b'\220\002\002\262\341\030\026\n\003\001\003\004\022\007session \0028\002B\002(\001'
+  _globals['_TRANSCRIPTSERVICE'].methods_by_name['AppendEntries']._serialized_options = b'\220\002\002\262\341\030\026\n\003\001\003\004\022\007session \0028\002B\002(\001\202\323\344\223\002)\"$/v1/transcripts/{session_id}/entries:\001*'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['OpenWindow']._loaded_options = None
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['OpenWindow']._serialized_options = b'\220\002\001\262\341\030\005\n\001\0038\010'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['CloseWindow']._loaded_options = None
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['CloseWindow']._serialized_options = b'\220\002\001\262\341\030\005\n\001\0038\010'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['ListEntries']._loaded_options = None
-  _globals['_TRANSCRIPTSERVICE'].methods_by_name['ListEntries']._serialized_options = b'\220\002\001\262\341\030\022\n\003\001\003\004\022\007session \0018\001'
+  _globals['_TRANSCRIPTSERVICE'].methods_by_name['ListEntries']._serialized_options = b'\220\002\001\262\341\030\022\n\003\001\003\004\022\007session \0018\001\202\323\344\223\002&\022$/v1/transcripts/{session_id}/entries'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['FollowEntries']._loaded_options = None
-  _globals['_TRANSCRIPTSERVICE'].methods_by_name['FollowEntries']._serialized_options = b'\220\002\001\262\341\030\n\n\002\001\003\030\001 \0018\007'
+  _globals['_TRANSCRIPTSERVICE'].methods_by_name['FollowEntries']._serialized_options = b'\220\002\001\262\341\030\n\n\002\001\003\030\001 \0018\007\202\323\344\223\002-\022+/v1/transcripts/{session_id}/entries:follow'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['AssembleContext']._loaded_options = None
-  _globals['_TRANSCRIPTSERVICE'].methods_by_name['AssembleContext']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005'
-  _globals['_CREATETRANSCRIPTREQUEST']._serialized_start=253
-  _globals['_CREATETRANSCRIPTREQUEST']._serialized_end=409
-  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_start=411
-  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_end=482
-  _globals['_HEAD']._serialized_start=484
-  _globals['_HEAD']._serialized_end=589
-  _globals['_FENCE']._serialized_start=591
-  _globals['_FENCE']._serialized_end=695
-  _globals['_DELETETRANSCRIPTREQUEST']._serialized_start=697
-  _globals['_DELETETRANSCRIPTREQUEST']._serialized_end=758
-  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_start=760
-  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_end=786
-  _globals['_WRITERCLAIM']._serialized_start=788
-  _globals['_WRITERCLAIM']._serialized_end=857
-  _globals['_ACQUIREWRITERREQUEST']._serialized_start=859
-  _globals['_ACQUIREWRITERREQUEST']._serialized_end=978
-  _globals['_ACQUIREWRITERRESPONSE']._serialized_start=980
-  _globals['_ACQUIREWRITERRESPONSE']._serialized_end=1048
-  _globals['_RELEASEWRITERREQUEST']._serialized_start=1050
-  _globals['_RELEASEWRITERREQUEST']._serialized_end=1169
-  _globals['_RELEASEWRITERRESPONSE']._serialized_start=1171
-  _globals['_RELEASEWRITERRESPONSE']._serialized_end=1239
-  _globals['_APPENDENTRIESREQUEST']._serialized_start=1242
-  _globals['_APPENDENTRIESREQUEST']._serialized_end=1451
-  _globals['_APPENDENTRIESRESPONSE']._serialized_start=1454
-  _globals['_APPENDENTRIESRESPONSE']._serialized_end=1597
-  _globals['_APPENDEDENTRY']._serialized_start=1599
-  _globals['_APPENDEDENTRY']._serialized_end=1645
-  _globals['_OPENWINDOWREQUEST']._serialized_start=1647
-  _globals['_OPENWINDOWREQUEST']._serialized_end=1763
-  _globals['_OPENWINDOWRESPONSE']._serialized_start=1765
-  _globals['_OPENWINDOWRESPONSE']._serialized_end=1832
-  _globals['_CLOSEWINDOWREQUEST']._serialized_start=1835
-  _globals['_CLOSEWINDOWREQUEST']._serialized_end=2007
-  _globals['_CLOSEWINDOWRESPONSE']._serialized_start=2009
-  _globals['_CLOSEWINDOWRESPONSE']._serialized_end=2077
-  _globals['_LISTENTRIESREQUEST']._serialized_start=2080
-  _globals['_LISTENTRIESREQUEST']._serialized_end=2325
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=2328
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=2468
-  _globals['_FOLLOWENTRIESREQUEST']._serialized_start=2471
-  _globals['_FOLLOWENTRIESREQUEST']._serialized_end=2641
-  _globals['_FOLLOWENTRIESRESPONSE']._serialized_start=2644
-  _globals['_FOLLOWENTRIESRESPONSE']._serialized_end=2779
-  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_start=2782
-  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_end=3040
-  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_start=3043
-  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_end=3519
-  _globals['_TRANSCRIPTSERVICE']._serialized_start=3522
-  _globals['_TRANSCRIPTSERVICE']._serialized_end=4942
+  _globals['_TRANSCRIPTSERVICE'].methods_by_name['AssembleContext']._serialized_options = b'\220\002\001\262\341\030\010\n\002\001\003 \0018\005\202\323\344\223\0021\",/v1/transcripts/{session_id}:assembleContext:\001*'
+  _globals['_CREATETRANSCRIPTREQUEST']._serialized_start=283
+  _globals['_CREATETRANSCRIPTREQUEST']._serialized_end=439
+  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_start=441
+  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_end=512
+  _globals['_HEAD']._serialized_start=514
+  _globals['_HEAD']._serialized_end=619
+  _globals['_FENCE']._serialized_start=621
+  _globals['_FENCE']._serialized_end=725
+  _globals['_DELETETRANSCRIPTREQUEST']._serialized_start=727
+  _globals['_DELETETRANSCRIPTREQUEST']._serialized_end=788
+  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_start=790
+  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_end=816
+  _globals['_WRITERCLAIM']._serialized_start=818
+  _globals['_WRITERCLAIM']._serialized_end=887
+  _globals['_ACQUIREWRITERREQUEST']._serialized_start=889
+  _globals['_ACQUIREWRITERREQUEST']._serialized_end=1008
+  _globals['_ACQUIREWRITERRESPONSE']._serialized_start=1010
+  _globals['_ACQUIREWRITERRESPONSE']._serialized_end=1078
+  _globals['_RELEASEWRITERREQUEST']._serialized_start=1080
+  _globals['_RELEASEWRITERREQUEST']._serialized_end=1199
+  _globals['_RELEASEWRITERRESPONSE']._serialized_start=1201
+  _globals['_RELEASEWRITERRESPONSE']._serialized_end=1269
+  _globals['_APPENDENTRIESREQUEST']._serialized_start=1272
+  _globals['_APPENDENTRIESREQUEST']._serialized_end=1481
+  _globals['_APPENDENTRIESRESPONSE']._serialized_start=1484
+  _globals['_APPENDENTRIESRESPONSE']._serialized_end=1627
+  _globals['_APPENDEDENTRY']._serialized_start=1629
+  _globals['_APPENDEDENTRY']._serialized_end=1675
+  _globals['_OPENWINDOWREQUEST']._serialized_start=1677
+  _globals['_OPENWINDOWREQUEST']._serialized_end=1793
+  _globals['_OPENWINDOWRESPONSE']._serialized_start=1795
+  _globals['_OPENWINDOWRESPONSE']._serialized_end=1862
+  _globals['_CLOSEWINDOWREQUEST']._serialized_start=1865
+  _globals['_CLOSEWINDOWREQUEST']._serialized_end=2037
+  _globals['_CLOSEWINDOWRESPONSE']._serialized_start=2039
+  _globals['_CLOSEWINDOWRESPONSE']._serialized_end=2107
+  _globals['_LISTENTRIESREQUEST']._serialized_start=2110
+  _globals['_LISTENTRIESREQUEST']._serialized_end=2355
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2358
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2498
+  _globals['_FOLLOWENTRIESREQUEST']._serialized_start=2501
+  _globals['_FOLLOWENTRIESREQUEST']._serialized_end=2671
+  _globals['_FOLLOWENTRIESRESPONSE']._serialized_start=2674
+  _globals['_FOLLOWENTRIESRESPONSE']._serialized_end=2809
+  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_start=2812
+  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_end=3070
+  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_start=3073
+  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_end=3549
+  _globals['_TRANSCRIPTSERVICE']._serialized_start=3552
+  _globals['_TRANSCRIPTSERVICE']._serialized_end=5169
 # @@protoc_insertion_point(module_scope)

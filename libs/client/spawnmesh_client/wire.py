@@ -1,6 +1,7 @@
-"""The client of a mesh.
+"""A mesh in the messages of its contracts, for programs that need every field of them.
 
-Functions return messages of the contracts and raise MeshError for a refusal.
+Methods return messages and raise MeshError for a refusal. `spawnmesh_client.connect` gives the mesh
+whose methods return views.
 """
 
 import uuid
@@ -8,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
@@ -26,7 +26,7 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
-from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.attachments import Sendable
 from spawnmesh_client.connections import open_service
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.retry_policy import RetryPolicy
@@ -57,7 +57,7 @@ class UnknownPeer(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class WireMesh:
     """A mesh as the tenant of one token sees it. Several tasks may use it at once."""
 
     services: Mapping[str, TokenPeer]
@@ -70,7 +70,7 @@ class Mesh:
         self,
         task: str,
         *,
-        attachments: Sequence[Path | Attachment] = (),
+        attachments: Sequence[Sendable] = (),
         agent_id: str = "",
         label: str = "",
         metadata: Mapping[str, str] | None = None,
@@ -367,7 +367,7 @@ class Mesh:
 
 
 @asynccontextmanager
-async def connect(
+async def connect_wire(
     *,
     gateway: str = "",
     session: str = "",
@@ -377,7 +377,7 @@ async def connect(
     hook: str = "",
     token: Token,
     settings: ConnectionSettings | None = None,
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[WireMesh]:
     """Connect to a mesh by its gateway, or by its services' targets, each `host:port` or
     `dns:///host:port`. A service without a target is called through the gateway.
 
@@ -403,7 +403,7 @@ async def connect(
             if target := own or gateway:
                 connection = await stack.enter_async_context(open_service(name, target, chosen))
                 services[name] = TokenPeer(connection, token)
-        yield Mesh(services, chosen.max_message_bytes)
+        yield WireMesh(services, chosen.max_message_bytes)
 
 
 def _duration(seconds: float) -> Duration:

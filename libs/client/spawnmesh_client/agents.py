@@ -1,0 +1,47 @@
+"""The agents of a tenant."""
+
+from collections.abc import Sequence
+
+from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+
+from spawnmesh_client.resource_views import Agent
+from spawnmesh_client.view_of import number_of, view_of
+from spawnmesh_client.wire import WireMesh
+
+
+class Agents:
+    """`mesh.agents`."""
+
+    def __init__(self, wire: WireMesh) -> None:
+        self._wire = wire
+
+    async def put(self, agent: Agent) -> Agent:
+        """Write an agent, or replace the one with its id.
+
+        Runs that are claimed from now on use it.
+        """
+        profile = AgentProfile(
+            agent_id=agent.agent_id,
+            system_prompt=agent.system_prompt,
+            models=agent.models,
+            tools=agent.tools,
+            spawnable_agents=agent.spawnable_agents,
+            max_turn_count=agent.max_turn_count,
+            context_token_budget=agent.context_token_budget,
+            thinking=ThinkingLevel.ValueType(number_of(agent.thinking or "", ThinkingLevel.DESCRIPTOR)),
+            mcp_servers=agent.mcp_servers,
+        )
+        return view_of(Agent, await self._wire.put_agent(profile))
+
+    async def get(self, agent_id: str) -> Agent:
+        """Return one agent. Raises FailedPrecondition UNKNOWN_AGENT."""
+        return view_of(Agent, await self._wire.agent(agent_id))
+
+    async def list(self) -> Sequence[Agent]:
+        """Return all agents, by id."""
+        return [view_of(Agent, agent) for agent in await self._wire.agents()]
+
+    async def delete(self, agent_id: str) -> None:
+        """Delete an agent, if it exists. Runs that are claimed from now on fail."""
+        await self._wire.delete_agent(agent_id)

@@ -1,0 +1,190 @@
+"""The mesh as a program uses it: typed views, and an exception class for each kind of refusal."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from spawnmesh.content.v1 import thinking_pb2
+from spawnmesh.session.v1 import session_pb2
+
+from spawnmesh_client.agents import Agents
+from spawnmesh_client.attachment_uploads import OnProgress, no_progress
+from spawnmesh_client.attachments import Attachable, sendable
+from spawnmesh_client.connections import open_service
+from spawnmesh_client.discovery import find_mesh
+from spawnmesh_client.files import Files
+from spawnmesh_client.models import Models
+from spawnmesh_client.outcomes import Result
+from spawnmesh_client.plugins import Plugins
+from spawnmesh_client.session import Session, session_view
+from spawnmesh_client.settings import ClientSettings, ConnectionSettings, MeshEnvironment
+from spawnmesh_client.tenants import Tenants
+from spawnmesh_client.token_peer import Token, TokenPeer
+from spawnmesh_client.view_of import number_of, view_of
+from spawnmesh_client.views import SearchHit, SessionEvent
+from spawnmesh_client.wire import WireMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A mesh as the tenant of one token sees it. Several tasks may use it at once."""
+
+    wire: WireMesh
+    """The same mesh in the messages of the contracts, and `wire.services` for every other RPC."""
+
+    async def spawn(
+        self,
+        task: str,
+        *,
+        attachments: Sequence[Attachable] = (),
+        agent: str = "",
+        label: str = "",
+        model: str = "",
+        thinking: str = "",
+        mode: str = "",
+        context: str = "",
+        cleanup: str = "",
+        runtime: str = "",
+        run_timeout: float | timedelta | None = None,
+        mount_path: str = "",
+        parent: "Session | str" = "",
+        request_id: str | None = None,
+        on_progress: OnProgress = no_progress,
+    ) -> Session:
+        """Spawn a session and queue its run. It is durable on return.
+
+        An attachment is a path, or an `Attachment` of bytes, of a path or of a binary stream. Large
+        files are uploaded before the spawn, and `on_progress` reports them. `mode`, `context`,
+        `cleanup`, `runtime` and `thinking` are words such as `SessionMode.SESSION` or `"SESSION"`;
+        `run_timeout` is in seconds. For a day, the same `request_id` returns the same session.
+        Raises OSError for a file that cannot be read, and ValueError for an unknown word.
+        """
+        words = {
+            "thinking": number_of(thinking, thinking_pb2.ThinkingLevel.DESCRIPTOR),
+            "mode": number_of(mode, session_pb2.SessionMode.DESCRIPTOR),
+            "context": number_of(context, session_pb2.ContextMode.DESCRIPTOR),
+            "cleanup": number_of(cleanup, session_pb2.Cleanup.DESCRIPTOR),
+            "runtime": number_of(runtime, session_pb2.Runtime.DESCRIPTOR),
+        }
+        async with sendable(attachments) as files:
+            session = await self.wire.spawn(
+                task,
+                attachments=files,
+                agent_id=agent,
+                label=label,
+                model=model,
+                run_timeout_seconds=_seconds(run_timeout),
+                mount_path=mount_path,
+                parent_session_id=parent if isinstance(parent, str) else parent.session_id,
+                request_id=request_id,
+                on_progress=on_progress,
+                **_untyped(words),
+            )
+        return session_view(session, self.wire)
+
+    async def run(self, task: str, *, timeout: float | None = None, **options: Any) -> Result:
+        """Spawn a session and wait for its result: `spawn`, then `Session.result`."""
+        return await (await self.spawn(task, **options)).result(timeout)
+
+    async def session(self, session_id: str) -> Session:
+        """Return the session as it is now. Raises NotFound."""
+        return session_view(await self.wire.session(session_id), self.wire)
+
+    async def sessions(
+        self, *, parent: Session | str = "", include_archived: bool = False, page_size: int = 0
+    ) -> AsyncIterator[Session]:
+        """Yield the tenant's sessions, or the children of one, newest first."""
+        found = self.wire.sessions(
+            parent_session_id=parent if isinstance(parent, str) else parent.session_id,
+            include_archived=include_archived,
+            page_size=page_size,
+        )
+        async for session in found:
+            yield session_view(session, self.wire)
+
+    async def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[SessionEvent]:
+        """Yield the events of a session as `Session.events` does."""
+        async for event in self.wire.watch(session_id, after):
+            yield view_of(SessionEvent, event)
+
+    async def search(
+        self,
+        session_id: str,
+        words: str = "",
+        *,
+        pattern: str = "",
+        with_descendants: bool = False,
+        limit: int = 50,
+    ) -> list[SearchHit]:
+        """Search the transcript of a session as `Session.search` does."""
+        session = await self.session(session_id)
+        return await session.search(words, pattern=pattern, with_descendants=with_descendants, limit=limit)
+
+    @property
+    def agents(self) -> Agents:
+        """The tenant's agents."""
+        return Agents(self.wire)
+
+    @property
+    def files(self) -> Files:
+        """Uploads, and the files that sessions have."""
+        return Files(self.wire)
+
+    @property
+    def models(self) -> Models:
+        """The models that the mesh can call."""
+        return Models(self.wire)
+
+    @property
+    def plugins(self) -> Plugins:
+        """The tenant's plugins."""
+        return Plugins(self.wire)
+
+    @property
+    def tenants(self) -> Tenants:
+        """All tenants. For operators of the mesh."""
+        return Tenants(self.wire)
+
+
+@asynccontextmanager
+async def connect(
+    url: str = "",
+    *,
+    token: Token | None = None,
+    targets: Mapping[str, str] | None = None,
+    settings: ConnectionSettings | None = None,
+) -> AsyncIterator[Mesh]:
+    """Connect to a mesh. The first call opens the connection; the end of the block closes it.
+
+    The mesh is the one at `url`, such as `https://mesh.example.com`, which serves all services at
+    one address: in plaintext for `http`, with TLS for `https`. `targets` names the address of each
+    service instead, as `host:port` or `dns:///host:port`. Without both, it is the mesh that
+    `SPAWNMESH_URL` or `SPAWNMESH_SESSION_TARGET` and its like name, else the one that `make up`
+    started in this directory, with its token.
+
+    `token` may be a function that is called before each call, for a program that outlives its
+    tokens; without one it is `SPAWNMESH_TOKEN`. TLS files and the message limit come from
+    `settings`, or from `SPAWNMESH_…` in the environment. Calls are traced with the program's own
+    OpenTelemetry tracer provider, if it has one. Raises Unavailable without a mesh, Unauthenticated
+    without a token, TlsUnusable for TLS files that cannot be used, and ValueError for a malformed
+    URL or variable.
+    """
+    found = find_mesh(url, targets, token, MeshEnvironment.read())
+    chosen = settings or ClientSettings.from_environment()
+    async with AsyncExitStack() as stack:
+        services = {}
+        for name, target in found.targets.items():
+            opened = open_service(name, target, chosen, scheme=found.scheme)
+            services[name] = TokenPeer(await stack.enter_async_context(opened), found.token)
+        yield Mesh(WireMesh(services, chosen.max_message_bytes))
+
+
+def _seconds(time: float | timedelta | None) -> float | None:
+    return time.total_seconds() if isinstance(time, timedelta) else time
+
+
+def _untyped(words: dict[str, int]) -> dict[str, Any]:
+    """Return the numbers of enums, whose generated types are not ints."""
+    return dict(words)

@@ -1,0 +1,209 @@
+"""The sessions of a mesh in memory: their runs, events and transcripts."""
+
+import hashlib
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.attachment_blob.v1.attachment_pb2 import (
+    ENCODING_BASE64,
+    SET_STATE_ATTACHED,
+    SET_STATE_RELEASED,
+    AttachmentFile,
+    AttachmentSet,
+    InlineAttachment,
+)
+from spawnmesh.content.v1.message_pb2 import (
+    ROLE_ASSISTANT,
+    ROLE_USER,
+    ContentBlock,
+    Message,
+    Role,
+    Text,
+)
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+
+_LIVE = (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING)
+_TERMINAL = (session_pb2.SESSION_STATE_CLOSED, session_pb2.SESSION_STATE_SPAWN_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The scripted end of a run: an answer, an error, or none yet."""
+
+    answer: Callable[[str], str] | None = None
+    error_reason: str = ""
+    error_message: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """True if the run goes on until the script ends it."""
+        return self.answer is None and not self.error_reason
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session with everything that is known of it. `texts` are messages that no run has read."""
+
+    session: session_pb2.Session
+    request: SpawnSessionRequest
+    files: dict[str, bytes]
+    texts: list[str]
+    events: list[session_pb2.SessionEvent] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    sent: dict[str, str] = field(default_factory=dict)
+    held: bool = False
+    read: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """True if a run is queued or running."""
+        return self.session.HasField("latest_run") and self.session.latest_run.state in _LIVE
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the session accepts no more runs."""
+        return self.session.state in _TERMINAL
+
+    @property
+    def attachment_set(self) -> AttachmentSet:
+        """The files as attachment-blob has them."""
+        receipt = self.session.receipt
+        released = self.is_terminal and self.session.cleanup != session_pb2.CLEANUP_KEEP
+        return AttachmentSet(
+            set_id=receipt.set_id,
+            session_id=self.session.session_id,
+            state=SET_STATE_RELEASED if released else SET_STATE_ATTACHED,
+            files=receipt.files,
+            total_bytes=receipt.total_bytes,
+            create_time=self.session.create_time,
+        )
+
+    def begin(self) -> None:
+        """Record the spawn: its events, the first entries and the queued run."""
+        self.add_event(session_pb2.SESSION_EVENT_KIND_PROVISIONING)
+        self.add_entry(EntryBody(header=Header(session_id=self.session.session_id)))
+        if self.files:
+            note = SystemNote(topic="attachments", text=f"Attached files: {', '.join(self.files)}")
+            self.add_entry(EntryBody(system_note=note))
+        self.session.state = session_pb2.SESSION_STATE_ACTIVE
+        self.queue_run()
+
+    def queue_run(self) -> None:
+        """Queue a run for the texts that wait."""
+        run = session_pb2.Run(
+            run_id=new_id(IdKind.RUN),
+            session_id=self.session.session_id,
+            state=session_pb2.RUN_STATE_QUEUED,
+            queue_time=now(),
+        )
+        self.session.latest_run.CopyFrom(run)
+        self._add_run_event()
+
+    def start_run(self) -> None:
+        """Claim the queued run: it reads the texts that wait."""
+        run = self.session.latest_run
+        run.state = session_pb2.RUN_STATE_RUNNING
+        run.epoch, run.attempt_count = run.epoch + 1, 1
+        run.start_time.CopyFrom(now())
+        self.read_texts()
+        self._add_run_event()
+
+    def read_texts(self) -> None:
+        """Append the texts that wait to the transcript."""
+        for text in self.texts:
+            self.add_message(ROLE_USER, text)
+            self.read = text
+        self.texts.clear()
+
+    def end_run(self, outcome: Outcome) -> None:
+        """End the running run as scripted. A session for one run is closed."""
+        run = self.session.latest_run
+        if outcome.answer is not None:
+            self.read_texts()
+            run.result_text = outcome.answer(self.read)
+            run.usage.input_token_count = len(self.read.split())
+            run.usage.output_token_count = len(run.result_text.split())
+            answer = self.add_message(ROLE_ASSISTANT, run.result_text)
+            self.add_entry(EntryBody(label=Label(entry_id=answer.entry_id, kind=LABEL_KIND_FINAL)))
+            run.state = session_pb2.RUN_STATE_SUCCEEDED
+        else:
+            killed = outcome.error_reason == "KILLED"
+            run.state = session_pb2.RUN_STATE_KILLED if killed else session_pb2.RUN_STATE_FAILED
+            run.error_reason, run.error_message = outcome.error_reason, outcome.error_message
+        self.held = False
+        run.end_time.CopyFrom(now())
+        self._add_run_event()
+        if self.session.mode == session_pb2.SESSION_MODE_RUN:
+            self.close()
+
+    def kill(self) -> int:
+        """End the live run and close the session. Return the number of killed runs."""
+        killed = int(self.is_live)
+        if killed:
+            self.end_run(Outcome(None, "KILLED", "the session was killed"))
+        self.close()
+        return killed
+
+    def close(self) -> None:
+        """Close the session, if it is open."""
+        if not self.is_terminal:
+            self.session.state = session_pb2.SESSION_STATE_CLOSED
+            self.session.end_time.CopyFrom(now())
+            self.add_event(session_pb2.SESSION_EVENT_KIND_CLOSED)
+
+    def add_event(self, kind: session_pb2.SessionEventKind.ValueType) -> session_pb2.SessionEvent:
+        """Append an event and return it."""
+        event = session_pb2.SessionEvent(cursor=len(self.events) + 1, kind=kind, event_time=now())
+        self.events.append(event)
+        return event
+
+    def add_message(self, role: Role.ValueType, text: str) -> Entry:
+        """Append a message of one text and return its entry."""
+        block = ContentBlock(text=Text(text=text))
+        return self.add_entry(EntryBody(message=Message(role=role, content=[block])))
+
+    def add_entry(self, body: EntryBody) -> Entry:
+        """Append an entry and return it."""
+        entry = Entry(entry_id=new_id(IdKind.ENTRY), seq=len(self.entries) + 1, create_time=now(), body=body)
+        self.entries.append(entry)
+        return entry
+
+    def _add_run_event(self) -> None:
+        event = self.add_event(session_pb2.SESSION_EVENT_KIND_RUN)
+        event.run_id, event.run_state = self.session.latest_run.run_id, self.session.latest_run.state
+
+
+def file_of(name: str, data: bytes, mime_type: str) -> AttachmentFile:
+    """Return the description of a file."""
+    return AttachmentFile(
+        name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), mime_type=mime_type
+    )
+
+
+def inline_bytes(file: InlineAttachment) -> bytes:
+    """Return the bytes of an inline file. Raises InvalidRequest for malformed base64."""
+    if file.encoding != ENCODING_BASE64:
+        return file.content.encode()
+    try:
+        return b64decode(file.content, validate=True)
+    except ValueError:
+        raise MeshError(
+            Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE,
+            f"{file.name} is no base64",
+            facts={"file": file.name},
+        ) from None
+
+
+def now() -> Timestamp:
+    """Return the current time as a message."""
+    stamp = Timestamp()
+    stamp.FromDatetime(utc_now())
+    return stamp

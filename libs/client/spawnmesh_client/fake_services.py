@@ -1,0 +1,325 @@
+"""The services of a mesh in memory: handlers by the names of their RPCs."""
+
+import asyncio
+import re
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
+from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE, Upload
+from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import session_service_pb2 as rpc
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
+from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.entries import entry_view
+from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
+
+_POLL_SECONDS = 0.01
+_DEFAULT_AGENT = "default"
+
+
+class FakeServices:
+    """Answer calls as the services do. A queued run runs when a later call looks at its session."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SessionRecord] = {}
+        self.script: deque[Outcome] = deque()
+        self.refusals: deque[MeshError] = deque()
+        self._agents = {_DEFAULT_AGENT: tenant_pb2.AgentProfile(agent_id=_DEFAULT_AGENT)}
+        self._requests: dict[str, tuple[bytes, str]] = {}
+        self._uploads: dict[str, tuple[Upload, bytes]] = {}
+        self._deleted: set[str] = set()
+
+    async def SpawnSession(self, request: rpc.SpawnSessionRequest) -> rpc.SpawnSessionResponse:
+        payload = request.SerializeToString(deterministic=True)
+        known, session_id = self._requests.get(request.request_id, (payload, ""))
+        if known != payload:
+            raise _reused(request.request_id)
+        if session_id:
+            return rpc.SpawnSessionResponse(session=self._record(session_id).session)
+        self._refuse()
+        agent_id = request.agent_id or _DEFAULT_AGENT
+        if agent_id not in self._agents:
+            raise _unknown_agent(agent_id)
+        if request.context == session_pb2.CONTEXT_MODE_FORK and not request.parent_session_id:
+            raise MeshError(Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent")
+        record = self._new_record(request, agent_id)
+        self._requests[request.request_id] = payload, record.session.session_id
+        self.records[record.session.session_id] = record
+        record.begin()
+        return rpc.SpawnSessionResponse(session=record.session)
+
+    async def GetSession(self, request: rpc.GetSessionRequest) -> rpc.GetSessionResponse:
+        return rpc.GetSessionResponse(session=self._looked_at(request.session_id).session)
+
+    async def ListSessions(self, request: rpc.ListSessionsRequest) -> rpc.ListSessionsResponse:
+        found = [
+            self._looked_at(session_id).session
+            for session_id, record in reversed(self.records.items())
+            if request.parent_session_id in ("", record.session.parent_session_id)
+            and (request.include_archived or not record.session.HasField("archive_time"))
+        ]
+        return rpc.ListSessionsResponse(sessions=found)
+
+    async def WaitSession(self, request: rpc.WaitSessionRequest) -> rpc.WaitSessionResponse:
+        give_up = monotonic_seconds() + request.timeout.ToNanoseconds() / 1e9
+        while True:
+            record = self._looked_at(request.session_id)
+            done = record.is_terminal or not record.is_live
+            if done or monotonic_seconds() >= give_up:
+                return rpc.WaitSessionResponse(session=record.session, done=done)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def WatchSession(self, request: rpc.WatchSessionRequest) -> AsyncIterator[Any]:
+        cursor = request.after_cursor
+        while True:
+            record = self._looked_at(request.session_id)
+            for event in record.events[cursor:]:
+                cursor = event.cursor
+                yield rpc.WatchSessionResponse(event=event)
+            if record.is_terminal:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def SendMessage(self, request: rpc.SendMessageRequest) -> rpc.SendMessageResponse:
+        record = self._looked_at(request.session_id)
+        known = record.sent.get(request.request_id)
+        if known is not None and known != request.text:
+            raise _reused(request.request_id)
+        if known is None:
+            self._refuse()
+            session = record.session
+            if record.is_terminal:
+                state = _state_of(record)
+                raise MeshError(
+                    Reason.SESSION_CLOSED,
+                    f"session {session.session_id} is {state} and takes no more messages",
+                    facts={"session_id": session.session_id, "state": state},
+                )
+            record.sent[request.request_id] = request.text
+            record.texts.append(request.text)
+            if not record.is_live:
+                record.queue_run()
+        return rpc.SendMessageResponse(run=record.session.latest_run)
+
+    async def KillSession(self, request: rpc.KillSessionRequest) -> rpc.KillSessionResponse:
+        killed = sum(record.kill() for record in self._family(request.session_id))
+        return rpc.KillSessionResponse(killed_run_count=killed)
+
+    async def ArchiveSession(self, request: rpc.ArchiveSessionRequest) -> rpc.ArchiveSessionResponse:
+        family = self._family(request.session_id)
+        for record in family:
+            if record.is_live:
+                run = record.session.latest_run
+                state = session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
+                raise MeshError(
+                    Reason.RUN_STATE,
+                    f"session {run.session_id} has a live run; kill it first, or wait for its end",
+                    facts={"session_id": run.session_id, "run_id": run.run_id, "state": state},
+                )
+        fresh = [record for record in family if not record.session.HasField("archive_time")]
+        for record in fresh:
+            record.close()
+            record.session.archive_time.CopyFrom(now())
+        return rpc.ArchiveSessionResponse(session=family[0].session, archived_session_count=len(fresh))
+
+    async def DeleteSession(self, request: rpc.DeleteSessionRequest) -> rpc.DeleteSessionResponse:
+        if request.session_id in self._deleted:
+            return rpc.DeleteSessionResponse()
+        family = self._family(request.session_id)
+        killed = sum(record.kill() for record in family)
+        for record in family:
+            self._deleted.add(record.session.session_id)
+            del self.records[record.session.session_id]
+        return rpc.DeleteSessionResponse(deleted_session_count=len(family), killed_run_count=killed)
+
+    async def ListEntries(self, request: Any) -> transcript_rpc.ListEntriesResponse:
+        entries = self._looked_at(request.session_id).entries
+        page = [entry for entry in entries if entry.seq > request.after_seq][: request.page_size or 100]
+        return transcript_rpc.ListEntriesResponse(entries=page, head=transcript_rpc.Head(seq=len(entries)))
+
+    async def SearchEntries(self, request: Any) -> search_rpc.SearchEntriesResponse:
+        words = [rf"(?i)\b{re.escape(word)}\b" for word in request.words.split()]
+        wanted = [re.compile(pattern) for pattern in words or [request.pattern]]
+        first = self._looked_at(request.session_id)
+        answer = search_rpc.SearchEntriesResponse()
+        for record in self._family(request.session_id) if request.with_descendants else [first]:
+            for entry in reversed(record.entries):
+                text = entry_view(entry).text
+                if text and all(one.search(text) for one in wanted):
+                    answer.hits.add(
+                        session_id=record.session.session_id,
+                        entry_id=entry.entry_id,
+                        seq=entry.seq,
+                        create_time=entry.create_time,
+                        snippet=text[:200],
+                    )
+        del answer.hits[request.page_size or 50 :]
+        return answer
+
+    async def PutAgent(self, request: tenant_rpc.PutAgentRequest) -> tenant_rpc.PutAgentResponse:
+        self._agents[request.agent.agent_id] = request.agent
+        return tenant_rpc.PutAgentResponse(agent=request.agent)
+
+    async def GetAgent(self, request: tenant_rpc.GetAgentRequest) -> tenant_rpc.GetAgentResponse:
+        if request.agent_id not in self._agents:
+            raise _unknown_agent(request.agent_id)
+        return tenant_rpc.GetAgentResponse(agent=self._agents[request.agent_id])
+
+    async def ListAgents(self, request: tenant_rpc.ListAgentsRequest) -> tenant_rpc.ListAgentsResponse:
+        return tenant_rpc.ListAgentsResponse(agents=[agent for _, agent in sorted(self._agents.items())])
+
+    async def DeleteAgent(self, request: tenant_rpc.DeleteAgentRequest) -> tenant_rpc.DeleteAgentResponse:
+        self._agents.pop(request.agent_id, None)
+        return tenant_rpc.DeleteAgentResponse()
+
+    async def UploadFile(self, requests: AsyncIterator[Any]) -> blob_rpc.UploadFileResponse:
+        spec, data, finished = (await anext(requests)).spec, bytearray(), False
+        async for request in requests:
+            data += request.chunk.data
+            finished = finished or request.HasField("finish")
+        upload = Upload(
+            upload_id=spec.upload_id, name=spec.name, size_bytes=spec.size_bytes, sha256=spec.sha256,
+            mime_type=spec.mime_type, create_time=now(),
+        )  # fmt: skip
+        known, _ = self._uploads.get(spec.upload_id, (upload, b""))
+        if finished and known.state != UPLOAD_STATE_COMPLETE:
+            known.state, known.durable_bytes = UPLOAD_STATE_COMPLETE, len(data)
+            self._uploads[spec.upload_id] = known, bytes(data)
+        return blob_rpc.UploadFileResponse(upload=known)
+
+    async def ListSets(self, request: blob_rpc.ListSetsRequest) -> blob_rpc.ListSetsResponse:
+        sets = [
+            self._looked_at(session_id).attachment_set
+            for session_id, record in reversed(self.records.items())
+            if record.files and request.session_id in ("", session_id)
+        ]
+        return blob_rpc.ListSetsResponse(sets=sets)
+
+    async def GetSet(self, request: blob_rpc.GetSetRequest) -> blob_rpc.GetSetResponse:
+        return blob_rpc.GetSetResponse(set=self._set(request.set_id).attachment_set)
+
+    async def ReadFile(self, request: blob_rpc.ReadFileRequest) -> AsyncIterator[Any]:
+        record = self._set(request.set_id)
+        if request.name not in record.files:
+            raise not_found("file", request.name)
+        yield blob_rpc.ReadFileResponse(data=record.files[request.name][request.offset :])
+
+    def end_held(self, session_id: str, outcome: Outcome) -> None:
+        """End the held run of the session. Raises ValueError if it has none."""
+        record = self._looked_at(session_id)
+        if not record.held:
+            raise ValueError(f"{session_id} has no run that is held")
+        record.end_run(outcome)
+
+    def _looked_at(self, session_id: str) -> SessionRecord:
+        """Return the record after its queued run, if any, has run as scripted."""
+        record = self._record(session_id)
+        if record.is_live and not record.held:
+            record.start_run()
+            outcome = self.script.popleft() if self.script else Outcome(lambda _: "done")
+            if outcome.is_held:
+                record.held = True
+            else:
+                record.end_run(outcome)
+        return record
+
+    def _record(self, session_id: str) -> SessionRecord:
+        if session_id not in self.records:
+            raise not_found("session", session_id)
+        return self.records[session_id]
+
+    def _family(self, session_id: str) -> list[SessionRecord]:
+        """Return the session and its descendants, parents first."""
+        family = [self._record(session_id)]
+        for parent in family:
+            family += [
+                record
+                for record in self.records.values()
+                if record.session.parent_session_id == parent.session.session_id
+            ]
+        return family
+
+    def _set(self, set_id: str) -> SessionRecord:
+        for record in self.records.values():
+            if record.files and record.session.receipt.set_id == set_id:
+                return record
+        raise not_found("attachment set", set_id)
+
+    def _new_record(self, request: rpc.SpawnSessionRequest, agent_id: str) -> SessionRecord:
+        depth = 0
+        if request.parent_session_id:
+            parent = self._record(request.parent_session_id)
+            depth = parent.session.depth + 1
+            if parent.is_terminal:
+                raise MeshError(
+                    Reason.SESSION_CLOSED,
+                    "the parent session is not active, so it cannot spawn",
+                    facts={"session_id": request.parent_session_id, "state": _state_of(parent)},
+                )
+        session = session_pb2.Session(
+            session_id=new_id(IdKind.SESSION), state=session_pb2.SESSION_STATE_PROVISIONING,
+            agent_id=agent_id, label=request.label, parent_session_id=request.parent_session_id,
+            depth=depth, mode=request.mode or session_pb2.SESSION_MODE_RUN,
+            context=request.context or session_pb2.CONTEXT_MODE_ISOLATED,
+            cleanup=request.cleanup or session_pb2.CLEANUP_DELETE,
+            runtime=request.runtime or session_pb2.RUNTIME_SUBAGENT,
+            thinking=request.thinking, create_time=now(), trace_id=secrets.token_hex(16),
+        )  # fmt: skip
+        files = self._attached(request, session)
+        return SessionRecord(session, request, files, [request.task])
+
+    def _attached(self, request: rpc.SpawnSessionRequest, session: session_pb2.Session) -> dict[str, bytes]:
+        found = [(file.name, inline_bytes(file), file.mime_type) for file in request.attachments]
+        for wanted in request.uploads:
+            upload, data = self._uploads[wanted.upload_id]
+            found.append((wanted.name or upload.name, data, upload.mime_type))
+        files: dict[str, bytes] = {}
+        for index, (name, data, _) in enumerate(found):
+            if name in files:
+                raise MeshError(
+                    Reason.ATTACHMENTS_DUPLICATE_NAME,
+                    "two files have the same name",
+                    facts={"index": index, "first_index": list(files).index(name)},
+                )
+            files[name] = data
+        if files:
+            receipt = session.receipt
+            receipt.set_id = new_id(IdKind.ATTACHMENT_SET)
+            receipt.count, receipt.total_bytes = len(files), sum(map(len, files.values()))
+            receipt.files.extend(file_of(*one) for one in found)
+            receipt.rel_dir = f".spawnmesh/attachments/{receipt.set_id}"
+            receipt.mount_path = request.attach_as.mount_path
+        return files
+
+    def _refuse(self) -> None:
+        if self.refusals:
+            raise self.refusals.popleft()
+
+
+def _state_of(record: SessionRecord) -> str:
+    return session_pb2.SessionState.Name(record.session.state).removeprefix("SESSION_STATE_")
+
+
+def _reused(request_id: str) -> MeshError:
+    return MeshError(
+        Reason.REQUEST_ID_REUSED,
+        f"request_id {request_id!r} was used before with another payload; draw a new one",
+        facts={"request_id": request_id},
+    )
+
+
+def _unknown_agent(agent_id: str) -> MeshError:
+    return MeshError(
+        Reason.UNKNOWN_AGENT,
+        f"this tenant has no agent {agent_id!r}; PutAgent writes one",
+        facts={"agent_id": agent_id},
+    )

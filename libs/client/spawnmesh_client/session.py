@@ -1,0 +1,127 @@
+"""A session as the client saw it last, with the calls that are about it."""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
+
+from spawnmesh_client.entries import entry_view
+from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
+from spawnmesh_client.transcript_files import search_entries
+from spawnmesh_client.view_of import view_of
+from spawnmesh_client.views import (
+    Deleted,
+    Entry,
+    Run,
+    RunState,
+    SearchHit,
+    SessionEvent,
+    SessionFields,
+)
+from spawnmesh_client.wire import WireMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Session(SessionFields):
+    """A session. The fields do not change: `refresh` returns the session as it is now.
+
+    It stays usable until its mesh is closed, and several tasks may use it at once.
+    """
+
+    _wire: WireMesh = field(repr=False, compare=False)
+
+    async def result(self, timeout: float | None = None) -> Result:
+        """Wait for the newest run and return its result; without a timeout, as long as it takes.
+
+        The wait continues after a restart of the service. Raises RunFailed if the run ended without
+        an answer, and RunNotDone after `timeout` seconds, while the run goes on.
+        """
+        answer = await self._wire.wait(self.session_id, math.inf if timeout is None else timeout)
+        ended = session_view(answer.session, self._wire)
+        run = ended.latest_run
+        if not answer.done:
+            raise RunNotDone(ended.session_id, _run_id(ended), None if run is None else run.state)
+        if run is not None and run.state is RunState.SUCCEEDED:
+            return Result(run.result_text, run.usage, run)
+        raise RunFailed(
+            (run and run.error_reason) or ended.failure_reason or ended.state.value,
+            run.error_message if run is not None else "",
+            state=run.state if run is not None else ended.state,
+            run_id=_run_id(ended),
+            session_id=ended.session_id,
+            trace_id=ended.trace_id,
+        )
+
+    async def events(self, *, after: int = 0) -> AsyncIterator[SessionEvent]:
+        """Yield the events after the cursor, each once and in order, until the session has ended.
+
+        It continues after a restart of the service, and gives up after a minute without an answer.
+        To continue in another program, pass the `cursor` of the last event.
+        """
+        async with aclosing(self._wire.watch(self.session_id, after)) as events:
+            async for event in events:
+                yield view_of(SessionEvent, event)
+
+    async def send(self, text: str, *, request_id: str | None = None) -> Run:
+        """Send a message and return the run that will read it.
+
+        The same `request_id` again changes nothing. Raises FailedPrecondition SESSION_CLOSED.
+        """
+        return view_of(Run, await self._wire.send(self.session_id, text, request_id=request_id))
+
+    async def kill(self) -> int:
+        """End the session and its descendants, and return the number of killed runs."""
+        return (await self._wire.kill(self.session_id)).killed_run_count
+
+    async def archive(self) -> int:
+        """Archive the ended session and its descendants, and return their number."""
+        return (await self._wire.archive(self.session_id)).archived_session_count
+
+    async def delete(self) -> Deleted:
+        """Kill and delete the session and its descendants, with transcripts and files."""
+        return view_of(Deleted, await self._wire.delete(self.session_id))
+
+    async def refresh(self) -> "Session":
+        """Return the session as it is now."""
+        return session_view(await self._wire.session(self.session_id), self._wire)
+
+    async def children(self) -> AsyncIterator["Session"]:
+        """Yield the children of the session, newest first."""
+        async for child in self._wire.sessions(parent_session_id=self.session_id):
+            yield session_view(child, self._wire)
+
+    async def transcript(self, *, after_seq: int = 0) -> AsyncIterator[Entry]:
+        """Yield the entries after `after_seq`, oldest first."""
+        async for entry in self._wire.transcript(self.session_id, after_seq=after_seq):
+            yield entry_view(entry)
+
+    async def search(
+        self, words: str = "", *, pattern: str = "", with_descendants: bool = False, limit: int = 50
+    ) -> list[SearchHit]:
+        """Return up to `limit` places of the transcript with these words, or that match a pattern.
+
+        The first search of a long transcript waits until it is indexed.
+        """
+        if bool(words) == bool(pattern):
+            raise ValueError("give words or a pattern to search for")
+        request = search_rpc.SearchEntriesRequest(
+            session_id=self.session_id, with_descendants=with_descendants, page_size=min(limit, 200)
+        )
+        if words:
+            request.words = words
+        else:
+            request.pattern = pattern
+        hits = search_entries(self._wire.service("transcript"), request, limit=limit)
+        return [view_of(SearchHit, hit) async for hit in hits]
+
+
+def session_view(session: session_pb2.Session, wire: WireMesh) -> Session:
+    """Return the view of a session of that mesh."""
+    return view_of(Session, session, _wire=wire)
+
+
+def _run_id(session: Session) -> str:
+    return session.latest_run.run_id if session.latest_run is not None else ""

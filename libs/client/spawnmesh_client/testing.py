@@ -1,0 +1,142 @@
+"""A mesh in memory, for the tests of programs that use the client.
+
+    mesh = FakeMesh()
+    mesh.answers("42")
+    result = await mesh.run("What is the answer?")
+    assert result.text == "42"
+
+It is a `Mesh`, and the code of the client is the same: only the services are replaced. It has
+sessions, transcripts, files and agents; every other call is refused. `sync.blocking(FakeMesh())`
+gives its blocking methods.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from spawnmesh_calls.connection import Connection
+from spawnmesh_core.errors import Fact, MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.client import Mesh
+from spawnmesh_client.contract_rules import require_valid
+from spawnmesh_client.fake_records import Outcome
+from spawnmesh_client.fake_services import FakeServices
+from spawnmesh_client.settings import SERVICES
+from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.wire import WireMesh
+
+_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnedTask:
+    """A spawn that the program under test has made."""
+
+    session_id: str
+    task: str
+    agent_id: str
+    label: str
+    model: str
+    files: dict[str, bytes]
+
+
+class FakeMesh(Mesh):
+    """A mesh whose runs end as the test scripts them, in order, and without a script with "done".
+
+    A run that is queued runs when the program next looks at its session.
+    """
+
+    _fake: FakeServices
+
+    def __init__(self) -> None:
+        services = FakeServices()
+        peers = {name: TokenPeer(_FakeConnection(name, services), "fake") for name in SERVICES}
+        super().__init__(WireMesh(peers, _MESSAGE_BYTES))
+        object.__setattr__(self, "_fake", services)
+
+    def answers(self, *answers: str | Callable[[str], str]) -> None:
+        """Script the next runs: each succeeds with a text, or with that of a function, which
+        gets the task, or the newest message that the run reads.
+        """
+        for answer in answers:
+            self._fake.script.append(Outcome(answer if callable(answer) else _always(answer)))
+
+    def fails(self, reason: str, message: str = "") -> None:
+        """Script the next run: it fails, so that `result` raises RunFailed."""
+        self._fake.script.append(Outcome(None, str(reason), message))
+
+    def holds(self) -> None:
+        """Script the next run: it goes on until `finish`, `kill` or the end of the test."""
+        self._fake.script.append(Outcome())
+
+    def finish(self, session_id: str, answer: str) -> None:
+        """End a run that is held with this answer."""
+        self._fake.end_held(session_id, Outcome(_always(answer)))
+
+    def refuses(
+        self,
+        reason: Reason,
+        message: str = "refused by the test",
+        *,
+        retry_after_seconds: float | None = None,
+        **facts: Fact,
+    ) -> None:
+        """Refuse the next spawn or message."""
+        refusal = MeshError(reason, message, retry_after_seconds=retry_after_seconds, facts=facts)
+        self._fake.refusals.append(refusal)
+
+    @property
+    def spawned(self) -> list[SpawnedTask]:
+        """The spawns of sessions that were not deleted, oldest first."""
+        return [
+            SpawnedTask(
+                session_id,
+                record.request.task,
+                record.session.agent_id,
+                record.request.label,
+                record.request.model,
+                dict(record.files),
+            )
+            for session_id, record in self._fake.records.items()
+        ]
+
+
+class _FakeConnection(Connection):
+    """A connection whose calls are answered in this process."""
+
+    services: FakeServices
+
+    def __init__(self, name: str, services: FakeServices) -> None:
+        super().__init__(name, cast(Any, _FakeChannel()))
+        object.__setattr__(self, "services", services)
+
+    async def unary(self, method: Any, request: Any, **_options: Any) -> Any:
+        if not isinstance(request, AsyncIterator):
+            require_valid(request)
+        return deepcopy(await self._handler(method)(request))
+
+    async def stream(self, method: Any, request: Any, **_options: Any) -> AsyncGenerator[Any, None]:
+        require_valid(request)
+        async for answer in self._handler(method)(request):
+            yield deepcopy(answer)
+
+    def _handler(self, method: Any) -> Any:
+        handler = getattr(self.services, method.path.rpartition("/")[2], None)
+        if handler is None:
+            raise MeshError(Reason.INTERNAL, f"FakeMesh has no {method.path}")
+        return handler
+
+
+class _FakeChannel:
+    """A channel for stubs, without a connection."""
+
+    def unary_unary(self, method: str, *_serializers: Any, **_more: Any) -> Any:
+        return None  # The connection knows the path of the method, and makes the call.
+
+    unary_stream = stream_unary = stream_stream = unary_unary
+
+
+def _always(text: str) -> Callable[[str], str]:
+    return lambda _: text

@@ -1,0 +1,159 @@
+"""The mesh in memory behaves as the real one: the same scenario, the same records of it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from spawnmesh_client import Agent, Attachment, Mesh, MeshError, RunFailed, RunNotDone, SessionMode, connect
+from spawnmesh_client.testing import FakeMesh
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.stack import Stack
+
+Record = list[Any]
+
+
+@pytest.fixture
+async def real(stack: Stack) -> AsyncIterator[Mesh]:
+    """Connect to a tenant of its own."""
+    tenant = f"t-{uuid4().hex[:12]}"
+    async with connect(targets={"session": stack.targets["session"]}, token=stack.admin_token()) as operator:
+        await operator.tenants.create(tenant)
+    names = ("session", "transcript", "attachment-blob")
+    targets = {name: stack.targets[name] for name in names}
+    async with connect(targets=targets, token=stack.client_token(tenant)) as mesh:
+        yield mesh
+
+
+def said(text: str) -> str:
+    """Answer as the scripted model of the real mesh does."""
+    return f"I am the scripted model: I follow rules and understand nothing. You said: {text}"
+
+
+async def refused(call: Awaitable[Any]) -> tuple[str, Any, list[str]]:
+    with pytest.raises(MeshError) as error:
+        await call
+    fields = [one.field for one in error.value.violations]
+    return type(error.value).__name__, error.value.reason, sorted(error.value.facts) + fields
+
+
+async def one_run(mesh: Mesh, _: Path) -> Record:
+    session = await mesh.spawn("Say hello.", label="first", run_timeout=600)
+    assert session.latest_run is not None
+    seen: Record = [session.label, session.agent_id, session.mode, session.state, session.latest_run.state]
+    result = await session.result(timeout=60)
+    seen += [result.text, result.run.run_id == session.latest_run.run_id, result.run.state]
+    events = [event async for event in session.events()]
+    seen += [(event.cursor, event.kind, event.run_state) for event in events]
+    seen += [event.cursor async for event in mesh.events(session.session_id, after=3)]
+    entries = [entry async for entry in session.transcript()]
+    seen += [(entry.seq, entry.kind, entry.role, entry.text) for entry in entries]
+    ended = await session.refresh()
+    seen += [ended.state, ended.end_time is not None, ended.depth, ended.archive_time]
+    seen += [(hit.seq, hit.session_id == session.session_id) for hit in await session.search("rules")]
+    seen += [await refused(session.send("More."))]
+    return seen
+
+
+async def conversation(mesh: Mesh, _: Path) -> Record:
+    session = await mesh.spawn("Say hello.", mode=SessionMode.SESSION)
+    seen: Record = [(await session.result(timeout=60)).text, (await session.refresh()).state]
+    first = await session.send("And again.", request_id="m")
+    seen += [(await session.result(timeout=60)).text]
+    same = await session.send("And again.", request_id="m")
+    seen += [first.run_id == same.run_id, await refused(session.send("Other.", request_id="m"))]
+    seen += [await session.kill(), await session.kill(), (await session.refresh()).state]
+    seen += [(event.kind, event.run_state) async for event in session.events()]
+    seen += [await session.archive(), await session.archive()]
+    seen += [len([one async for one in mesh.sessions()])]
+    seen += [len([one async for one in mesh.sessions(include_archived=True)])]
+    deleted = await session.delete()
+    seen += [(deleted.deleted_session_count, deleted.killed_run_count), await refused(session.refresh())]
+    return seen
+
+
+async def repeats(mesh: Mesh, _: Path) -> Record:
+    first = await mesh.spawn("Say hello.", request_id="r")
+    same = await mesh.spawn("Say hello.", request_id="r")
+    seen: Record = [first.session_id == same.session_id]
+    seen += [await refused(mesh.spawn("Say more.", request_id="r"))]
+    return seen
+
+
+async def killed(mesh: Mesh, _: Path) -> Record:
+    """Kill a run that no runner claims."""
+    session = await mesh.spawn("Wait.", runtime="EXTERNAL")
+    seen: Record = []
+    with pytest.raises(RunNotDone):
+        await session.result(timeout=0.2)
+    seen += [await refused(session.archive()), await session.kill()]
+    with pytest.raises(RunFailed) as failed:
+        await session.result(timeout=60)
+    seen += [failed.value.reason, failed.value.message, failed.value.state, bool(failed.value.trace_id)]
+    seen += [(event.kind, event.run_state) async for event in session.events()][-2:]
+    return seen
+
+
+async def refusals(mesh: Mesh, _: Path) -> Record:
+    seen = [
+        await refused(mesh.spawn(" ")),
+        await refused(mesh.spawn("x", label="x" * 257)),
+        await refused(mesh.spawn("x", run_timeout=0)),
+        await refused(mesh.spawn("x", agent="nobody")),
+        await refused(mesh.spawn("x", context="FORK")),
+        await refused(mesh.spawn("x", parent=new_id(IdKind.SESSION))),
+        await refused(mesh.session("ses_1")),
+        await refused(mesh.session(new_id(IdKind.SESSION))),
+        await refused(mesh.agents.get("nobody")),
+        await refused(mesh.agents.put(Agent("No Body"))),
+    ]
+    closed = await mesh.spawn("Say hello.")
+    await closed.result(timeout=60)
+    seen += [await refused(mesh.spawn("x", parent=closed))]
+    return seen
+
+
+async def files(mesh: Mesh, folder: Path) -> Record:
+    (folder / "a.md").write_text("hello")
+    attached = [folder / "a.md", Attachment("b.bin", b"\x00\xff", "x/y"), Attachment("empty", b"")]
+    session = await mesh.spawn("Say hello.", attachments=attached, mount_path="/in", mode="SESSION")
+    await session.result(timeout=60)
+    receipt = session.receipt
+    assert receipt is not None
+    seen: Record = [receipt.count, receipt.total_bytes, receipt.mount_path, list(receipt.files)]
+    seen += [receipt.rel_dir.replace(receipt.set_id, "SET")]
+    [found] = [one async for one in mesh.files.sets(session_id=session.session_id)]
+    seen += [found.set_id == receipt.set_id, found.state, found.files == receipt.files]
+    (folder / "out").mkdir(exist_ok=True)
+    path = await mesh.files.download(found.set_id, "b.bin", folder / "out", overwrite=True)
+    seen += [path.read_bytes()]
+    upload = await mesh.files.upload(Attachment("c.bin", b"c" * 1000))
+    again = await mesh.files.upload(Attachment("c.bin", b"c" * 1000))
+    seen += [upload.state, upload.size_bytes, upload.upload_id == again.upload_id]
+    twice = mesh.spawn("x", attachments=[Attachment("a", b"1"), Attachment("a", b"2")])
+    return [*seen, await refused(twice)]
+
+
+async def agents(mesh: Mesh, _: Path) -> Record:
+    clerk = Agent("clerk", system_prompt="You sum up.", tools=("read_file",), max_turn_count=3)
+    seen: Record = [await mesh.agents.put(clerk), await mesh.agents.get("clerk")]
+    seen += [[one.agent_id for one in await mesh.agents.list()]]
+    await mesh.agents.delete("clerk")
+    await mesh.agents.delete("clerk")
+    return [*seen, [one.agent_id for one in await mesh.agents.list()]]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [one_run, conversation, repeats, killed, refusals, files, agents],
+    ids=lambda one: one.__name__,
+)
+async def test_scenario_leaves_the_same_record(
+    real: Mesh, tmp_path: Path, scenario: Callable[[Mesh, Path], Awaitable[Record]]
+) -> None:
+    fake = FakeMesh()
+    if scenario is killed:
+        fake.holds()
+    fake.answers(*[said] * 5)
+    assert await scenario(fake, tmp_path) == await scenario(real, tmp_path)

@@ -1,0 +1,151 @@
+"""The mesh in memory, as the tests of a program use it."""
+
+import asyncio
+import hashlib
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from spawnmesh_client import (
+    Attachment,
+    EventKind,
+    FailedPrecondition,
+    InternalError,
+    InvalidRequest,
+    Mesh,
+    NotFound,
+    Reason,
+    ResourceExhausted,
+    RunFailed,
+    RunNotDone,
+    SessionMode,
+    sync,
+)
+from spawnmesh_client.testing import FakeMesh
+
+
+async def test_runs_end_in_the_order_of_the_script_and_then_with_done() -> None:
+    mesh = FakeMesh()
+    mesh.answers("one", lambda task: task.upper())
+    assert isinstance(mesh, Mesh)
+    assert [(await mesh.run("two")).text for _ in range(3)] == ["one", "TWO", "done"]
+
+
+async def test_run_that_the_script_fails_raises_its_reason() -> None:
+    mesh = FakeMesh()
+    mesh.fails("MODEL_REFUSED", "no")
+    session = await mesh.spawn("Work.")
+    with pytest.raises(RunFailed) as failed:
+        await session.result()
+    assert (failed.value.reason, failed.value.message, failed.value.state) == (
+        "MODEL_REFUSED",
+        "no",
+        "FAILED",
+    )
+    assert (await session.refresh()).latest_run is not None
+
+
+async def test_held_run_is_not_done_until_it_is_finished() -> None:
+    mesh = FakeMesh()
+    mesh.holds()
+    session = await mesh.spawn("Work.", mode=SessionMode.SESSION)
+    with pytest.raises(RunNotDone) as late:
+        await session.result(timeout=0)
+    assert late.value.state == "RUNNING"
+    waiting = asyncio.create_task(session.result(timeout=60))
+    run = await session.send("Also this.")
+    mesh.finish(session.session_id, "at last")
+    result = await waiting
+    assert (result.text, result.run.run_id) == ("at last", run.run_id)
+    said = [entry.text for entry in [one async for one in session.transcript()] if entry.role == "USER"]
+    assert said == ["Work.", "Also this."]
+    with pytest.raises(ValueError, match="no run that is held"):
+        mesh.finish(session.session_id, "again")
+
+
+async def test_next_call_is_refused_once() -> None:
+    mesh = FakeMesh()
+    mesh.refuses(Reason.RUN_QUEUE_FULL, "full", retry_after_seconds=2, limit=10)
+    with pytest.raises(ResourceExhausted) as full:
+        await mesh.spawn("Work.")
+    assert (full.value.retry_after_seconds, full.value.facts) == (2, {"limit": "10"})
+    assert (await mesh.run("Work.")).text == "done"
+
+
+async def test_spawns_are_there_to_assert_on() -> None:
+    mesh = FakeMesh()
+    await mesh.spawn("Read.", label="night", model="a/b", attachments=[Attachment("a.txt", b"hello")])
+    (spawned,) = mesh.spawned
+    assert (spawned.task, spawned.label, spawned.model) == ("Read.", "night", "a/b")
+    assert (spawned.agent_id, spawned.files) == ("default", {"a.txt": b"hello"})
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "field"),
+    [
+        (" ", {}, "task"),
+        ("x", {"label": "x" * 257}, "label"),
+        ("x", {"run_timeout": 0}, "run_timeout"),
+        ("x", {"run_timeout": 100_000}, "run_timeout"),
+        ("x", {"request_id": "x" * 129}, "request_id"),
+    ],
+    ids=["task", "label", "zero-timeout", "long-timeout", "request-id"],
+)
+async def test_arguments_are_checked_by_the_rules_of_the_contract(
+    task: str, options: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await FakeMesh().spawn(task, **options)  # type: ignore[arg-type]
+    assert [one.field for one in refused.value.violations] == [field]
+
+
+async def test_session_id_that_is_none_is_invalid_and_an_unknown_one_not_found() -> None:
+    mesh = FakeMesh()
+    with pytest.raises(InvalidRequest):
+        await mesh.session("run_1")
+    session = await mesh.spawn("Work.")
+    await session.delete()
+    with pytest.raises(NotFound):
+        await session.refresh()
+
+
+async def test_files_large_and_small_come_back_from_their_set(tmp_path: Path) -> None:
+    mesh = FakeMesh()
+    large = bytes(range(256)) * 8192
+    files = [Attachment("small.txt", b"hello"), Attachment("large.bin", BytesIO(large))]
+    session = await mesh.spawn("Read.", attachments=files)
+    assert session.receipt is not None
+    assert [(one.name, one.size_bytes) for one in session.receipt.files] == [
+        ("small.txt", 5),
+        ("large.bin", len(large)),
+    ]
+    [found] = [one async for one in mesh.files.sets(session_id=session.session_id)]
+    assert found.files[1].sha256 == hashlib.sha256(large).hexdigest()
+    assert (await mesh.files.download(found.set_id, "large.bin", tmp_path)).read_bytes() == large
+    with pytest.raises(NotFound):
+        await mesh.files.download(found.set_id, "other", tmp_path)
+
+
+async def test_call_that_the_fake_does_not_have_is_refused_by_name() -> None:
+    with pytest.raises(InternalError, match=r"FakeMesh has no .*ListPlugins"):
+        await FakeMesh().plugins.list()
+
+
+async def test_views_do_not_change_with_the_session() -> None:
+    mesh = FakeMesh()
+    session = await mesh.spawn("Work.")
+    assert session.latest_run is not None
+    assert session.latest_run.state == "QUEUED"
+    await session.result()
+    assert session.latest_run.state == "QUEUED"
+
+
+def test_blocking_methods_work_on_it_too() -> None:
+    fake = FakeMesh()
+    fake.answers("42")
+    with sync.blocking(fake) as mesh:
+        session = mesh.spawn("Work.")
+        assert session.result().text == "42"
+        assert [event.kind for event in session.events()][-1] is EventKind.CLOSED
+        with pytest.raises(FailedPrecondition):
+            session.send("More.")
