@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ contracts: $(READY) ## Write the contracts for other tools into build/contracts:
 	@python libs/protos/bundle.py build/contracts
 	@python -m spawnmesh_gateway.openapi build/contracts/spawnmesh.binpb build/contracts/openapi.json
 
+typescript: contracts ## Build the TypeScript client into build/spawnmesh-client-*.tgz; needs Node 20 and npm
+	@python clients/typescript/build.py build/contracts build
+
 # Until the first release, any change can be accepted. After it, renew the baseline only at a release.
 contracts-baseline: contracts ## Accept the contracts as they are: `buf breaking` compares later ones with them
 	@buf build protos --exclude-source-info -o protos/baseline.binpb
@@ -115,7 +118,7 @@ protos-check: contracts
 	@buf breaking protos --against protos/baseline.binpb --exclude-imports && echo "buf breaking: nothing is broken"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/*.py clients/typescript/build.py
 
 imports: $(READY)
 	@lint-imports
@@ -152,4 +155,5 @@ $(TOOLS)/.ready: requirements-tools.txt
 	@touch $@
 
 clean: ## Remove what the tasks made; data of `make up` stay
+	rm -rf $(addprefix clients/typescript/,node_modules dist build src/gen LICENSE)
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,7 +3,6 @@
 import base64
 import importlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -15,32 +14,18 @@ import pytest
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
 
+from tests.support.npm import install_packages
+
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = Path(__file__).with_name("node")
-INSTALL = ["npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"]
-INSTALL += ["--prefer-offline", "--fetch-retries=0", "--fetch-timeout=10000"]
-UNREACHABLE = re.compile(
-    r"npm error (?:code|errno) (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|E(?:NET|HOST)UNREACH|"
-    r"ERR_SOCKET_TIMEOUT|E40[137]|E5\d\d)"
-)
-OLDEST_NODE = 20
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the scripts and the packages that they import. Skips where there are none."""
-    for command in ("node", "npm"):
-        if shutil.which(command) is None:
-            pytest.skip(f"this machine has no {command}")
-    version = subprocess.run(["node", "--version"], check=True, capture_output=True, text=True).stdout
-    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
-        pytest.skip(f"Node is {version.strip()}, and the packages need {OLDEST_NODE} or newer")
     folder = tmp_path_factory.mktemp("node") / "node"
     shutil.copytree(PACKAGES, folder)
-    installed = subprocess.run(INSTALL, cwd=folder, capture_output=True, text=True)
-    if code := UNREACHABLE.search(installed.stderr):
-        pytest.skip(f"the packages of Node cannot be read from here: {code[1]}")
-    assert installed.returncode == 0, installed.stderr
+    install_packages(folder)
     yield folder
     shutil.rmtree(folder)  # 50 MB.
 

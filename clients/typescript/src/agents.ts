@@ -1,0 +1,86 @@
+// The agents of the tenant.
+
+import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
+import type { AgentProfile as WireAgent } from "./gen/spawnmesh/session/v1/tenant_pb.js";
+import { chosenName, valueOf } from "./names.js";
+import type { Services } from "./services.js";
+import type { ThinkingLevel } from "./views.js";
+
+/** An agent to write. What is left out gets the default of the mesh. */
+export interface AgentProfile {
+  readonly agentId: string;
+  readonly systemPrompt?: string;
+  /** The models to call, in order, such as `openai/gpt-5`. */
+  readonly models?: readonly string[];
+  readonly tools?: readonly string[];
+  readonly spawnableAgents?: readonly string[];
+  readonly mcpServers?: readonly string[];
+  /** The largest number of turns in one run. 0 means the default. */
+  readonly maxTurnCount?: number;
+  /** The tokens of the context of a model call. 0 means the default. */
+  readonly contextTokenBudget?: number;
+  readonly thinking?: ThinkingLevel | undefined;
+}
+
+/** An agent as the mesh has it. */
+export type Agent = Required<AgentProfile>;
+
+const PAGE_SIZE = 500;
+
+/** List, read, write and delete agents. */
+export class Agents {
+  constructor(private readonly services: Services) {}
+
+  /** Yield all agents by their ids. Pages are fetched as needed. */
+  async *list(): AsyncGenerator<Agent, void, undefined> {
+    let pageToken = "";
+    do {
+      const page = await this.services.tenant.listAgents({ pageSize: PAGE_SIZE, pageToken });
+      yield* page.agents.map(agentView);
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /** Return one agent. Throws UNKNOWN_AGENT. */
+  async get(agentId: string): Promise<Agent> {
+    return agentView((await this.services.tenant.getAgent({ agentId })).agent);
+  }
+
+  /** Write an agent. Runs that are claimed from now on use it. */
+  async put(agent: AgentProfile): Promise<Agent> {
+    const written = await this.services.tenant.putAgent({
+      agent: {
+        agentId: agent.agentId,
+        systemPrompt: agent.systemPrompt ?? "",
+        models: [...(agent.models ?? [])],
+        tools: [...(agent.tools ?? [])],
+        spawnableAgents: [...(agent.spawnableAgents ?? [])],
+        mcpServers: [...(agent.mcpServers ?? [])],
+        maxTurnCount: agent.maxTurnCount ?? 0,
+        contextTokenBudget: agent.contextTokenBudget ?? 0,
+        thinking: valueOf(WireThinking, agent.thinking),
+      },
+    });
+    return agentView(written.agent);
+  }
+
+  /** Delete an agent, if it exists. Runs that are claimed from now on fail. */
+  async delete(agentId: string): Promise<void> {
+    await this.services.tenant.deleteAgent({ agentId });
+  }
+}
+
+function agentView(agent: WireAgent | undefined): Agent {
+  if (agent === undefined) throw new TypeError("the mesh answered without an agent");
+  return {
+    agentId: agent.agentId,
+    systemPrompt: agent.systemPrompt,
+    models: agent.models,
+    tools: agent.tools,
+    spawnableAgents: agent.spawnableAgents,
+    mcpServers: agent.mcpServers,
+    maxTurnCount: agent.maxTurnCount,
+    contextTokenBudget: agent.contextTokenBudget,
+    thinking: chosenName(WireThinking, agent.thinking),
+  };
+}

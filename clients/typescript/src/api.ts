@@ -1,0 +1,12 @@
+// What both entry points export.
+
+export type { Agent, AgentProfile, Agents } from "./agents.js";
+export type { Attachment } from "./attachments.js";
+export type { BashExecution, Block, Body, Entry, LabelKind, Message, Role, Writer } from "./entries.js";
+export * from "./errors.js";
+export type { Mesh, MeshOptions, SpawnOptions } from "./mesh.js";
+export type { RetryPolicy } from "./retry.js";
+export type { Peer, Services } from "./services.js";
+export type { RunResult, Session } from "./session.js";
+export type { Token } from "./transport.js";
+export type * from "./views.js";

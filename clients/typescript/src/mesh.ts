@@ -1,0 +1,175 @@
+// A mesh as the tenant of one token sees it.
+
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import type { Transport } from "@connectrpc/connect";
+import { Agents } from "./agents.js";
+import { type Attachment, type Files, inlineAttachments, nameFile } from "./attachments.js";
+import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
+import {
+  Cleanup as WireCleanup,
+  ContextMode as WireContext,
+  Runtime as WireRuntime,
+  SessionMode as WireMode,
+} from "./gen/spawnmesh/session/v1/session_pb.js";
+import { valueOf } from "./names.js";
+import { newRequestId } from "./request_id.js";
+import { type Clock, DEFAULT_RETRY, type RetryPolicy, SYSTEM_CLOCK } from "./retry.js";
+import { type Peer, Services } from "./services.js";
+import { Session } from "./session.js";
+import { MeshTransport, type Token } from "./transport.js";
+import type { Cleanup, ContextMode, Runtime, SessionMode, ThinkingLevel } from "./views.js";
+
+const SPAWN_MS = 60_000;
+const MIB = 1024 * 1024;
+
+/** Settings that `connect` takes for every transport. */
+export interface MeshOptions {
+  /** A token of the tenant, or a function that is called before each call, as tokens expire. */
+  token?: Token;
+  /** The longest time of a call with all its repeats, unless a function says otherwise. 10 s. */
+  timeoutMs?: number;
+  /** How calls that may be repeated are repeated. */
+  retry?: Partial<RetryPolicy>;
+  /** The largest message that the mesh accepts. 16 MiB, as its services have it. */
+  maxMessageBytes?: number;
+}
+
+/** Options of a spawn. */
+export interface SpawnOptions {
+  /** The files to attach. All of them together must fit into one request. */
+  attachments?: readonly Attachment[];
+  /** The agent, by default `default`. */
+  agentId?: string;
+  /** A name for people. */
+  label?: string;
+  /** The model to call instead of the agent's first one. */
+  model?: string;
+  thinking?: ThinkingLevel;
+  /** RUN (default) closes the session with its run; SESSION keeps it open for messages. */
+  mode?: SessionMode;
+  context?: ContextMode;
+  cleanup?: Cleanup;
+  runtime?: Runtime;
+  /** How long each run may take. An hour by default. */
+  runTimeoutMs?: number;
+  /** A hint where to show the files. */
+  mountPath?: string;
+  parentSessionId?: string;
+  /** For a day, the same id with the same task returns the same session. Drawn by default. */
+  requestId?: string;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+/** What a platform gives: transports, and the files of the machine. */
+export interface Platform {
+  transportOf(peer: Peer): Transport;
+  /** The name for errors. */
+  nameOf(peer: Peer): string;
+  readonly files?: Files;
+  close(): void;
+  readonly clock?: Clock;
+}
+
+/** The settings with their defaults. Throws TypeError without a token. */
+export function settled(options: MeshOptions, token: Token | undefined) {
+  if (token === undefined || token === "") {
+    throw new TypeError("no token: pass `token`, or set SPAWNMESH_TOKEN");
+  }
+  return {
+    token,
+    timeoutMs: options.timeoutMs ?? 10_000,
+    retry: { ...DEFAULT_RETRY, ...options.retry },
+    maxMessageBytes: options.maxMessageBytes ?? 16 * MIB,
+  };
+}
+
+/** A mesh. Several tasks may use it at once. */
+export class Mesh {
+  /** The generated clients, for RPCs that have no function here. */
+  readonly services: Services;
+  readonly agents: Agents;
+  private readonly clock: Clock;
+
+  /** Use `connect`. */
+  constructor(
+    private readonly platform: Platform,
+    private readonly settings: ReturnType<typeof settled>,
+  ) {
+    this.clock = platform.clock ?? SYSTEM_CLOCK;
+    const calls = { ...settings, clock: this.clock };
+    const transports = new Map<Peer, Transport>();
+    this.services = new Services((peer) => {
+      const known = transports.get(peer);
+      const transport = known ?? new MeshTransport(platform.transportOf(peer), platform.nameOf(peer), calls);
+      transports.set(peer, transport);
+      return transport;
+    });
+    this.agents = new Agents(this.services);
+  }
+
+  /**
+   * Spawn a session and queue its run. It is durable on return. Throws a MeshError if the mesh refuses,
+   * and the error of the file system for a file that cannot be read.
+   */
+  async spawn(task: string, options: SpawnOptions = {}): Promise<Session> {
+    const given = options.attachments ?? [];
+    const { maxMessageBytes } = this.settings;
+    const attachments = await inlineAttachments(given, maxMessageBytes, this.platform.files);
+    const request = {
+      requestId: options.requestId ?? newRequestId(),
+      task,
+      label: options.label ?? "",
+      agentId: options.agentId ?? "",
+      model: options.model ?? "",
+      thinking: valueOf(WireThinking, options.thinking),
+      mode: valueOf(WireMode, options.mode),
+      context: valueOf(WireContext, options.context),
+      cleanup: valueOf(WireCleanup, options.cleanup),
+      runtime: valueOf(WireRuntime, options.runtime),
+      parentSessionId: options.parentSessionId ?? "",
+      attachments,
+      ...(options.runTimeoutMs !== undefined && { runTimeout: durationFromMs(options.runTimeoutMs) }),
+      ...(options.mountPath !== undefined && { attachAs: { mountPath: options.mountPath } }),
+    };
+    const { timeoutMs = SPAWN_MS, signal } = options;
+    const call = { timeoutMs, ...(signal && { signal }) };
+    try {
+      return this.sessionOf((await this.services.session.spawnSession(request, call)).session);
+    } catch (error) {
+      nameFile(error, attachments);
+      throw error;
+    }
+  }
+
+  /** Return the session as it is now. Throws NotFound. */
+  async session(sessionId: string): Promise<Session> {
+    return this.sessionOf((await this.services.session.getSession({ sessionId })).session);
+  }
+
+  /** Yield the tenant's sessions, or the children of one, newest first. Pages are fetched as needed. */
+  async *sessions(
+    options: { parentSessionId?: string; includeArchived?: boolean; pageSize?: number } = {},
+  ): AsyncGenerator<Session, void, undefined> {
+    const request = {
+      parentSessionId: options.parentSessionId ?? "",
+      includeArchived: options.includeArchived ?? false,
+      pageSize: options.pageSize ?? 0,
+    };
+    let pageToken = "";
+    do {
+      const page = await this.services.session.listSessions({ ...request, pageToken });
+      yield* page.sessions.map((session) => this.sessionOf(session));
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /** Close the connections. Calls that wait are cancelled. A program may also just end. */
+  close(): void {
+    this.platform.close();
+  }
+
+  private sessionOf(session: ConstructorParameters<typeof Session>[1]): Session {
+    return new Session({ services: this.services, clock: this.clock }, session);
+  }
+}

@@ -1,0 +1,204 @@
+// One session: its events, its result, and what a client does with it.
+
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { type Entry, entryView } from "./entries.js";
+import { ResultTimeout, RunFailed } from "./errors.js";
+import type { Session as WireSession } from "./gen/spawnmesh/session/v1/session_pb.js";
+import { newRequestId } from "./request_id.js";
+import { type Clock, Patience } from "./retry.js";
+import type { Services } from "./services.js";
+import {
+  eventView,
+  type RunView,
+  runView,
+  type SessionEvent,
+  type SessionView,
+  sessionView,
+} from "./views.js";
+
+/** A longer wait is split into several calls, so that no proxy takes it for dead. */
+const WAIT_CALL_MS = 60_000;
+const ANSWER_MS = 10_000;
+const DELETE_MS = 60_000;
+const PATIENCE_MS = 60_000;
+const ENTRIES_PAGE = 200;
+
+/** The answer of a session. */
+export interface RunResult {
+  readonly text: string;
+  readonly run: RunView;
+  readonly traceId: string;
+}
+
+/** What a session needs of its mesh. */
+export interface Connection {
+  readonly services: Services;
+  readonly clock: Clock;
+}
+
+/** A session. Its properties are as the mesh last answered: `refresh` gets them anew. */
+export class Session {
+  readonly id: string;
+  /** Everything that the mesh said of the session. */
+  view: SessionView;
+
+  /** Sessions are made by `mesh.spawn`, `mesh.session` and `mesh.sessions`. */
+  constructor(
+    private readonly connection: Connection,
+    session: WireSession | undefined,
+  ) {
+    this.view = viewed(session);
+    this.id = this.view.sessionId;
+  }
+
+  get state(): SessionView["state"] {
+    return this.view.state;
+  }
+  get agentId(): string {
+    return this.view.agentId;
+  }
+  get label(): string | undefined {
+    return this.view.label;
+  }
+  get latestRun(): RunView | undefined {
+    return this.view.latestRun;
+  }
+  get traceId(): string {
+    return this.view.traceId;
+  }
+
+  /** Get the session as it is now. */
+  async refresh(): Promise<this> {
+    this.view = viewed((await this.wire.getSession({ sessionId: this.id })).session);
+    return this;
+  }
+
+  /**
+   * Yield the events after the cursor, each once and in order, until a terminal one. A broken
+   * connection or a restart of the service is survived; throws after a minute without an answer. Leave
+   * the loop, or abort the signal, to end the watch.
+   */
+  async *events(
+    options: { afterCursor?: number; signal?: AbortSignal } = {},
+  ): AsyncGenerator<SessionEvent, void, undefined> {
+    const { signal } = options;
+    const patience = new Patience(PATIENCE_MS, this.connection.clock);
+    let cursor = options.afterCursor ?? 0;
+    for (;;) {
+      const left = new AbortController();
+      // The stream has no deadline: its timer would keep the program alive after the loop is left.
+      const either = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
+      const request = { sessionId: this.id, afterCursor: BigInt(cursor) };
+      patience.begin();
+      try {
+        for await (const { event } of this.wire.watchSession(request, { signal: either })) {
+          patience.answered();
+          if (event === undefined) continue;
+          cursor = Number(event.cursor);
+          yield eventView(event);
+        }
+        return;
+      } catch (error) {
+        await patience.waitBeforeNext(error, signal);
+      } finally {
+        left.abort(); // Otherwise the stream stays open when the loop is left.
+      }
+    }
+  }
+
+  /**
+   * Wait until the newest run has ended, and return its answer. Throws RunFailed if it has none,
+   * ResultTimeout if it does not end in time, and a MeshError if the mesh does not answer.
+   */
+  async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<RunResult> {
+    const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
+    const { clock } = this.connection;
+    const patience = new Patience(Math.min(PATIENCE_MS, timeoutMs), clock);
+    const end = clock.now() + timeoutMs;
+    for (;;) {
+      const left = Math.max(0, end - clock.now());
+      const part = Math.min(left, WAIT_CALL_MS);
+      const request = { sessionId: this.id, timeout: durationFromMs(Math.round(part)) };
+      patience.begin();
+      let isDone: boolean;
+      try {
+        const call = { timeoutMs: part + ANSWER_MS, ...(signal && { signal }) };
+        const answer = await this.wire.waitSession(request, call);
+        this.view = viewed(answer.session);
+        isDone = answer.done;
+      } catch (error) {
+        await patience.waitBeforeNext(error, signal);
+        continue;
+      }
+      patience.answered();
+      if (isDone) return resultOf(this.view);
+      if (part === left) throw new ResultTimeout(this.id, timeoutMs);
+    }
+  }
+
+  /**
+   * Send a message, and return the run that will read it. The same `requestId` again changes nothing;
+   * without one a new id is drawn.
+   */
+  async send(text: string, options: { requestId?: string; signal?: AbortSignal } = {}): Promise<RunView> {
+    const request = { sessionId: this.id, text, requestId: options.requestId ?? newRequestId() };
+    const { run } = await this.wire.sendMessage(request, options.signal && { signal: options.signal });
+    if (run === undefined) throw new TypeError("the mesh answered without a run");
+    return runView(run);
+  }
+
+  /** End the session and its descendants. Return the number of killed runs. */
+  async kill(): Promise<number> {
+    return (await this.wire.killSession({ sessionId: this.id })).killedRunCount;
+  }
+
+  /** Archive the ended session and its descendants. Return their number. */
+  async archive(): Promise<number> {
+    const answer = await this.wire.archiveSession({ sessionId: this.id });
+    this.view = viewed(answer.session);
+    return answer.archivedSessionCount;
+  }
+
+  /** Kill and delete the session and its descendants, with transcripts and files. Return their number. */
+  async delete(): Promise<number> {
+    const answer = await this.wire.deleteSession({ sessionId: this.id }, { timeoutMs: DELETE_MS });
+    return answer.deletedSessionCount;
+  }
+
+  /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */
+  async *transcript(options: { afterSeq?: number } = {}): AsyncGenerator<Entry, void, undefined> {
+    let afterSeq = BigInt(options.afterSeq ?? 0);
+    for (;;) {
+      const page = await this.connection.services.transcript.listEntries({
+        sessionId: this.id,
+        direction: { case: "afterSeq", value: afterSeq },
+        pageSize: ENTRIES_PAGE,
+      });
+      yield* page.entries.map(entryView);
+      if (!page.hasMore) return;
+      afterSeq = page.readSeq;
+    }
+  }
+
+  private get wire(): Services["session"] {
+    return this.connection.services.session;
+  }
+}
+
+function viewed(session: WireSession | undefined): SessionView {
+  if (session === undefined) throw new TypeError("the mesh answered without a session");
+  return sessionView(session);
+}
+
+function resultOf(session: SessionView): RunResult {
+  const { latestRun: run, sessionId, traceId } = session;
+  if (run?.state === "SUCCEEDED") return { text: run.resultText ?? "", run, traceId };
+  if (run?.state === "FAILED" || run?.state === "TIMED_OUT" || run?.state === "KILLED") {
+    const reason = run.errorReason ?? run.state;
+    const message = run.errorMessage ?? `the run ended as ${run.state}`;
+    throw new RunFailed({ reason, message, state: run.state, sessionId, runId: run.runId, traceId });
+  }
+  const reason = session.failureReason ?? session.state;
+  const message = `the session has no run: it is ${session.state}`;
+  throw new RunFailed({ reason, message, state: "SPAWN_FAILED", sessionId, runId: undefined, traceId });
+}

@@ -1,0 +1,93 @@
+// The transport of all clients: it adds the token, types the errors, and repeats what may be repeated.
+
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodStreaming,
+  DescMethodUnary,
+  MessageInitShape,
+} from "@bufbuild/protobuf";
+import { MethodOptions_IdempotencyLevel as Idempotency } from "@bufbuild/protobuf/wkt";
+import type { ContextValues, StreamResponse, Transport, UnaryResponse } from "@connectrpc/connect";
+import { refusalOf } from "./errors.js";
+import { type Clock, type RetryPolicy, withRetries } from "./retry.js";
+
+/** A bearer token, or a function that returns one before each call. */
+export type Token = string | (() => string | Promise<string>);
+
+type Header = ConstructorParameters<typeof Headers>[0];
+
+/** What every call needs. */
+export interface CallSettings {
+  readonly token: Token;
+  readonly timeoutMs: number;
+  readonly retry: RetryPolicy;
+  readonly clock: Clock;
+}
+
+/** Return whether the contract says that a repeat of the call changes nothing. */
+export function isRepeatable(method: DescMethod): boolean {
+  return method.idempotency !== Idempotency.IDEMPOTENCY_UNKNOWN;
+}
+
+/** Call one service of the mesh through another transport. */
+export class MeshTransport implements Transport {
+  constructor(
+    private readonly inner: Transport,
+    private readonly peer: string,
+    private readonly settings: CallSettings,
+  ) {}
+
+  /** Make a call. It ends within `timeoutMs`, with all repeats. */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    signal: AbortSignal | undefined,
+    timeoutMs: number | undefined,
+    header: Header,
+    input: MessageInitShape<I>,
+    contextValues?: ContextValues,
+  ): Promise<UnaryResponse<I, O>> {
+    const { retry, clock } = this.settings;
+    const policy = isRepeatable(method) ? retry : { ...retry, maxAttempts: 1 };
+    const attempt = (leftMs: number): Promise<UnaryResponse<I, O>> =>
+      this.typed(signal, async () =>
+        // The header of the deadline takes whole milliseconds alone.
+        this.inner.unary(method, signal, Math.ceil(leftMs), await this.headers(header), input, contextValues),
+      );
+    return withRetries(attempt, timeoutMs ?? this.settings.timeoutMs, policy, clock, signal);
+  }
+
+  /** Open a stream. It is not repeated, and has no time limit unless `timeoutMs` is one. */
+  async stream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodStreaming<I, O>,
+    signal: AbortSignal | undefined,
+    timeoutMs: number | undefined,
+    header: Header,
+    input: AsyncIterable<MessageInitShape<I>>,
+    contextValues?: ContextValues,
+  ): Promise<StreamResponse<I, O>> {
+    const response = await this.typed(signal, async () =>
+      this.inner.stream(method, signal, timeoutMs, await this.headers(header), input, contextValues),
+    );
+    const messages = response.message[Symbol.asyncIterator]();
+    const next = () => this.typed(signal, () => messages.next());
+    return { ...response, message: { [Symbol.asyncIterator]: () => ({ next }) } };
+  }
+
+  private async headers(given: Header): Promise<Headers> {
+    const { token } = this.settings;
+    const headers = new Headers(given);
+    headers.set("authorization", `Bearer ${typeof token === "string" ? token : await token()}`);
+    return headers;
+  }
+
+  /** Return what the call returns. Throws the signal's reason if it is aborted, or the typed refusal. */
+  private async typed<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
+    try {
+      return await call();
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw refusalOf(error, this.peer);
+    }
+  }
+}

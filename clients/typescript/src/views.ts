@@ -1,0 +1,210 @@
+// What the client returns: plain values instead of messages of the contracts. Enums are strings, times
+// are dates, sizes and counts are numbers, and what is absent is undefined.
+
+import type { AttachmentFile as WireFile } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import type { TokenUsage as WireUsage } from "./gen/spawnmesh/content/v1/message_pb.js";
+import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
+import {
+  type AttachmentReceipt as WireReceipt,
+  Cleanup as WireCleanup,
+  ContextMode as WireContext,
+  ReceiptWarning as WireWarning,
+  type Run as WireRun,
+  RunState as WireRunState,
+  Runtime as WireRuntime,
+  type Session as WireSession,
+  type SessionEvent as WireEvent,
+  SessionEventKind as WireEventKind,
+  SessionMode as WireMode,
+  SessionState as WireSessionState,
+} from "./gen/spawnmesh/session/v1/session_pb.js";
+import { chosenName, dateOf, type NameIn, nameOf, present } from "./names.js";
+
+export type SessionState = NameIn<typeof WireSessionState>;
+export type SessionMode = NameIn<typeof WireMode>;
+export type ContextMode = NameIn<typeof WireContext>;
+export type Cleanup = NameIn<typeof WireCleanup>;
+export type Runtime = NameIn<typeof WireRuntime>;
+export type RunState = NameIn<typeof WireRunState>;
+export type SessionEventType = NameIn<typeof WireEventKind>;
+export type ThinkingLevel = NameIn<typeof WireThinking>;
+
+/** A session as it was when the mesh last answered. */
+export interface SessionView {
+  readonly sessionId: string;
+  readonly state: SessionState;
+  readonly agentId: string;
+  readonly label: string | undefined;
+  readonly parentSessionId: string | undefined;
+  readonly parentRunId: string | undefined;
+  readonly depth: number;
+  readonly mode: SessionMode;
+  readonly context: ContextMode;
+  readonly cleanup: Cleanup;
+  readonly runtime: Runtime;
+  readonly thinking: ThinkingLevel | undefined;
+  readonly createTime: Date | undefined;
+  readonly endTime: Date | undefined;
+  readonly archiveTime: Date | undefined;
+  readonly latestRun: RunView | undefined;
+  readonly receipt: AttachmentReceipt | undefined;
+  readonly taskHash: string;
+  readonly traceId: string;
+  /** The reason, if the state is SPAWN_FAILED. */
+  readonly failureReason: string | undefined;
+}
+
+/** One run of a session. */
+export interface RunView {
+  readonly runId: string;
+  readonly sessionId: string;
+  readonly state: RunState;
+  readonly attemptCount: number;
+  readonly revisionCount: number;
+  /** The answer, if the state is SUCCEEDED. */
+  readonly resultText: string | undefined;
+  readonly errorReason: string | undefined;
+  readonly errorMessage: string | undefined;
+  readonly usage: TokenUsage;
+  readonly queueTime: Date | undefined;
+  readonly startTime: Date | undefined;
+  readonly endTime: Date | undefined;
+  /** The last time that something the run needs was unavailable. */
+  readonly delay: RunDelay | undefined;
+}
+
+export interface RunDelay {
+  readonly reason: string;
+  readonly message: string;
+  readonly notBeforeTime: Date | undefined;
+  readonly count: number;
+}
+
+export interface TokenUsage {
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly cacheReadTokens: number;
+  readonly cacheWriteTokens: number;
+}
+
+/** The receipt of the files of a spawn. */
+export interface AttachmentReceipt {
+  readonly setId: string;
+  readonly totalBytes: number;
+  readonly files: readonly AttachedFile[];
+  /** Where the run finds the files, relative to its workspace. */
+  readonly relDir: string;
+  readonly mountPath: string | undefined;
+  readonly warnings: readonly NameIn<typeof WireWarning>[];
+}
+
+export interface AttachedFile {
+  readonly name: string;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+  readonly mimeType: string | undefined;
+}
+
+/** An event in the life of a session. */
+export interface SessionEvent {
+  /** The position of the event, from 1. Pass it as `afterCursor` to continue behind it. */
+  readonly cursor: number;
+  readonly type: SessionEventType;
+  readonly time: Date | undefined;
+  readonly runId: string | undefined;
+  /** The state that the run reached. */
+  readonly runState: RunState | undefined;
+  readonly childSessionId: string | undefined;
+  /** One line for people. */
+  readonly detail: string;
+}
+
+export function sessionView(session: WireSession): SessionView {
+  return {
+    sessionId: session.sessionId,
+    state: nameOf(WireSessionState, session.state),
+    agentId: session.agentId,
+    label: present(session.label),
+    parentSessionId: present(session.parentSessionId),
+    parentRunId: present(session.parentRunId),
+    depth: session.depth,
+    mode: nameOf(WireMode, session.mode),
+    context: nameOf(WireContext, session.context),
+    cleanup: nameOf(WireCleanup, session.cleanup),
+    runtime: nameOf(WireRuntime, session.runtime),
+    thinking: chosenName(WireThinking, session.thinking),
+    createTime: dateOf(session.createTime),
+    endTime: dateOf(session.endTime),
+    archiveTime: dateOf(session.archiveTime),
+    latestRun: session.latestRun && runView(session.latestRun),
+    receipt: session.receipt && receiptView(session.receipt),
+    taskHash: session.taskHash,
+    traceId: session.traceId,
+    failureReason: present(session.failureReason),
+  };
+}
+
+export function runView(run: WireRun): RunView {
+  const state = nameOf(WireRunState, run.state);
+  return {
+    runId: run.runId,
+    sessionId: run.sessionId,
+    state,
+    attemptCount: run.attemptCount,
+    revisionCount: run.revisionCount,
+    resultText: state === "SUCCEEDED" ? run.resultText : undefined,
+    errorReason: present(run.errorReason),
+    errorMessage: present(run.errorMessage),
+    usage: usageView(run.usage),
+    queueTime: dateOf(run.queueTime),
+    startTime: dateOf(run.startTime),
+    endTime: dateOf(run.endTime),
+    delay: run.delay && {
+      reason: run.delay.reason,
+      message: run.delay.message,
+      notBeforeTime: dateOf(run.delay.notBeforeTime),
+      count: run.delay.count,
+    },
+  };
+}
+
+export function usageView(usage: WireUsage | undefined): TokenUsage {
+  return {
+    inputTokens: Number(usage?.inputTokenCount ?? 0),
+    outputTokens: Number(usage?.outputTokenCount ?? 0),
+    cacheReadTokens: Number(usage?.cacheReadTokenCount ?? 0),
+    cacheWriteTokens: Number(usage?.cacheWriteTokenCount ?? 0),
+  };
+}
+
+export function eventView(event: WireEvent): SessionEvent {
+  return {
+    cursor: Number(event.cursor),
+    type: nameOf(WireEventKind, event.kind),
+    time: dateOf(event.eventTime),
+    runId: present(event.runId),
+    runState: chosenName(WireRunState, event.runState),
+    childSessionId: present(event.childSessionId),
+    detail: event.detail,
+  };
+}
+
+function receiptView(receipt: WireReceipt): AttachmentReceipt {
+  return {
+    setId: receipt.setId,
+    totalBytes: Number(receipt.totalBytes),
+    files: receipt.files.map(fileView),
+    relDir: receipt.relDir,
+    mountPath: present(receipt.mountPath),
+    warnings: receipt.warnings.map((warning) => nameOf(WireWarning, warning)),
+  };
+}
+
+function fileView(file: WireFile): AttachedFile {
+  return {
+    name: file.name,
+    sizeBytes: Number(file.sizeBytes),
+    sha256: file.sha256,
+    mimeType: present(file.mimeType),
+  };
+}

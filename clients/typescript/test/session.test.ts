@@ -1,0 +1,262 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { Code } from "@connectrpc/connect";
+import { type RunFailed, type SessionEvent, type SessionView } from "@spawnmesh/client";
+import { Role } from "#dist/gen/spawnmesh/content/v1/message_pb.js";
+import {
+  ReceiptWarning,
+  RunState,
+  SessionEventKind,
+  type SessionSchema,
+  SessionState,
+} from "#dist/gen/spawnmesh/session/v1/session_pb.js";
+import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
+import { TenantService } from "#dist/gen/spawnmesh/session/v1/tenant_service_pb.js";
+import { TranscriptService } from "#dist/gen/spawnmesh/transcript/v1/transcript_service_pb.js";
+import type { Session } from "#dist/session.js";
+import { FakeClock, meshAt, refusal, serve } from "./server.js";
+
+const ID = "ses_00000000000000000000000000";
+const TIME = new Date("2026-01-02T03:04:05.678Z");
+
+type Wire = MessageInitShape<typeof SessionSchema>;
+type Context = Parameters<typeof serve>[0];
+type Watched = AsyncGenerator<{ event: { cursor: bigint; kind: number } }>;
+type Watch = (request: { afterCursor: bigint }) => Watched;
+
+async function sessionOf(t: Context, wire: Wire): Promise<Session> {
+  const url = await serve(t, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId: ID, ...wire } }),
+      waitSession: () => ({ session: { sessionId: ID, ...wire }, done: true }),
+    }),
+  );
+  return meshAt(url, new FakeClock()).session(ID);
+}
+
+test("a session has strings, dates, numbers, and undefined for what is absent", async (t) => {
+  const session = await sessionOf(t, {
+    state: SessionState.ACTIVE,
+    createTime: timestampFromDate(TIME),
+    label: "",
+    depth: 2,
+    latestRun: {
+      runId: "run_1",
+      state: RunState.RUNNING,
+      usage: { inputTokenCount: 12n, outputTokenCount: 3n },
+    },
+    receipt: {
+      totalBytes: 5n,
+      files: [{ name: "a", sizeBytes: 5n, sha256: "ff" }],
+      warnings: [ReceiptWarning.MOUNT_PATH_IGNORED],
+    },
+  });
+  const view: SessionView = session.view;
+  assert.equal(session.state, "ACTIVE");
+  assert.deepEqual(view.createTime, TIME);
+  assert.equal(view.endTime, undefined);
+  assert.equal(view.label, undefined);
+  assert.equal(view.thinking, undefined);
+  assert.equal(view.depth, 2);
+  assert.equal(session.latestRun?.state, "RUNNING");
+  assert.equal(session.latestRun?.resultText, undefined);
+  assert.deepEqual(session.latestRun?.usage, {
+    inputTokens: 12,
+    outputTokens: 3,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+  });
+  assert.equal(view.receipt?.totalBytes, 5);
+  assert.deepEqual(view.receipt?.warnings, ["MOUNT_PATH_IGNORED"]);
+  assert.deepEqual(view.receipt?.files, [{ name: "a", sizeBytes: 5, sha256: "ff", mimeType: undefined }]);
+});
+
+test("a state of a newer mesh is its number", async (t) => {
+  assert.equal((await sessionOf(t, { state: 77 as SessionState })).state, "77");
+});
+
+test("the result is the text of the run", async (t) => {
+  const latestRun = { runId: "run_1", state: RunState.SUCCEEDED, resultText: "Hello." };
+  const result = await (await sessionOf(t, { traceId: "abc", latestRun })).result();
+  assert.deepEqual([result.text, result.traceId, result.run.runId], ["Hello.", "abc", "run_1"]);
+});
+
+const FAILURES = [
+  [RunState.FAILED, "FAILED", "UNKNOWN_MODEL", "no such model"],
+  [RunState.TIMED_OUT, "TIMED_OUT", "TIMED_OUT", "the run ended as TIMED_OUT"],
+  [RunState.KILLED, "KILLED", "KILLED", "the run ended as KILLED"],
+] as const;
+
+for (const [state, name, reason, message] of FAILURES) {
+  test(`a run that is ${name} throws RunFailed`, async (t) => {
+    const given = state === RunState.FAILED ? { errorReason: reason, errorMessage: message } : {};
+    const session = await sessionOf(t, { traceId: "abc", latestRun: { runId: "run_1", state, ...given } });
+    const expected: Partial<RunFailed> = {
+      ...{ name: "RunFailed", state: name, reason, message },
+      ...{ sessionId: ID, runId: "run_1", traceId: "abc" },
+    };
+    await assert.rejects(session.result(), expected);
+  });
+}
+
+test("a session that was not spawned throws RunFailed", async (t) => {
+  const session = await sessionOf(t, { state: SessionState.SPAWN_FAILED, failureReason: "SPAWN_REFUSED" });
+  const expected = { name: "RunFailed", state: "SPAWN_FAILED", reason: "SPAWN_REFUSED", runId: undefined };
+  await assert.rejects(session.result(), expected);
+});
+
+test("a wait is made of calls that survive an outage, and ends in time", async (t) => {
+  const clock = new FakeClock();
+  const waits: number[] = [];
+  let count = 0;
+  const url = await serve(t, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId: ID } }),
+      waitSession: ({ timeout }) => {
+        if (++count % 7 !== 0) throw refusal(Code.Unavailable, "DRAINING");
+        const ms = Number(timeout?.seconds) * 1000 + (timeout?.nanos ?? 0) / 1e6;
+        waits.push(ms);
+        clock.pass(ms);
+        return { session: { sessionId: ID }, done: false };
+      },
+    }),
+  );
+  const session = await meshAt(url, clock).session(ID);
+  const expected = { name: "ResultTimeout", timeoutMs: 150_000, sessionId: ID };
+  await assert.rejects(session.result({ timeoutMs: 150_000 }), expected);
+  assert.equal(waits.length, 3);
+  assert.deepEqual(waits.slice(0, 2), [60_000, 60_000]);
+  assert(clock.now() >= 150_000, `it waited ${clock.now()} ms`);
+});
+
+async function watched(t: Context, watch: Watch): Promise<Session> {
+  const url = await serve(t, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId: ID } }),
+      watchSession: watch,
+    }),
+  );
+  return meshAt(url, new FakeClock()).session(ID);
+}
+
+async function all(events: AsyncIterable<SessionEvent>): Promise<SessionEvent[]> {
+  const found: SessionEvent[] = [];
+  for await (const event of events) found.push(event);
+  return found;
+}
+
+test("a watch resumes behind its last event after a broken stream", async (t) => {
+  const cursors: bigint[] = [];
+  const session = await watched(t, async function* ({ afterCursor }) {
+    cursors.push(afterCursor);
+    yield { event: { cursor: afterCursor + 1n, kind: SessionEventKind.RUN } };
+    if (afterCursor < 6n) throw refusal(Code.Unavailable, "DRAINING");
+    yield { event: { cursor: afterCursor + 2n, kind: SessionEventKind.CLOSED } };
+  });
+  const events = await all(session.events({ afterCursor: 4 }));
+  assert.deepEqual(
+    events.map(({ cursor, type }) => [cursor, type]),
+    [
+      [5, "RUN"],
+      [6, "RUN"],
+      [7, "RUN"],
+      [8, "CLOSED"],
+    ],
+  );
+  assert.deepEqual(cursors, [4n, 5n, 6n]);
+});
+
+test("a watch of a deleted session ends with its refusal", async (t) => {
+  const session = await watched(t, async function* () {
+    yield { event: { cursor: 1n, kind: SessionEventKind.RUN } };
+    throw refusal(Code.NotFound, "NOT_FOUND");
+  });
+  await assert.rejects(all(session.events()), { name: "NotFound", reason: "NOT_FOUND" });
+});
+
+test("the stream is cancelled when its loop is left", async (t) => {
+  let ended: () => void = () => {};
+  const end = new Promise<void>((resolve) => {
+    ended = resolve;
+  });
+  const url = await serve(t, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId: ID } }),
+      watchSession: async function* (_request, { signal }) {
+        signal.addEventListener("abort", ended);
+        yield { event: { cursor: 1n } };
+        await end;
+      },
+    }),
+  );
+  const session = await meshAt(url, new FakeClock()).session(ID);
+  for await (const event of session.events()) {
+    assert.equal(event.cursor, 1);
+    break;
+  }
+  await end;
+});
+
+test("sessions and agents are fetched page by page", async (t) => {
+  const tokens: string[] = [];
+  const page = (token: string): string => {
+    tokens.push(token);
+    return { "": "2", 2: "3", 3: "" }[token] ?? "";
+  };
+  const url = await serve(t, (router) => {
+    router.service(SessionService, {
+      // The second page is empty, and another one follows.
+      listSessions: ({ pageToken }) => ({
+        sessions: pageToken === "2" ? [] : [{ sessionId: `ses_${pageToken}` }],
+        nextPageToken: page(pageToken),
+      }),
+    });
+    router.service(TenantService, {
+      listAgents: ({ pageToken }) => ({
+        agents: [{ agentId: `agent-${pageToken}`, thinking: 4 }],
+        nextPageToken: page(pageToken),
+      }),
+    });
+  });
+  const mesh = meshAt(url, new FakeClock());
+  const ids: string[] = [];
+  for await (const session of mesh.sessions()) ids.push(session.id);
+  for await (const agent of mesh.agents.list()) ids.push(`${agent.agentId} ${agent.thinking}`);
+  assert.deepEqual(ids, ["ses_", "ses_3", "agent- MEDIUM", "agent-2 MEDIUM", "agent-3 MEDIUM"]);
+  assert.deepEqual(tokens, ["", "2", "3", "", "2", "3"]);
+});
+
+test("entries of a transcript are plain values, page by page", async (t) => {
+  const url = await serve(t, (router) => {
+    router.service(SessionService, { getSession: () => ({ session: { sessionId: ID } }) });
+    router.service(TranscriptService, {
+      listEntries: ({ direction }) => {
+        if (direction.value === 0n) {
+          const kind = { case: "header", value: { sessionId: ID } } as const;
+          return { entries: [{ seq: 1n, body: { kind } }], hasMore: true, readSeq: 4n };
+        }
+        assert.equal(direction.value, 4n);
+        const content = [
+          { block: { case: "text", value: { text: "Good " } } },
+          { block: { case: "image", value: { mimeType: "image/png", data: new Uint8Array([1]) } } },
+          { block: { case: "text", value: { text: "day." } } },
+        ] as const;
+        const value = { role: Role.ASSISTANT, content: [...content], model: "a/b" };
+        const kind = { case: "message", value } as const;
+        return { entries: [{ seq: 5n, createTime: timestampFromDate(TIME), body: { kind } }] };
+      },
+    });
+  });
+  const session = await meshAt(url, new FakeClock()).session(ID);
+  const seen: unknown[] = [];
+  for await (const { seq, createTime, body } of session.transcript()) {
+    if (body.type === "message") seen.push([seq, createTime, body.role, body.text, body.model]);
+    else seen.push([seq, body.type]);
+  }
+  assert.deepEqual(seen, [
+    [1, "header"],
+    [5, TIME, "ASSISTANT", "Good day.", "a/b"],
+  ]);
+});

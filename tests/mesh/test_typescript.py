@@ -1,0 +1,180 @@
+"""The TypeScript client as a user has it: packed, installed elsewhere, compiled, and run."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_client.mesh import connect
+from spawnmesh_devstack.stack import Stack
+
+from tests.support.links import open_link, to_address
+from tests.support.npm import install_packages
+from tests.support.typescript import SOURCE, build_package
+
+PROGRAMS = Path(__file__).with_name("typescript")
+README = (SOURCE / "README.md").read_text()
+HOWTO = (SOURCE.parents[1] / "docs" / "howto" / "typescript.md").read_text()
+STRICT = ("--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", "--noEmitOnError")
+pytestmark = pytest.mark.timeout(420)  # The first test installs packages, too.
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```ts\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the installed package, and the compiled programs that use it."""
+    folder = tmp_path_factory.mktemp("typescript")
+    (folder / "build").mkdir()
+    package = build_package(folder / "build")
+    user = folder / "user"
+    user.mkdir()
+    needed = json.loads((SOURCE / "package.json").read_text())["devDependencies"]
+    tools = [f"{name}@{needed[name]}" for name in ("typescript", "@types/node")]
+    install_packages(user, package.packed, *tools)
+    for program in PROGRAMS.glob("*.mts"):
+        shutil.copy(program, user)
+    (user / "readme.mts").write_text(blocks(README)[0])
+    for number, block in enumerate(blocks(HOWTO)):
+        (user / f"howto_{number}.mts").write_text(block)
+    names = sorted(path.name for path in user.glob("*.mts"))
+    command = ["npx", "--no-install", "tsc", *STRICT, *names]
+    done = subprocess.run(command, cwd=user, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    yield user
+    shutil.rmtree(folder)
+
+
+async def a_tenant(stack: Stack) -> str:
+    tenant = f"t-{uuid4().hex[:12]}"
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
+    return tenant
+
+
+async def started(program: str, folder: Path, **environment: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        "node", program, cwd=folder, env={"PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+async def printed(program: str, folder: Path, **environment: str) -> str:
+    """Return the output of a program, which must end by itself."""
+    process = await started(program, folder, **environment)
+    try:
+        async with asyncio.timeout(200):
+            answer, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, errors.decode()) == (0, "")
+    return answer.decode()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stack, programs: Path) -> None:
+    found: dict[str, Any] = json.loads(
+        await printed(
+            "program.mjs",
+            programs,
+            SESSION=stack.targets["session"],
+            TRANSCRIPT=stack.targets["transcript"],
+            TOKEN=stack.client_token(await a_tenant(stack)),
+        )
+    )
+    events = found.pop("events")
+    assert [cursor for cursor, *_ in events] == list(range(1, len(events) + 1))
+    assert (events[0][1], events[-1][1]) == ("PROVISIONING", "CLOSED")
+    assert [state for _, kind, state in events if kind == "RUN"][-1] == "SUCCEEDED"
+    text = found.pop("text")
+    assert sha256(b"hello") in text, "the answer depends on the bytes"
+    assert sha256(b"from a path") in text
+    asked = found.pop("asked")
+    assert asked[0] == "header"
+    assert {"USER", "ASSISTANT"} <= set(asked)
+    assert found == {
+        "agents": ["default", "reader"],
+        "spawned": [True, "first", ["report.md", "notes.txt"]],
+        "created": True,
+        "state": "CLOSED",
+        "usage": True,
+        "failure": ["UNKNOWN_MODEL", "FAILED", True],
+        "unknownAgent": ["UNKNOWN_AGENT", "session.spawnmesh"],
+        "unknownSession": "session",
+        "malformed": ["task"],
+        "badToken": "TOKEN_INVALID",
+        "talked": [True, "CLOSED", 1, 1],
+        "archivedIsHidden": [False, True, True],
+        "audited": True,
+        "left": ["default"],
+    }
+
+
+async def test_watch_goes_on_after_its_connection_is_cut(stack: Stack, programs: Path) -> None:
+    token = stack.client_token(await a_tenant(stack))
+    async with (
+        connect(session=stack.targets["session"], token=token) as mesh,
+        open_link(to_address(stack.targets["session"])) as link,
+    ):
+        session = await mesh.spawn("Say hello.", mode=session_pb2.SESSION_MODE_SESSION, wait_seconds=60)
+        session_id = session.session_id
+        process = await started(
+            "watch.mjs", programs, SESSION=link.target, TOKEN=token, SESSION_ID=session_id
+        )
+        assert process.stdout is not None
+        seen: list[tuple[int, str, str]] = []
+
+        async def read_until(count: int) -> None:
+            """Read until so many runs have succeeded, or the program ends."""
+            while sum(state == "SUCCEEDED" for _, _, state in seen) < count:
+                assert process.stdout is not None
+                line = await process.stdout.readline()
+                if not line:
+                    return
+                seen.append(tuple(json.loads(line)))
+
+        try:
+            async with asyncio.timeout(200):
+                await read_until(1)
+                assert link.cut() == 2, "the ends of one connection"
+                await mesh.send(session_id, "And again.")
+                await read_until(2)
+                assert link.cut() == 2, "the ends of the next connection"
+                await mesh.kill(session_id)
+                await read_until(99)
+                errors = await process.stderr.read() if process.stderr else b""
+                code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    assert (code, errors.decode()) == (0, "")
+    assert [cursor for cursor, _, _ in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1][1] == "CLOSED"
+
+
+async def test_readme_of_the_package_works_as_it_stands(stack: Stack, programs: Path) -> None:
+    assert len(blocks(README)) == 1
+    assert len(blocks(README)[0].strip().splitlines()) <= 15
+    said = await printed(
+        "readme.mjs",
+        programs,
+        SPAWNMESH_URL=f"http://{stack.targets['session']}",
+        SPAWNMESH_TOKEN=stack.client_token(await a_tenant(stack)),
+    )
+    assert "RUN SUCCEEDED" in said
+    assert sha256(b"The pump is repaired.") in said, "the answer depends on the bytes"

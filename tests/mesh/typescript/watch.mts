@@ -1,0 +1,9 @@
+// Watches one session to its end, and prints each event as a line of JSON.
+import { connect } from "@spawnmesh/client";
+
+const { SESSION, TOKEN, SESSION_ID } = process.env as Record<string, string>;
+const mesh = connect({ targets: { session: SESSION! }, token: TOKEN! });
+const session = await mesh.session(SESSION_ID!);
+for await (const { cursor, type, runState } of session.events()) {
+  console.log(JSON.stringify([cursor, type, runState ?? ""]));
+}
