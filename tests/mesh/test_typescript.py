@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 from spawnmesh.session.v1 import session_pb2
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_devstack.stack import Stack
 
 from tests.support.links import open_link, to_address

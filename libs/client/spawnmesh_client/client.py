@@ -41,6 +41,7 @@ class Mesh:
         attachments: Sequence[Attachable] = (),
         agent: str = "",
         label: str = "",
+        metadata: Mapping[str, str] | None = None,
         model: str = "",
         thinking: str = "",
         mode: str = "",
@@ -74,6 +75,7 @@ class Mesh:
                 attachments=files,
                 agent_id=agent,
                 label=label,
+                metadata=metadata,
                 model=model,
                 run_timeout_seconds=_seconds(run_timeout),
                 mount_path=mount_path,
@@ -93,11 +95,26 @@ class Mesh:
         return session_view(await self.wire.session(session_id), self.wire)
 
     async def sessions(
-        self, *, parent: Session | str = "", include_archived: bool = False, page_size: int = 0
+        self,
+        filter: str = "",
+        *,
+        order_by: str = "",
+        with_results: bool = False,
+        include_archived: bool = False,
+        page_size: int = 0,
     ) -> AsyncIterator[Session]:
-        """Yield the tenant's sessions, or the children of one, newest first."""
+        """Yield the tenant's sessions that the filter accepts, newest first unless `order_by` says
+        otherwise.
+
+        A filter is such as `run_state = FAILED AND metadata.ticket = "17"`; that of the children of
+        a session is `parent_session_id = ses_…`. Without `with_results`, the sessions have neither
+        the texts of results nor the names of files. Raises InvalidRequest, with what is possible.
+        """
+        view = session_pb2.SESSION_VIEW_FULL if with_results else session_pb2.SESSION_VIEW_BASIC
         found = self.wire.sessions(
-            parent_session_id=parent if isinstance(parent, str) else parent.session_id,
+            filter=filter,
+            order_by=order_by,
+            view=view,
             include_archived=include_archived,
             page_size=page_size,
         )

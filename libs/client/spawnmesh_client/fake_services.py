@@ -19,6 +19,7 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.entries import entry_view
 from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
 
@@ -64,10 +65,11 @@ class FakeServices:
         found = [
             self._looked_at(session_id).session
             for session_id, record in reversed(self.records.items())
-            if request.parent_session_id in ("", record.session.parent_session_id)
+            if accepts(request.filter, record.session)
             and (request.include_archived or not record.session.HasField("archive_time"))
         ]
-        return rpc.ListSessionsResponse(sessions=found)
+        is_full = request.view == session_pb2.SESSION_VIEW_FULL
+        return rpc.ListSessionsResponse(sessions=found if is_full else map(_basic, found))
 
     async def WaitSession(self, request: rpc.WaitSessionRequest) -> rpc.WaitSessionResponse:
         give_up = monotonic_seconds() + request.timeout.ToNanoseconds() / 1e9
@@ -273,6 +275,7 @@ class FakeServices:
             cleanup=request.cleanup or session_pb2.CLEANUP_DELETE,
             runtime=request.runtime or session_pb2.RUNTIME_SUBAGENT,
             thinking=request.thinking, create_time=now(), trace_id=secrets.token_hex(16),
+            metadata=request.metadata,
         )  # fmt: skip
         files = self._attached(request, session)
         return SessionRecord(session, request, files, [request.task])
@@ -307,6 +310,17 @@ class FakeServices:
 
 def _state_of(record: SessionRecord) -> str:
     return session_pb2.SessionState.Name(record.session.state).removeprefix("SESSION_STATE_")
+
+
+def _basic(session: session_pb2.Session) -> session_pb2.Session:
+    """Return the session without the text of its result and the names of its files."""
+    basic = session_pb2.Session()
+    basic.CopyFrom(session)
+    if basic.HasField("latest_run"):
+        basic.latest_run.ClearField("result_text")
+    if basic.HasField("receipt"):
+        basic.receipt.ClearField("files")
+    return basic
 
 
 def _reused(request_id: str) -> MeshError:

@@ -90,7 +90,9 @@ class Session(SessionFields):
 
     async def children(self) -> AsyncIterator["Session"]:
         """Yield the children of the session, newest first."""
-        async for child in self._wire.sessions(parent_session_id=self.session_id):
+        async for child in self._wire.sessions(
+            filter=f"parent_session_id = {self.session_id}", view=session_pb2.SESSION_VIEW_FULL
+        ):
             yield session_view(child, self._wire)
 
     async def transcript(self, *, after_seq: int = 0) -> AsyncIterator[Entry]:

@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from spawnmesh_client.mesh import connect
+from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.status import Status
 from spawnmesh_devstack.stack import Stack
