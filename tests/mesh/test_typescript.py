@@ -120,7 +120,7 @@ async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stac
         "badToken": "TOKEN_INVALID",
         "talked": [True, "CLOSED", 1, 1],
         "archivedIsHidden": [False, True, True],
-        "audited": True,
+        "wire": True,
         "left": ["default"],
     }
 

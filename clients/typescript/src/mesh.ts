@@ -10,6 +10,7 @@ import {
   ContextMode as WireContext,
   Runtime as WireRuntime,
   SessionMode as WireMode,
+  SessionView,
 } from "./gen/spawnmesh/session/v1/session_pb.js";
 import { valueOf } from "./names.js";
 import { newRequestId } from "./request_id.js";
@@ -42,6 +43,8 @@ export interface SpawnOptions {
   agentId?: string;
   /** A name for people. */
   label?: string;
+  /** Up to 16 texts by their keys, which a filter finds. */
+  metadata?: Readonly<Record<string, string>>;
   /** The model to call instead of the agent's first one. */
   model?: string;
   thinking?: ThinkingLevel;
@@ -59,6 +62,15 @@ export interface SpawnOptions {
   requestId?: string;
   timeoutMs?: number;
   signal?: AbortSignal;
+}
+
+/** Which sessions `Mesh.sessions` yields, and how much of each. */
+export interface ListOptions {
+  filter?: string;
+  orderBy?: string;
+  withResults?: boolean;
+  includeArchived?: boolean;
+  pageSize?: number;
 }
 
 /** What a platform gives: transports, and the files of the machine. */
@@ -120,6 +132,7 @@ export class Mesh {
       requestId: options.requestId ?? newRequestId(),
       task,
       label: options.label ?? "",
+      metadata: { ...options.metadata },
       agentId: options.agentId ?? "",
       model: options.model ?? "",
       thinking: valueOf(WireThinking, options.thinking),
@@ -147,12 +160,17 @@ export class Mesh {
     return this.sessionOf((await this.services.session.getSession({ sessionId })).session);
   }
 
-  /** Yield the tenant's sessions, or the children of one, newest first. Pages are fetched as needed. */
-  async *sessions(
-    options: { parentSessionId?: string; includeArchived?: boolean; pageSize?: number } = {},
-  ): AsyncGenerator<Session, void, undefined> {
+  /**
+   * Yield the tenant's sessions that the filter accepts, newest first unless `orderBy` says otherwise. A
+   * filter is such as `run_state = FAILED`; that of the children of a session is
+   * `parent_session_id = ses_…`. Without `withResults`, sessions have neither the texts of results nor the
+   * names of files. Pages are fetched as needed.
+   */
+  async *sessions(options: ListOptions = {}): AsyncGenerator<Session, void, undefined> {
     const request = {
-      parentSessionId: options.parentSessionId ?? "",
+      filter: options.filter ?? "",
+      orderBy: options.orderBy ?? "",
+      view: options.withResults === true ? SessionView.FULL : SessionView.BASIC,
       includeArchived: options.includeArchived ?? false,
       pageSize: options.pageSize ?? 0,
     };

@@ -60,6 +60,9 @@ export class Session {
   get label(): string | undefined {
     return this.view.label;
   }
+  get metadata(): Readonly<Record<string, string>> {
+    return this.view.metadata;
+  }
   get latestRun(): RunView | undefined {
     return this.view.latestRun;
   }
@@ -167,17 +170,17 @@ export class Session {
 
   /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */
   async *transcript(options: { afterSeq?: number } = {}): AsyncGenerator<Entry, void, undefined> {
-    let afterSeq = BigInt(options.afterSeq ?? 0);
-    for (;;) {
-      const page = await this.connection.services.transcript.listEntries({
-        sessionId: this.id,
-        direction: { case: "afterSeq", value: afterSeq },
-        pageSize: ENTRIES_PAGE,
-      });
+    const request = {
+      sessionId: this.id,
+      direction: { case: "afterSeq" as const, value: BigInt(options.afterSeq ?? 0) },
+      pageSize: ENTRIES_PAGE,
+    };
+    let pageToken = "";
+    do {
+      const page = await this.connection.services.transcript.listEntries({ ...request, pageToken });
       yield* page.entries.map(entryView);
-      if (!page.hasMore) return;
-      afterSeq = page.readSeq;
-    }
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
   }
 
   private get wire(): Services["session"] {

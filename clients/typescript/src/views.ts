@@ -35,6 +35,7 @@ export interface SessionView {
   readonly state: SessionState;
   readonly agentId: string;
   readonly label: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
   readonly parentSessionId: string | undefined;
   readonly parentRunId: string | undefined;
   readonly depth: number;
@@ -125,6 +126,7 @@ export function sessionView(session: WireSession): SessionView {
     state: nameOf(WireSessionState, session.state),
     agentId: session.agentId,
     label: present(session.label),
+    metadata: { ...session.metadata },
     parentSessionId: present(session.parentSessionId),
     parentRunId: present(session.parentRunId),
     depth: session.depth,

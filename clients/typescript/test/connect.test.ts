@@ -113,11 +113,17 @@ test("files are attached by content and by path", async (t) => {
   assert.equal(requests.length, 1);
 });
 
-for (const protocol of ["grpc-web", "connect"] as const) {
+for (const [protocol, type] of [
+  ["grpc-web", "application/grpc-web+proto"],
+  ["connect", "application/proto"],
+] as const) {
   test(`the web entry calls and watches by ${protocol}`, async (t) => {
     const url = await serveWeb(t, (router) =>
       router.service(SessionService, {
-        getSession: () => ({ session: { sessionId: ID } }),
+        getSession: (_request, { requestHeader }) => {
+          assert.equal(requestHeader.get("content-type"), type);
+          return { session: { sessionId: ID } };
+        },
         watchSession: async function* () {
           yield { event: { cursor: 1n } };
           yield { event: { cursor: 2n } };

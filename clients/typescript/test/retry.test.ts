@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Code, type ConnectError } from "@connectrpc/connect";
-import { ModelRouterService } from "#dist/gen/spawnmesh/model_router/v1/model_router_service_pb.js";
+import { HookService } from "#dist/gen/spawnmesh/hook/v1/hook_service_pb.js";
 import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import { meshError } from "#dist/errors.js";
 import { DEFAULT_RETRY, Patience, pauseBefore, SYSTEM_CLOCK } from "#dist/retry.js";
@@ -104,17 +104,15 @@ for (const error of FINAL) {
 test("a call that the contract does not call repeatable is made once", async (t) => {
   let count = 0;
   const url = await serve(t, (router) =>
-    router.service(ModelRouterService, {
-      generate: async function* () {
+    router.service(HookService, {
+      testPlugin: () => {
         count++;
         throw UNAVAILABLE;
       },
     }),
   );
-  const stream = meshAt(url, new FakeClock()).services.modelRouter.generate({});
-  await assert.rejects(async () => {
-    for await (const _ of stream);
-  }, /the text of DEPENDENCY_UNAVAILABLE/);
+  const call = meshAt(url, new FakeClock()).services.hook.testPlugin({});
+  await assert.rejects(call, /the text of DEPENDENCY_UNAVAILABLE/);
   assert.equal(count, 1);
 });
 

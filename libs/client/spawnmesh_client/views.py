@@ -3,6 +3,7 @@
 The fields are named as in the contracts, which say what each one means. Times are in UTC.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import auto
@@ -333,3 +334,4 @@ class SessionFields:
     failure_reason: str
     archive_time: datetime | None
     thinking: ThinkingLevel | None
+    metadata: Mapping[str, str]

@@ -10,7 +10,8 @@ import {
   type SessionEvent,
   Unauthenticated,
 } from "@spawnmesh/client";
-import { AuditService } from "@spawnmesh/client/gen/spawnmesh/audit/v1/audit_service_pb.js";
+import { SessionState } from "@spawnmesh/client/gen/spawnmesh/session/v1/session_pb.js";
+import { SessionService } from "@spawnmesh/client/gen/spawnmesh/session/v1/session_service_pb.js";
 
 const { SESSION, TRANSCRIPT, TOKEN } = process.env as Record<string, string>;
 const targets = { session: SESSION!, transcript: TRANSCRIPT! };
@@ -60,7 +61,7 @@ const archived = await talk.archive();
 const open = (await listed(mesh.sessions({ pageSize: 1 }))).map((session) => session.id);
 const everything = (await listed(mesh.sessions({ includeArchived: true }))).map((session) => session.id);
 const deleted = await talk.delete();
-const audited = await mesh.services.client(AuditService, "session").listAuditEvents({});
+const wire = await mesh.services.client(SessionService, "session").getSession({ sessionId: spawned.id });
 await mesh.agents.delete(agent.agentId);
 
 console.log(
@@ -80,7 +81,7 @@ console.log(
     badToken: badToken instanceof Unauthenticated && badToken.reason,
     talked: [sent.runId === second.run.runId, closed, archived, deleted],
     archivedIsHidden: [open.includes(talk.id), everything.includes(talk.id), open.includes(spawned.id)],
-    audited: audited.events.some((event) => event.method.endsWith("DeleteSession")),
+    wire: wire.session?.state === SessionState.CLOSED,
     left: (await listed(mesh.agents.list())).map((one) => one.agentId),
   }),
 );
