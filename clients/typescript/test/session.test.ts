@@ -232,12 +232,13 @@ test("entries of a transcript are plain values, page by page", async (t) => {
   const url = await serve(t, (router) => {
     router.service(SessionService, { getSession: () => ({ session: { sessionId: ID } }) });
     router.service(TranscriptService, {
-      listEntries: ({ direction }) => {
-        if (direction.value === 0n) {
+      listEntries: ({ direction, pageToken }) => {
+        assert.equal(direction.value, 0n);
+        if (pageToken === "") {
           const kind = { case: "header", value: { sessionId: ID } } as const;
-          return { entries: [{ seq: 1n, body: { kind } }], hasMore: true, readSeq: 4n };
+          return { entries: [{ seq: 1n, body: { kind } }], nextPageToken: "next" };
         }
-        assert.equal(direction.value, 4n);
+        assert.equal(pageToken, "next");
         const content = [
           { block: { case: "text", value: { text: "Good " } } },
           { block: { case: "image", value: { mimeType: "image/png", data: new Uint8Array([1]) } } },
