@@ -41,12 +41,11 @@ export class Session {
   readonly id: string;
   /** Everything that the mesh said of the session. */
   view: SessionView;
+  readonly #connection: Connection;
 
   /** Sessions are made by `mesh.spawn`, `mesh.session` and `mesh.sessions`. */
-  constructor(
-    private readonly connection: Connection,
-    session: WireSession | undefined,
-  ) {
+  constructor(connection: Connection, session: WireSession | undefined) {
+    this.#connection = connection;
     this.view = viewed(session);
     this.id = this.view.sessionId;
   }
@@ -82,7 +81,7 @@ export class Session {
     options: { afterCursor?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<SessionEvent, void, undefined> {
     const { signal } = options;
-    const patience = new Patience(PATIENCE_MS, this.connection.clock);
+    const patience = new Patience(PATIENCE_MS, this.#connection.clock);
     let cursor = options.afterCursor ?? 0;
     for (;;) {
       const left = new AbortController();
@@ -112,7 +111,7 @@ export class Session {
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<RunResult> {
     const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
-    const { clock } = this.connection;
+    const { clock } = this.#connection;
     const patience = new Patience(Math.min(PATIENCE_MS, timeoutMs), clock);
     const end = clock.now() + timeoutMs;
     for (;;) {
@@ -169,7 +168,7 @@ export class Session {
   async *transcript(options: { afterSeq?: number } = {}): AsyncGenerator<Entry, void, undefined> {
     let afterSeq = BigInt(options.afterSeq ?? 0);
     for (;;) {
-      const page = await this.connection.services.transcript.listEntries({
+      const page = await this.#connection.services.transcript.listEntries({
         sessionId: this.id,
         direction: { case: "afterSeq", value: afterSeq },
         pageSize: ENTRIES_PAGE,
@@ -181,7 +180,7 @@ export class Session {
   }
 
   private get wire(): Services["session"] {
-    return this.connection.services.session;
+    return this.#connection.services.session;
   }
 }
 
