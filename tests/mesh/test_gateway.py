@@ -15,7 +15,8 @@ from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh_calls.wire_errors import error_from
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.wire import WireMesh as Mesh, connect_wire as connect
+from spawnmesh_client.wire import WireMesh as Mesh
+from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status

@@ -29,13 +29,17 @@ const PAGE_SIZE = 500;
 
 /** List, read, write and delete agents. */
 export class Agents {
-  constructor(private readonly services: Services) {}
+  readonly #services: Services;
+
+  constructor(services: Services) {
+    this.#services = services;
+  }
 
   /** Yield all agents by their ids. Pages are fetched as needed. */
   async *list(): AsyncGenerator<Agent, void, undefined> {
     let pageToken = "";
     do {
-      const page = await this.services.tenant.listAgents({ pageSize: PAGE_SIZE, pageToken });
+      const page = await this.#services.tenant.listAgents({ pageSize: PAGE_SIZE, pageToken });
       yield* page.agents.map(agentView);
       pageToken = page.nextPageToken;
     } while (pageToken !== "");
@@ -43,12 +47,12 @@ export class Agents {
 
   /** Return one agent. Throws UNKNOWN_AGENT. */
   async get(agentId: string): Promise<Agent> {
-    return agentView((await this.services.tenant.getAgent({ agentId })).agent);
+    return agentView((await this.#services.tenant.getAgent({ agentId })).agent);
   }
 
   /** Write an agent. Runs that are claimed from now on use it. */
   async put(agent: AgentProfile): Promise<Agent> {
-    const written = await this.services.tenant.putAgent({
+    const written = await this.#services.tenant.putAgent({
       agent: {
         agentId: agent.agentId,
         systemPrompt: agent.systemPrompt ?? "",
@@ -66,7 +70,7 @@ export class Agents {
 
   /** Delete an agent, if it exists. Runs that are claimed from now on fail. */
   async delete(agentId: string): Promise<void> {
-    await this.services.tenant.deleteAgent({ agentId });
+    await this.#services.tenant.deleteAgent({ agentId });
   }
 }
 

@@ -3,7 +3,27 @@
 export type { Agent, AgentProfile, Agents } from "./agents.js";
 export type { Attachment } from "./attachments.js";
 export type { BashExecution, Block, Body, Entry, LabelKind, Message, Role, Writer } from "./entries.js";
-export * from "./errors.js";
+export {
+  Aborted,
+  AlreadyExists,
+  Cancelled,
+  DataLoss,
+  DeadlineExceeded,
+  FailedPrecondition,
+  type FieldViolation,
+  Internal,
+  InvalidArgument,
+  MeshError,
+  NotFound,
+  PermissionDenied,
+  type Reason,
+  ResourceExhausted,
+  ResultTimeout,
+  RunFailed,
+  type Status,
+  Unauthenticated,
+  Unavailable,
+} from "./errors.js";
 export type { Mesh, MeshOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";

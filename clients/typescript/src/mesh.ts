@@ -101,15 +101,16 @@ export class Mesh {
   /** The generated clients, for RPCs that have no function here. */
   readonly services: Services;
   readonly agents: Agents;
-  private readonly clock: Clock;
+  readonly #platform: Platform;
+  readonly #maxMessageBytes: number;
+  readonly #clock: Clock;
 
   /** Use `connect`. */
-  constructor(
-    private readonly platform: Platform,
-    private readonly settings: ReturnType<typeof settled>,
-  ) {
-    this.clock = platform.clock ?? SYSTEM_CLOCK;
-    const calls = { ...settings, clock: this.clock };
+  constructor(platform: Platform, settings: ReturnType<typeof settled>) {
+    this.#platform = platform;
+    this.#maxMessageBytes = settings.maxMessageBytes;
+    this.#clock = platform.clock ?? SYSTEM_CLOCK;
+    const calls = { ...settings, clock: this.#clock };
     const transports = new Map<Peer, Transport>();
     this.services = new Services((peer) => {
       const known = transports.get(peer);
@@ -125,9 +126,8 @@ export class Mesh {
    * and the error of the file system for a file that cannot be read.
    */
   async spawn(task: string, options: SpawnOptions = {}): Promise<Session> {
-    const given = options.attachments ?? [];
-    const { maxMessageBytes } = this.settings;
-    const attachments = await inlineAttachments(given, maxMessageBytes, this.platform.files);
+    const { attachments: given = [] } = options;
+    const attachments = await inlineAttachments(given, this.#maxMessageBytes, this.#platform.files);
     const request = {
       requestId: options.requestId ?? newRequestId(),
       task,
@@ -184,10 +184,10 @@ export class Mesh {
 
   /** Close the connections. Calls that wait are cancelled. A program may also just end. */
   close(): void {
-    this.platform.close();
+    this.#platform.close();
   }
 
   private sessionOf(session: ConstructorParameters<typeof Session>[1]): Session {
-    return new Session({ services: this.services, clock: this.clock }, session);
+    return new Session({ services: this.services, clock: this.#clock }, session);
   }
 }

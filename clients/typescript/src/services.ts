@@ -27,11 +27,15 @@ export type Peer = (typeof PEERS)[number];
  * requests and responses are messages of the contracts.
  */
 export class Services {
-  constructor(private readonly transportOf: (peer: Peer) => Transport) {}
+  readonly #transportOf: (peer: Peer) => Transport;
+
+  constructor(transportOf: (peer: Peer) => Transport) {
+    this.#transportOf = transportOf;
+  }
 
   /** Return a client for any service of the contracts, such as the AuditService of `transcript`. */
   client<S extends DescService>(service: S, peer: Peer): Client<S> {
-    return createClient(service, this.transportOf(peer));
+    return createClient(service, this.#transportOf(peer));
   }
 
   get session(): Client<typeof SessionService> {

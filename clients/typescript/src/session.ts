@@ -41,12 +41,11 @@ export class Session {
   readonly id: string;
   /** Everything that the mesh said of the session. */
   view: SessionView;
+  readonly #connection: Connection;
 
   /** Sessions are made by `mesh.spawn`, `mesh.session` and `mesh.sessions`. */
-  constructor(
-    private readonly connection: Connection,
-    session: WireSession | undefined,
-  ) {
+  constructor(connection: Connection, session: WireSession | undefined) {
+    this.#connection = connection;
     this.view = viewed(session);
     this.id = this.view.sessionId;
   }
@@ -85,7 +84,7 @@ export class Session {
     options: { afterCursor?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<SessionEvent, void, undefined> {
     const { signal } = options;
-    const patience = new Patience(PATIENCE_MS, this.connection.clock);
+    const patience = new Patience(PATIENCE_MS, this.#connection.clock);
     let cursor = options.afterCursor ?? 0;
     for (;;) {
       const left = new AbortController();
@@ -115,7 +114,7 @@ export class Session {
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<RunResult> {
     const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
-    const { clock } = this.connection;
+    const { clock } = this.#connection;
     const patience = new Patience(Math.min(PATIENCE_MS, timeoutMs), clock);
     const end = clock.now() + timeoutMs;
     for (;;) {
@@ -177,14 +176,14 @@ export class Session {
     };
     let pageToken = "";
     do {
-      const page = await this.connection.services.transcript.listEntries({ ...request, pageToken });
+      const page = await this.#connection.services.transcript.listEntries({ ...request, pageToken });
       yield* page.entries.map(entryView);
       pageToken = page.nextPageToken;
     } while (pageToken !== "");
   }
 
   private get wire(): Services["session"] {
-    return this.connection.services.session;
+    return this.#connection.services.session;
   }
 }
 

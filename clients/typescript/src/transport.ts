@@ -32,11 +32,16 @@ export function isRepeatable(method: DescMethod): boolean {
 
 /** Call one service of the mesh through another transport. */
 export class MeshTransport implements Transport {
-  constructor(
-    private readonly inner: Transport,
-    private readonly peer: string,
-    private readonly settings: CallSettings,
-  ) {}
+  // Private for logs too: they print neither the token nor the connection.
+  readonly #inner: Transport;
+  readonly #peer: string;
+  readonly #settings: CallSettings;
+
+  constructor(inner: Transport, peer: string, settings: CallSettings) {
+    this.#inner = inner;
+    this.#peer = peer;
+    this.#settings = settings;
+  }
 
   /** Make a call. It ends within `timeoutMs`, with all repeats. */
   async unary<I extends DescMessage, O extends DescMessage>(
@@ -47,14 +52,15 @@ export class MeshTransport implements Transport {
     input: MessageInitShape<I>,
     contextValues?: ContextValues,
   ): Promise<UnaryResponse<I, O>> {
-    const { retry, clock } = this.settings;
+    const { retry, clock } = this.#settings;
     const policy = isRepeatable(method) ? retry : { ...retry, maxAttempts: 1 };
     const attempt = (leftMs: number): Promise<UnaryResponse<I, O>> =>
-      this.typed(signal, async () =>
+      this.typed(signal, async () => {
+        const headers = await this.headers(header);
         // The header of the deadline takes whole milliseconds alone.
-        this.inner.unary(method, signal, Math.ceil(leftMs), await this.headers(header), input, contextValues),
-      );
-    return withRetries(attempt, timeoutMs ?? this.settings.timeoutMs, policy, clock, signal);
+        return this.#inner.unary(method, signal, Math.ceil(leftMs), headers, input, contextValues);
+      });
+    return withRetries(attempt, timeoutMs ?? this.#settings.timeoutMs, policy, clock, signal);
   }
 
   /** Open a stream. It is not repeated, and has no time limit unless `timeoutMs` is one. */
@@ -67,7 +73,7 @@ export class MeshTransport implements Transport {
     contextValues?: ContextValues,
   ): Promise<StreamResponse<I, O>> {
     const response = await this.typed(signal, async () =>
-      this.inner.stream(method, signal, timeoutMs, await this.headers(header), input, contextValues),
+      this.#inner.stream(method, signal, timeoutMs, await this.headers(header), input, contextValues),
     );
     const messages = response.message[Symbol.asyncIterator]();
     const next = () => this.typed(signal, () => messages.next());
@@ -75,7 +81,7 @@ export class MeshTransport implements Transport {
   }
 
   private async headers(given: Header): Promise<Headers> {
-    const { token } = this.settings;
+    const { token } = this.#settings;
     const headers = new Headers(given);
     headers.set("authorization", `Bearer ${typeof token === "string" ? token : await token()}`);
     return headers;
@@ -87,7 +93,7 @@ export class MeshTransport implements Transport {
       return await call();
     } catch (error) {
       signal?.throwIfAborted();
-      throw refusalOf(error, this.peer);
+      throw refusalOf(error, this.#peer);
     }
   }
 }

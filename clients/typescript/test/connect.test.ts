@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import { connect } from "@spawnmesh/client";
 import { connect as connectWeb } from "@spawnmesh/client/web";
 import { Encoding } from "#dist/gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
@@ -28,6 +29,18 @@ for (const [options, text] of MALFORMED) {
     assert.throws(() => connect(options), { name: "TypeError", message: text });
   });
 }
+
+test("a mesh and its sessions show no token", async (t) => {
+  const url = await serve(t, (router) =>
+    router.service(SessionService, { getSession: () => ({ session: { sessionId: ID } }) }),
+  );
+  const mesh = connect({ url, token: "secret-token" });
+  t.after(() => mesh.close());
+  const session = await mesh.session(ID);
+  const shown = inspect([mesh, session], { depth: 20, showHidden: true }) + JSON.stringify([mesh, session]);
+  assert(shown.includes(ID));
+  assert(!shown.includes("secret-token"), shown);
+});
 
 test("a service whose address was not passed is named", () => {
   const mesh = connect({ token: "t", targets: { session: "127.0.0.1:1" } });

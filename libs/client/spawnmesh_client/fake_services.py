@@ -19,8 +19,8 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.entries import entry_view
+from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
 
 _POLL_SECONDS = 0.01

@@ -24,8 +24,8 @@ from spawnmesh.session.v1 import session_service_pb2 as sessions
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.compaction_service_pb2 import ExpandSummaryRequest
-from spawnmesh_client.wire import WireMesh as Mesh
 from spawnmesh_client.transcript_files import import_file
+from spawnmesh_client.wire import WireMesh as Mesh
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.page_tokens import page_token
 from spawnmesh_core.reasons import Reason

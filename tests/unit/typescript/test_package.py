@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.typescript import ROOT, SOURCE, TypeScriptPackage, build_package
 
-pytestmark = pytest.mark.timeout(300)  # The first test installs packages, too.
+pytestmark = pytest.mark.timeout(420)  # The first test installs packages, too.
 
 SOURCES = sorted(path for folder in ("src", "test") for path in (SOURCE / folder).glob("*.ts"))
 
