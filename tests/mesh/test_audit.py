@@ -26,7 +26,10 @@ async def events_of(stack: Stack, tenant: str) -> list[dict[str, Any]]:
 
 def calls(events: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     """Return service, RPC and caller of each event."""
-    return {(one["service"], one["method"].rpartition("/")[2], one["caller_kind"]) for one in events}
+    return {
+        (one["service"], one["method"].rpartition("/")[2], one["caller_kind"].removeprefix("CALLER_").lower())
+        for one in events
+    }
 
 
 async def test_run_is_followed_by_its_events_in_every_service(stack: Stack) -> None:

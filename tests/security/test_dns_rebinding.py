@@ -22,7 +22,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.endpoints import Address
 
-from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, open_mesh
+from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, decision_of, open_mesh
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 HOST = "plugin.rebind.test"
@@ -67,7 +67,7 @@ class Attack:
         """Call the plugin once. Return the decision, and the error of a call that failed."""
         answer = await self.tenant.as_client("TestPlugin", pb.TestPluginRequest(name="gate"))
         [delivery] = answer.deliveries
-        return str(delivery.error or delivery.decision)
+        return str(delivery.error or decision_of(delivery))
 
 
 @pytest.fixture(scope="module")

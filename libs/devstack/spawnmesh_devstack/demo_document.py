@@ -49,7 +49,7 @@ def document(
         "revisions": [
             {"session_id": one.session_id, "plugin": one.plugin, "milliseconds": one.latency.ToMilliseconds()}
             for one in deliveries
-            if one.decision == "revise"
+            if one.decision == hook_service_pb2.DELIVERY_DECISION_REVISE
         ],
         "announced": [
             {
@@ -62,7 +62,9 @@ def document(
             for event in events
             if event.kind == session_pb2.SESSION_EVENT_KIND_CHILD_ANNOUNCED
         ],
-        "heard_ends": [one.session_id for one in deliveries if one.decision == "told"],
+        "heard_ends": [
+            one.session_id for one in deliveries if one.decision == hook_service_pb2.DELIVERY_DECISION_TOLD
+        ],
         "redacted": list(redactions(done)),
         "trace": {
             "trace_id": done.parent.trace_id,

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from spawnmesh.hook.v1 import compaction_pb2, decision_pb2, delivery_target_pb2, event_pb2, observed_pb2
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_plugin.handlers import Handlers
@@ -62,7 +63,9 @@ class FakeDispatch:
         """Return the target to which the plugin delivers the end of a session."""
         decision: delivery_target_pb2.DeliveryTargetDecision = await self._dispatch(
             "delivery_target",
-            delivery_target_pb2.DeliveryTargetEvent(**{**self._run, "outcome": "succeeded", **facts}),
+            delivery_target_pb2.DeliveryTargetEvent(
+                **{**self._run, "outcome": END_OUTCOME_SUCCEEDED, **facts}
+            ),
         )
         return decision
 
@@ -74,7 +77,7 @@ class FakeDispatch:
         return decision
 
     async def observe(self, event_key: str = "a-key", **event: Any) -> None:
-        """Deliver an event, such as `subagent_ended=SubagentEndedEvent(outcome="failed")`."""
+        """Deliver an event, such as `agent_end=AgentEndEvent(outcome=END_OUTCOME_FAILED)`."""
         await self.handlers.observe(
             observed_pb2.ObservedEvent(**{**self._run, "event_key": event_key, **event})
         )

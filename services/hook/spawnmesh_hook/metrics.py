@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from opentelemetry.metrics import Meter
 
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 
 _SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 600)
@@ -23,7 +24,7 @@ class DeliveryMetrics:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-    def record(self, hook: HookKind, decision: str, latency: timedelta) -> None:
+    def record(self, hook: HookKind, decision: DeliveryDecision, latency: timedelta) -> None:
         """Record a call that ended, or that an open circuit breaker prevented."""
-        attributes = {"spawnmesh.hook.kind": hook.value.lower(), "spawnmesh.hook.decision": decision}
+        attributes = {"spawnmesh.hook.kind": hook.value.lower(), "spawnmesh.hook.decision": decision.value}
         self._durations.record(latency.total_seconds(), attributes)

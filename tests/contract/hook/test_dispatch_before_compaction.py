@@ -24,6 +24,7 @@ from tests.support.hook.fixtures import (
     OPEN,
     HookMesh,
     Tenant,
+    decision_of,
     ended,
     refused,
 )
@@ -154,7 +155,7 @@ async def test_DispatchBeforeCompaction__instructions_without_the_grant(
         "is_transient": "false",
     }
     rows = await tenant.deliveries()
-    assert [row.decision for row in rows] == ["failed", "failed"]
+    assert [decision_of(row) for row in rows] == ["failed", "failed"]
     assert rows[0].error == "malformed answer: decision.compact.instructions needs the grant PROMPT_INJECTION"
     plugin.says(keep_whole("no grant is needed for this"))
     assert (await ask(tenant))[1] == ["a"]
@@ -204,7 +205,7 @@ async def test_TestPlugin__compactions(mesh: HookMesh, tenant: Tenant) -> None:
     plugin = await mesh.plugin(compact())
     await tenant.register("a", plugin.endpoint, COMPACTION, COMPACTED)
     tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="a"))
-    assert [(row.hook, row.decision) for row in tried.deliveries] == [
+    assert [(row.hook, decision_of(row)) for row in tried.deliveries] == [
         (COMPACTION, "compact"),
         (COMPACTED, "told"),
     ]

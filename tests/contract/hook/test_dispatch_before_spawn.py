@@ -27,6 +27,7 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
+    decision_of,
     deny,
     refused,
 )
@@ -213,7 +214,7 @@ async def test_DispatchBeforeSpawn__endpoint_no_longer_allowed(mesh: HookMesh, t
         await stricter.spawn()
     assert plugin.heard == []
     (delivery,) = await tenant.deliveries()
-    assert (delivery.decision, delivery.error) == ("failed", "the call failed: ENDPOINT_NOT_ALLOWED")
+    assert (decision_of(delivery), delivery.error) == ("failed", "the call failed: ENDPOINT_NOT_ALLOWED")
 
 
 async def allowed(tenant: Tenant, session_id: str) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.store.bundled_plugins import BundledPlugins
@@ -52,7 +53,7 @@ async def end(tenant: Tenant) -> None:
             event_key="agent_end:1",
             session_id="ses_1",
             run_id="run_1",
-            agent_end=observed.AgentEndEvent(outcome="succeeded"),
+            agent_end=observed.AgentEndEvent(outcome=END_OUTCOME_SUCCEEDED),
         )
     )
 

@@ -26,6 +26,7 @@ from tests.support.hook.fixtures import (
     FINALIZE,
     HookMesh,
     Tenant,
+    decision_of,
     ended,
     refused,
     revise,
@@ -102,7 +103,7 @@ async def test_a_failing_observer_is_retried_and_finally_dead_lettered(
     assert await deliveries.run_due() == 0  # The entry is in its backoff.
     await as_owner("update jobs set due_time = now()")
     await deliveries.run_due()
-    attempts = [(row.decision, row.attempt) for row in reversed(await tenant.deliveries())]
+    attempts = [(decision_of(row), row.attempt) for row in reversed(await tenant.deliveries())]
     assert attempts == [("failed", 1), ("failed", 2)]
     await as_owner(f"update jobs set due_time = now(), attempt_count = {MAX_ATTEMPT_COUNT - 1}")
     await deliveries.run_due()

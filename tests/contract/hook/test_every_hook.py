@@ -18,7 +18,7 @@ from spawnmesh_plugin.webhook import Webhook
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.support.hook.fixtures import CONTENT, CONTROL, INJECTION, HookMesh, Tenant
+from tests.support.hook.fixtures import CONTENT, CONTROL, INJECTION, HookMesh, Tenant, decision_of
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 ANSWERS = {
@@ -105,7 +105,7 @@ async def test_every_hook_reaches_its_handler(
             behind.append(Webhook(recorder.handlers(), secret))
         tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="all"))
     names = [HookKind.Name(row.hook).removeprefix("HOOK_KIND_").lower() for row in tried.deliveries]
-    decisions = [row.decision for row in tried.deliveries]
+    decisions = [decision_of(row) for row in tried.deliveries]
     assert [row.hook for row in tried.deliveries] == KINDS
     assert recorder.heard == names
     answers = SILENT if silent else {name: decision for name, (_, decision) in ANSWERS.items()}

@@ -7,7 +7,17 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs.worker import JobWorker
 
-from tests.support.hook.fixtures import ALLOW, ENDED, FINALIZE, SPAWN, HookMesh, Tenant, refused, revise
+from tests.support.hook.fixtures import (
+    ALLOW,
+    ENDED,
+    FINALIZE,
+    SPAWN,
+    HookMesh,
+    Tenant,
+    decision_of,
+    refused,
+    revise,
+)
 
 
 async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(
@@ -23,7 +33,7 @@ async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(
     await deliveries.run_due()
     rows = await tenant.deliveries()
     assert [
-        (row.plugin, row.hook, row.session_id, row.run_id, row.decision, row.error, row.attempt)
+        (row.plugin, row.hook, row.session_id, row.run_id, decision_of(row), row.error, row.attempt)
         for row in rows
     ] == [
         ("observer", ENDED, "ses_2", "run_2", "told", "", 1),

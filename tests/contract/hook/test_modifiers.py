@@ -9,6 +9,7 @@ from spawnmesh.hook.v1 import delivery_target_pb2 as targets
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_FAILED
 from spawnmesh_core.reasons import Reason
 
 from tests.support.hook.fixtures import (
@@ -21,6 +22,7 @@ from tests.support.hook.fixtures import (
     TOOL_CALL,
     HookMesh,
     Tenant,
+    decision_of,
     refused,
 )
 
@@ -98,7 +100,7 @@ async def test_DispatchDeliveryTarget__the_first_named_target_wins(mesh: HookMes
     for priority, (name, plugin) in enumerate({"second": second, "first": first, "nobody": nobody}.items()):
         await tenant.register(name, plugin.endpoint, TARGET, priority=priority)
     event = targets.DeliveryTargetEvent(
-        session_id="ses_1", run_id="run_1", parent_session_id="ses_0", outcome="failed"
+        session_id="ses_1", run_id="run_1", parent_session_id="ses_0", outcome=END_OUTCOME_FAILED
     )
     answer = await tenant.as_session(
         "DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=event)
@@ -107,11 +109,11 @@ async def test_DispatchDeliveryTarget__the_first_named_target_wins(mesh: HookMes
     assert (nobody.heard, first.heard, second.heard) == ([event], [event], [])
     assert await tenant.log() == [("nobody", "continue"), ("first", "chosen")]
     tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="first"))
-    assert [row.decision for row in tried.deliveries] == ["chosen"]
+    assert [decision_of(row) for row in tried.deliveries] == ["chosen"]
 
 
 async def test_DispatchDeliveryTarget__only_the_session_service_may_call(tenant: Tenant) -> None:
-    event = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", outcome="failed")
+    event = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", outcome=END_OUTCOME_FAILED)
     with refused(Reason.CALLER_NOT_ALLOWED):
         await tenant.as_client("DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=event))
 

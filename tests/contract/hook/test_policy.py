@@ -11,7 +11,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.forking import ForkServer
 from tests.support.hook import plugin_process
-from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, refused
+from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, decision_of, refused
 
 MODULE = "spawnmesh_command.plugins.cel_policy"
 RULES = [
@@ -73,7 +73,7 @@ async def test_a_rule_without_a_boolean_result_fails_by_the_failure_policy(
         with refused(Reason.PLUGIN_FAILED):
             await tenant.draft("k", draft_text="secret")
     [row] = await tenant.deliveries()
-    assert row.decision == "failed"
+    assert decision_of(row) == "failed"
     assert "secret" not in row.error
 
 

@@ -22,6 +22,7 @@ from tests.support.hook.fixtures import (
     OPEN,
     HookMesh,
     Tenant,
+    decision_of,
     finalize,
     hook_replica,
     revise,
@@ -128,7 +129,7 @@ async def offered(
             raise
         answer = None
     rows = await tenant.deliveries(run_id=run_id, page_size=1000)
-    new = [(row.plugin, row.decision) for row in reversed(rows[: len(rows) - len(before)])]
+    new = [(row.plugin, decision_of(row)) for row in reversed(rows[: len(rows) - len(before)])]
     called = [(name, decision) for name, decision in new if decision != "capped"]
     capped = [] if answer is None else [revision.plugin for revision in answer.capped_revisions]
     assert sorted(name for name, decision in new if decision == "capped") == sorted(capped)

@@ -10,14 +10,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.forking import ForkServer
-from tests.support.hook.fixtures import (
-    CONTENT,
-    CONTINUE,
-    FINALIZE,
-    Tenant,
-    refused,
-    revise,
-)
+from tests.support.hook.fixtures import CONTENT, CONTINUE, FINALIZE, Tenant, decision_of, refused, revise
 from tests.support.hook.plugin_process import serving
 from tests.support.model_router.fixtures import Router, World, open_world
 from tests.support.model_router.provider import RATE_LIMITED, Answering, chat, sse
@@ -77,5 +70,5 @@ async def test_a_reviewer_without_a_verdict_fails_by_its_policy(
         await tenant.register("reviewer", endpoint, FINALIZE, grants=[CONTENT], policy=pb.FAILURE_POLICY_OPEN)
         assert (await tenant.draft("k", draft_text="secret draft")).decision == CONTINUE
     rows = await tenant.deliveries()
-    assert [row.decision for row in rows] == ["failed", "failed"]
+    assert [decision_of(row) for row in rows] == ["failed", "failed"]
     assert not any("secret" in row.error for row in rows)

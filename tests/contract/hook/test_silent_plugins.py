@@ -25,6 +25,7 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
+    decision_of,
     refused,
 )
 from tests.support.hook.plugin_process import PluginProcess, plugin_process
@@ -90,7 +91,7 @@ async def test_DispatchBeforeSpawn__a_paused_gate_is_noticed_and_asked_again_whe
     refusals = await asyncio.gather(*(refusal_of(tenant) for _ in range(4)))
     refusals += [await refusal_of(tenant) for _ in range(4)]
     assert {(error.status, error.retry_after_seconds) for error in refusals} == {(Status.UNAVAILABLE, 1.0)}
-    rows = {(row.decision, row.error) for row in await tenant.deliveries() if row.error}
+    rows = {(decision_of(row), row.error) for row in await tenant.deliveries() if row.error}
     assert rows == {("failed", STOPPED_ANSWERING.error), ("skipped", SILENT.error)}
     plugin.go_on()
     await eventually(lambda: allowed(tenant))

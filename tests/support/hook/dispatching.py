@@ -11,6 +11,7 @@ from spawnmesh.hook.v1 import delivery_target_pb2 as targets
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_KILLED
 
 from tests.support.hook.fixtures import (
     ALLOW,
@@ -51,7 +52,7 @@ async def dispatch(
     prompt = run_pb.DispatchBeforePromptBuildRequest(event=events.BeforePromptBuildEvent(**_RUN))
     call = run_pb.DispatchBeforeToolCallRequest(event=events.BeforeToolCallEvent(**_RUN))
     target = targets.DispatchDeliveryTargetRequest(
-        event=targets.DeliveryTargetEvent(**_RUN, outcome="killed")
+        event=targets.DeliveryTargetEvent(**_RUN, outcome=END_OUTCOME_KILLED)
     )
     compaction = compactions.DispatchBeforeCompactionRequest(event=compactions.BeforeCompactionEvent(**_RUN))
     caller, request = {

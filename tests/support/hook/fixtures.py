@@ -16,6 +16,7 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceServicer,
     add_HookHandlerServiceServicer_to_server,
@@ -144,6 +145,11 @@ class ScriptedPlugin(HookHandlerServiceServicer):
 
 async def _unasked(_event: Any) -> Any:
     return None
+
+
+def decision_of(delivery: pb.Delivery) -> str:
+    """Return the decision in the log, such as `allow`."""
+    return pb.DeliveryDecision.Name(delivery.decision).removeprefix("DELIVERY_DECISION_").lower()
 
 
 class Tenant:
@@ -278,14 +284,16 @@ class Tenant:
         return await self.publish(ended(event_key, session_id=session_id, run_id=run_id))
 
     async def deliveries(
-        self, session_id: str = "", page_size: int = 0, **conditions: Any
+        self, session_id: str = "", page_size: int = 0, *, decision: str = "", **conditions: Any
     ) -> list[pb.Delivery]:
         request = pb.ListDeliveriesRequest(session_id=session_id, page_size=page_size, **conditions)
+        if decision:
+            request.decision = pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{decision.upper()}")
         return list((await self.as_client("ListDeliveries", request)).deliveries)
 
     async def log(self) -> list[tuple[str, str]]:
         """Return plugin and decision of each call, oldest first."""
-        return [(delivery.plugin, delivery.decision) for delivery in reversed(await self.deliveries())]
+        return [(delivery.plugin, decision_of(delivery)) for delivery in reversed(await self.deliveries())]
 
     def _stub(self) -> HookServiceStub:
         return HookServiceStub(self._session.channel)
@@ -296,7 +304,7 @@ def ended(event_key: str, *, session_id: str = "ses_1", run_id: str = "run_1") -
         event_key=event_key,
         session_id=session_id,
         run_id=run_id,
-        subagent_ended=observed.SubagentEndedEvent(outcome="succeeded"),
+        subagent_ended=observed.SubagentEndedEvent(outcome=END_OUTCOME_SUCCEEDED),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceServicer, add_AuditServiceServicer_to_server
+from spawnmesh.policy.v1.policy_pb2 import CALLER_CLIENT
 from spawnmesh_core.clock import utc_now
 from spawnmesh_runtime.server import MeshServer
 
@@ -34,7 +35,7 @@ def event(service: str, number: int, **fields: Any) -> event_pb.AuditEvent:
         event_id=f"aud_{number}",
         call_count=1,
         method="spawnmesh.session.v1.SessionService/KillSession",
-        caller_kind="client",
+        caller_kind=CALLER_CLIENT,
         subject="ann",
         resources=["session_id=ses_1"],
         code="OK",

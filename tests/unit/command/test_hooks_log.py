@@ -35,7 +35,7 @@ class FakeDeliveryLog(HookServiceServicer):
         self.requests.append(request)
         number = int(request.page_token or 0)
         more = str(number + 1) if number + 1 < len(self.pages) else ""
-        calls = [pb.Delivery(plugin=name, decision="deny") for name in self.pages[number]]
+        calls = [pb.Delivery(plugin=name, decision=pb.DELIVERY_DECISION_DENY) for name in self.pages[number]]
         return pb.ListDeliveriesResponse(deliveries=calls, next_page_token=more)
 
 
@@ -65,4 +65,4 @@ async def test_calls_behind_empty_pages_are_shown(
     shown = await mesh.run("hooks", "log", "--decision", "deny", "--limit", str(limit), "--json")
     assert [one["plugin"] for one in json.loads(shown.stdout)["deliveries"]] == expected
     assert [one.page_token for one in log.requests] == ["", *map(str, range(1, page_count))]
-    assert {one.decision for one in log.requests} == {"deny"}
+    assert {one.decision for one in log.requests} == {pb.DELIVERY_DECISION_DENY}

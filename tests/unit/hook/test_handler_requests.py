@@ -9,6 +9,7 @@ import pytest
 from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh.hook.v1.compaction_pb2 import BeforeCompactionEvent
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh.hook.v1.hook_handler_service_pb2 import DESCRIPTOR
 from spawnmesh_hook.clients.handler_request import HandlerMethod, HandlerRequest
 from spawnmesh_hook.domain.plugins import ContentAccess, FailurePolicy, Grant, HookKind, Plugin
@@ -32,7 +33,9 @@ REQUESTS: dict[str, Callable[[], HandlerRequest[Any, Any]]] = {
     "tool call": lambda: request_builders.before_tool_call(
         ACCESS, event_pb2.BeforeToolCallEvent(arguments_json='{"a": 1}')
     ),
-    "target": lambda: request_builders.delivery_target(ACCESS, DeliveryTargetEvent(outcome="succeeded")),
+    "target": lambda: request_builders.delivery_target(
+        ACCESS, DeliveryTargetEvent(outcome=END_OUTCOME_SUCCEEDED)
+    ),
     "compaction": lambda: request_builders.before_compaction(
         ACCESS, BeforeCompactionEvent(previous_summary="t")
     ),

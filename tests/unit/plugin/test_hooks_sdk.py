@@ -8,6 +8,7 @@ import pytest
 import spawnmesh_plugin as hooks
 from spawnmesh.hook.v1 import decision_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_FAILED, EndOutcome
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, SignatureRefused, sign, verify
@@ -88,7 +89,7 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
 
     @hook("delivery_target")
     def target(event: Any) -> Any:
-        return hooks.deliver_to(f"chat:{event.outcome}")
+        return hooks.deliver_to(f"chat:{EndOutcome.Name(event.outcome)}")
 
     @hook("before_compaction")
     def compaction(event: Any) -> Any:
@@ -97,7 +98,7 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
     fake = FakeDispatch([spawn, model, prompt, tool, target, compaction])
     assert (await fake.before_compaction(run_id="run_1")).keep_whole.reason == "not now"
     assert (await fake.before_compaction()).compact.instructions == "keep the names"
-    assert (await fake.delivery_target(outcome="failed")).target == "chat:failed"
+    assert (await fake.delivery_target(outcome=END_OUTCOME_FAILED)).target == "chat:END_OUTCOME_FAILED"
     assert (await FakeDispatch([spawn]).delivery_target()).target == ""
     assert (await fake.before_spawn()).deny.reason == "no"
     assert (await fake.before_model_resolve()).model == "small"
@@ -116,8 +117,8 @@ async def test_an_observer_receives_the_complete_event() -> None:
         heard.append(event)
 
     fake = FakeDispatch([hear])
-    await fake.observe(subagent_ended=observed_pb2.SubagentEndedEvent(outcome="failed"))
-    await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome="failed"))
+    await fake.observe(subagent_ended=observed_pb2.SubagentEndedEvent(outcome=END_OUTCOME_FAILED))
+    await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(session_end=observed_pb2.SessionEndEvent())
     await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(method="normal"))
     assert [event.WhichOneof("event") for event in heard] == [

@@ -10,6 +10,7 @@ import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
+from spawnmesh.policy.v1.policy_pb2 import Caller
 from spawnmesh_client.audit import list_audit_events, verify_audit_events
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import utc_now
@@ -145,11 +146,15 @@ def _time(option: str, text: str) -> Timestamp:
     return stamp
 
 
+def _caller_of(event: event_pb.AuditEvent) -> str:
+    return Caller.Name(event.caller_kind).removeprefix("CALLER_").lower()
+
+
 def _row(event: event_pb.AuditEvent) -> tuple[str, ...]:
     return (
         when(event.event_time),
         event.tenant_id or "-",
-        f"{event.caller_kind} {event.subject}" if event.caller_kind else "-",
+        f"{_caller_of(event)} {event.subject}" if event.caller_kind else "-",
         event.service,
         event.method.rpartition("/")[2] or "-",
         f"{event.code} {event.reason}".rstrip(),

@@ -25,10 +25,8 @@ from spawnmesh_command.cli.run import AsJson, malformed, reported, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 
 _TRY_SECONDS = 120.0
-_DECISIONS = (
-    *("allow", "deny", "continue", "revise", "finalize", "proceed", "rewrite", "block", "chosen", "changed"),
-    *("compact", "keep_whole", "told", "failed", "skipped", "dead", "capped"),
-)
+_DECISION = "DELIVERY_DECISION_"
+_DECISIONS = [name.removeprefix(_DECISION).lower() for name in pb.DeliveryDecision.keys()[1:]]
 _TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
@@ -165,9 +163,9 @@ def log(
     """Show the calls of plugins, newest first."""
     if decision and decision not in _DECISIONS:
         raise typer.BadParameter(f"unknown decision; known are {', '.join(_DECISIONS)}")
-    request = pb.ListDeliveriesRequest(
-        session_id=session, run_id=run, plugin=plugin, decision=decision, page_size=limit
-    )
+    request = pb.ListDeliveriesRequest(session_id=session, run_id=run, plugin=plugin, page_size=limit)
+    if decision:
+        request.decision = pb.DeliveryDecision.Value(_DECISION + decision.upper())
     if since is not None:
         request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
 
@@ -301,7 +299,7 @@ def _print_deliveries(deliveries: list[pb.Delivery], *, as_json: bool) -> None:
                 one.plugin,
                 when(one.start_time),
                 _hook(one.hook),
-                one.decision,
+                pb.DeliveryDecision.Name(one.decision).removeprefix(_DECISION).lower(),
                 f"{one.latency.ToMicroseconds() / 1000:.1f}",
                 str(one.attempt),
                 one.run_id or one.session_id,

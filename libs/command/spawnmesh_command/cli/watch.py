@@ -3,7 +3,8 @@
 from typing import Annotated
 
 import typer
-from spawnmesh.transcript.v1.activity_service_pb2 import Activity
+from spawnmesh.policy.v1.policy_pb2 import Caller
+from spawnmesh.transcript.v1.activity_service_pb2 import Activity, FailedAction, FilePart
 from spawnmesh.transcript.v1.entry_pb2 import SummaryMethod
 from spawnmesh_client.activities import FROM_START, ONLY_NEW, watch_activities
 from spawnmesh_client.wire import WireMesh
@@ -72,8 +73,8 @@ def _what(activity: Activity) -> tuple[str, ...]:
             return (
                 "drilled down",
                 read.file_id,
-                read.part,
-                f"by a {read.caller}",
+                FilePart.Name(read.part).removeprefix("FILE_PART_").lower(),
+                f"by a {Caller.Name(read.caller).removeprefix('CALLER_').lower()}",
                 f"{read.size_bytes:,} bytes",
             )
         case "compacted":
@@ -88,6 +89,7 @@ def _what(activity: Activity) -> tuple[str, ...]:
             return verb, f"{moved.entry_count:,} entries", f"{moved.size_bytes:,} bytes"
         case "failed":
             failed = activity.failed
-            return "failed", failed.action, failed.reason, f"seq {failed.seq}" if failed.seq else ""
+            action = FailedAction.Name(failed.action).removeprefix("FAILED_ACTION_").lower()
+            return "failed", action, failed.reason, f"seq {failed.seq}" if failed.seq else ""
         case _:
             return ("of a kind this client does not know",)

@@ -98,7 +98,13 @@ class HookTenant:
     async def deliveries(self) -> list[dict[str, str]]:
         """Return the called plugins with their decisions, in order."""
         listed: pb.ListDeliveriesResponse = await self.as_client("ListDeliveries", pb.ListDeliveriesRequest())
-        return [{"plugin": one.plugin, "decision": one.decision} for one in reversed(listed.deliveries)]
+        return [
+            {
+                "plugin": one.plugin,
+                "decision": pb.DeliveryDecision.Name(one.decision).removeprefix("DELIVERY_DECISION_").lower(),
+            }
+            for one in reversed(listed.deliveries)
+        ]
 
     async def _call(self, rpc: str, request: Any) -> Any:
         peer = self.mesh.peers["hook"]

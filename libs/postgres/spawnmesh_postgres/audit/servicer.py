@@ -10,6 +10,7 @@ from grpc import aio
 from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceServicer, add_AuditServiceServicer_to_server
+from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import page_token, position_of
 
@@ -114,7 +115,7 @@ class AuditServicer(AuditServiceServicer):
             event_id=event.event_id,
             call_count=event.call_count,
             method=event.method,
-            caller_kind=event.caller_kind,
+            caller_kind=_render_caller(event.caller_kind),
             subject=event.subject,
             token_id=event.token_id,
             resources=event.resources,
@@ -145,6 +146,11 @@ def _time_of(time: Timestamp, field: str) -> datetime:
         return time.ToDatetime(UTC)
     except (ValueError, OverflowError):
         raise invalid(field, "is not a time") from None
+
+
+def _render_caller(kind: str) -> policy_pb2.Caller.ValueType:
+    """Return the kind that an event has in lower case; unspecified if it is not known."""
+    return policy_pb2.Caller.Value(f"CALLER_{kind.upper() or 'UNSPECIFIED'}")
 
 
 def _render_head(state: ChainState) -> event_pb.AuditChainHead:

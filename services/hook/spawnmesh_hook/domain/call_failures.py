@@ -6,6 +6,8 @@ from http import HTTPStatus
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
+
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
 
@@ -24,7 +26,7 @@ class CallFailure:
     """
 
     error: str
-    decision: str = "failed"
+    decision: DeliveryDecision = DeliveryDecision.FAILED
     counts_against_plugin: bool = True
     is_transient: bool = False
 
@@ -38,7 +40,7 @@ BULKHEAD_FULL = CallFailure(
 )
 CIRCUIT_OPEN = CallFailure(
     "it failed too often, and its circuit breaker is open",
-    decision="skipped",
+    decision=DeliveryDecision.SKIPPED,
     counts_against_plugin=False,
     is_transient=True,
 )
@@ -47,7 +49,7 @@ STOPPED_ANSWERING = CallFailure(
 )
 SILENT = CallFailure(
     "it answers no health check, and is called again when it does",
-    decision="skipped",
+    decision=DeliveryDecision.SKIPPED,
     counts_against_plugin=False,
     is_transient=True,
 )

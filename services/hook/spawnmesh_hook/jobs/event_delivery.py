@@ -16,6 +16,7 @@ from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.errors import PluginFailed
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
 from spawnmesh_hook.operations import redaction, request_builders
@@ -141,7 +142,7 @@ def _given_up(job: ClaimedJob, event: StoredEvent) -> Delivery:
         run_id=event.run_id,
         start_time=utc_now(),
         latency=timedelta(0),
-        decision="dead",
+        decision=DeliveryDecision.DEAD,
         error=f"it did not receive the event in {job.attempt} attempts, and is not notified again",
         attempt=job.attempt,
     )

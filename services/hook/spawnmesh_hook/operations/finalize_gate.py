@@ -27,6 +27,7 @@ from spawnmesh_hook.domain.decisions import (
     ends_dispatch,
     merge_decisions,
 )
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.errors import DispatchInProgress
 from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.operations import request_builders
@@ -203,7 +204,7 @@ def _capped_delivery(event: BeforeAgentFinalizeEvent, capped: CappedRevision) ->
         run_id=event.run_id,
         start_time=utc_now(),
         latency=timedelta(0),
-        decision="capped",
+        decision=DeliveryDecision.CAPPED,
         error=capped.explanation,
         attempt=1,
     )

@@ -13,6 +13,7 @@ from spawnmesh_core.unmasking import NotRestorable
 
 from spawnmesh_hook.clients.handler_request import HandlerMethod, HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure, not_permitted
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.modifiers import is_object
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind
 from spawnmesh_hook.operations import redaction
@@ -177,21 +178,21 @@ def _check_instructions(
     return None
 
 
-def _chosen_decision(answer: _DecisionAnswer) -> str:
-    return answer.decision.WhichOneof("decision") or ""
+def _chosen_decision(answer: _DecisionAnswer) -> DeliveryDecision:
+    return DeliveryDecision(answer.decision.WhichOneof("decision") or "")
 
 
-def _model_decision(answer: pb.HandleBeforeModelResolveResponse) -> str:
-    return "chosen" if answer.decision.model else "continue"
+def _model_decision(answer: pb.HandleBeforeModelResolveResponse) -> DeliveryDecision:
+    return DeliveryDecision.CHOSEN if answer.decision.model else DeliveryDecision.CONTINUE
 
 
-def _prompt_decision(answer: pb.HandleBeforePromptBuildResponse) -> str:
-    return "changed" if answer.decision.ByteSize() else "continue"
+def _prompt_decision(answer: pb.HandleBeforePromptBuildResponse) -> DeliveryDecision:
+    return DeliveryDecision.CHANGED if answer.decision.ByteSize() else DeliveryDecision.CONTINUE
 
 
-def _target_decision(answer: pb.HandleDeliveryTargetResponse) -> str:
-    return "chosen" if answer.decision.target else "continue"
+def _target_decision(answer: pb.HandleDeliveryTargetResponse) -> DeliveryDecision:
+    return DeliveryDecision.CHOSEN if answer.decision.target else DeliveryDecision.CONTINUE
 
 
-def _told(_answer: pb.HandleObservedEventResponse) -> str:
-    return "told"
+def _told(_answer: pb.HandleObservedEventResponse) -> DeliveryDecision:
+    return DeliveryDecision.TOLD

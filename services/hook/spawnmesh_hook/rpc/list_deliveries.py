@@ -9,7 +9,7 @@ from spawnmesh_core.page_tokens import page_token, position_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.rpc.dependencies import Dependencies
-from spawnmesh_hook.rpc.messages import render_delivery
+from spawnmesh_hook.rpc.messages import parse_delivery_decision, render_delivery
 from spawnmesh_hook.store import deliveries
 from spawnmesh_hook.store.deliveries import DeliveryQuery
 
@@ -39,7 +39,7 @@ def _parse(request: pb.ListDeliveriesRequest, caller: Caller) -> DeliveryQuery:
         session_id=request.session_id,
         run_id=request.run_id,
         plugin=request.plugin,
-        decision=request.decision,
+        decision=parse_delivery_decision(request.decision),
         start_time=_parse_time(request.start_time, "start_time"),
         end_time=_parse_time(request.end_time, "end_time") if has_end else _END_OF_TIME,
         before_time=before_time,

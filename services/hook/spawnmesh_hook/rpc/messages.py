@@ -9,6 +9,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.store.deliveries import Delivery
 
@@ -49,6 +50,12 @@ def render_hooks(hooks: Sequence[HookKind]) -> list[event_pb2.HookKind.ValueType
     return [event_pb2.HookKind.Value(f"HOOK_KIND_{hook}") for hook in hooks]
 
 
+def parse_delivery_decision(decision: "pb.DeliveryDecision.ValueType") -> DeliveryDecision | None:
+    """Return the decision of a request; None for any."""
+    name = pb.DeliveryDecision.Name(decision).removeprefix("DELIVERY_DECISION_")
+    return DeliveryDecision[name] if decision else None
+
+
 def render_delivery(delivery: Delivery) -> pb.Delivery:
     """Render one row of the delivery log."""
     start_time, latency = Timestamp(), Duration()
@@ -61,7 +68,7 @@ def render_delivery(delivery: Delivery) -> pb.Delivery:
         run_id=delivery.run_id,
         start_time=start_time,
         latency=latency,
-        decision=delivery.decision,
+        decision=pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{delivery.decision.name}"),
         error=delivery.error,
         attempt=delivery.attempt,
     )

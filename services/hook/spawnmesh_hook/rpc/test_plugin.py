@@ -7,6 +7,7 @@ from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.compaction_pb2 import BeforeCompactionEvent
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SUCCEEDED
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.caller import Caller
 
@@ -38,7 +39,7 @@ _SAMPLES: Mapping[HookKind, Callable[[ContentAccess], HandlerRequest[Any, Any]]]
         access, event_pb2.BeforeToolCallEvent(**_RUN, tool_name="test", arguments_json="{}")
     ),
     HookKind.DELIVERY_TARGET: lambda access: request_builders.delivery_target(
-        access, DeliveryTargetEvent(session_id=SESSION_ID, run_id=RUN_ID, outcome="succeeded")
+        access, DeliveryTargetEvent(session_id=SESSION_ID, run_id=RUN_ID, outcome=END_OUTCOME_SUCCEEDED)
     ),
     HookKind.BEFORE_COMPACTION: lambda access: request_builders.before_compaction(
         access,

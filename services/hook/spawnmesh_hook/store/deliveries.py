@@ -8,6 +8,7 @@ from spawnmesh_postgres.bounded_pages import bounded_page
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
 from spawnmesh_hook.domain.plugins import HookKind
 
 MAX_SCANNED_DELIVERIES = 5_000
@@ -27,7 +28,7 @@ class Delivery:
     run_id: str
     start_time: datetime
     latency: timedelta
-    decision: str
+    decision: DeliveryDecision
     error: str
     attempt: int
 
@@ -39,7 +40,7 @@ NARROWEST_FIRST = ("run_id", "session_id", "plugin")
 
 @dataclass(frozen=True, slots=True)
 class DeliveryQuery:
-    """The filter of a list of deliveries. Empty texts do not filter.
+    """The filter of a list of deliveries. Empty texts, and no decision, do not filter.
 
     `before_time` and `before_id` name the last row of the previous page.
     """
@@ -47,7 +48,7 @@ class DeliveryQuery:
     session_id: str
     run_id: str
     plugin: str
-    decision: str
+    decision: DeliveryDecision | None
     start_time: datetime
     end_time: datetime
     before_time: datetime
@@ -78,7 +79,7 @@ async def insert_delivery(connection: Connection, tenant_id: str, delivery: Deli
             "run_id": delivery.run_id,
             "start_time": delivery.start_time,
             "latency": delivery.latency,
-            "decision": delivery.decision,
+            "decision": delivery.decision.value,
             "error": delivery.error,
             "attempt": delivery.attempt,
         },
@@ -104,7 +105,7 @@ async def list_deliveries(
         "session_id": query.session_id,
         "run_id": query.run_id,
         "plugin": query.plugin,
-        "decision": query.decision,
+        "decision": query.decision.value if query.decision else "",
         "start_time": query.start_time,
         "end_time": query.end_time,
         "before_time": query.before_time,
@@ -125,4 +126,6 @@ def list_statement(narrowest: str) -> str:
 
 def _delivery_of(row: DictRow) -> Delivery:
     values = {name: row[name] for name in _COLUMNS}
-    return Delivery(**{**values, "hook": HookKind(row["hook"])})
+    return Delivery(
+        **{**values, "hook": HookKind(row["hook"]), "decision": DeliveryDecision(row["decision"])}
+    )

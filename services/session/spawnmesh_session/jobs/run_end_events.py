@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import structlog
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
+from spawnmesh.hook.v1.end_outcome_pb2 import EndOutcome
 from spawnmesh.hook.v1.observed_pb2 import AgentEndEvent, ObservedEvent, SubagentEndedEvent
 from spawnmesh_core.errors import MeshError, error_label, refused_with
 from spawnmesh_core.reasons import Reason
@@ -84,7 +85,7 @@ class RunEndPublisher:
             session_id=ended.session_id,
             run_id=ended.run_id,
             parent_session_id=ended.parent_session_id,
-            outcome=ended.outcome,
+            outcome=_render_outcome(ended.outcome),
         )
         return await self.hooks.delivery_target(request)
 
@@ -100,9 +101,16 @@ def _is_of_plugins(error: MeshError) -> bool:
     return refused_with(error, Reason.PLUGIN_FAILED, Reason.DEADLINE_EXCEEDED)
 
 
+def _render_outcome(outcome: str) -> EndOutcome.ValueType:
+    """Return the outcome that a job names in lower case."""
+    return EndOutcome.Value(f"END_OUTCOME_{outcome.upper()}")
+
+
 def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
     ended = SubagentEndedEvent(
-        parent_session_id=event.parent_session_id, outcome=event.outcome, delivery_target=target
+        parent_session_id=event.parent_session_id,
+        outcome=_render_outcome(event.outcome),
+        delivery_target=target,
     )
     observed = [
         ObservedEvent(
@@ -118,7 +126,7 @@ def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
                 event_key=f"agent_end:v1:{event.session_id}:{event.run_id}",
                 session_id=event.session_id,
                 run_id=event.run_id,
-                agent_end=AgentEndEvent(outcome=event.outcome),
+                agent_end=AgentEndEvent(outcome=_render_outcome(event.outcome)),
             )
         )
     return observed

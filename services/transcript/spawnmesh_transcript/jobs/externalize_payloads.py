@@ -107,7 +107,7 @@ class PayloadExternalizer:
             await self._activities.record(key, activity_pb.Activity(tiered=tiered))
         if dropped.failures:
             seq, reason = max(dropped.failures.items())
-            failed = activity_pb.Failed(action="tier", reason=reason, seq=seq)
+            failed = activity_pb.Failed(action=activity_pb.FAILED_ACTION_TIER, reason=reason, seq=seq)
             await self._activities.record(key, activity_pb.Activity(failed=failed))
 
 

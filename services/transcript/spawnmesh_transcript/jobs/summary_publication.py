@@ -6,6 +6,7 @@ from datetime import timedelta
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import observed_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh.transcript.v1.entry_pb2 import SummaryMethod
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, BackoffPolicy, ClaimedJob, JobKind
 from spawnmesh_runtime.peers import Peer
@@ -57,7 +58,7 @@ def _event(summary: PublishedSummary) -> observed_pb2.ObservedEvent:
             source_entry_count=summary.source_entry_count,
             source_token_count=summary.source_token_count,
             summary_token_count=summary.token_count,
-            method=summary.method.lower(),
+            method=SummaryMethod.Value(f"SUMMARY_METHOD_{summary.method}"),
             model=summary.model,
             summary=pb.EntryBody.FromString(summary.body).compaction.summary,
         ),

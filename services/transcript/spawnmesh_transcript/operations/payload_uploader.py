@@ -229,7 +229,7 @@ class PayloadUploader:
     def _record_failure(self, key: Key, reason: Reason, seq: int) -> None:
         if self._failing.get(key) is not reason:
             self._failing[key] = reason
-            failed = activity_pb.Failed(action="put_payload", reason=reason, seq=seq)
+            failed = activity_pb.Failed(action=activity_pb.FAILED_ACTION_PUT_PAYLOAD, reason=reason, seq=seq)
             self._activities.record_later(key, activity_pb.Activity(failed=failed))
 
 

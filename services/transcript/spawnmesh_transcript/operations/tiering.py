@@ -358,7 +358,9 @@ class PayloadTiering:
                 )
                 await self._activities.record(key, activity_pb.Activity(tiered=tiered))
         if report.failed_entry_count:
-            failed = activity_pb.Failed(action="tier", reason=report.failure_reason, seq=report.failed_seq)
+            failed = activity_pb.Failed(
+                action=activity_pb.FAILED_ACTION_TIER, reason=report.failure_reason, seq=report.failed_seq
+            )
             await self._activities.record(key, activity_pb.Activity(failed=failed))
 
 

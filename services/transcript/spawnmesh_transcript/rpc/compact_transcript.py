@@ -55,7 +55,7 @@ def _parse_requester(request: pb.CompactTranscriptRequest, caller: Caller) -> Co
 
 def _record_failure(deps: Dependencies, key: Key, reason: Reason) -> None:
     if reason not in _UNRECORDED:
-        failed = activity_pb.Failed(action="compact", reason=reason)
+        failed = activity_pb.Failed(action=activity_pb.FAILED_ACTION_COMPACT, reason=reason)
         deps.activities.record_later(key, activity_pb.Activity(failed=failed))
         deps.compaction_metrics.compacted(outcome="failed")
 

@@ -1,6 +1,7 @@
 """DescribeFile. Describes a file and, with a range, returns its content."""
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import file_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, not_found
@@ -39,8 +40,8 @@ async def describe_file(
     deps.stub_metrics.drilled_down(part=part_name, caller=caller.kind)
     activity = activity_pb.DrilledDown(
         file_id=request.file_id,
-        part=part_name,
-        caller=caller.kind,
+        part=activity_pb.FilePart.Value(f"FILE_PART_{part_name.upper()}"),
+        caller=policy_pb2.Caller.Value(f"CALLER_{caller.kind.upper()}"),
         size_bytes=len(content.data) if content else 0,
     )
     deps.activities.record_later(key, activity_pb.Activity(drilled_down=activity))

@@ -9,6 +9,7 @@ from psycopg import sql
 from spawnmesh.audit.v1 import audit_event_pb2 as event_pb
 from spawnmesh.audit.v1 import audit_service_pb2 as pb
 from spawnmesh.audit.v1.audit_service_pb2_grpc import AuditServiceStub
+from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
@@ -44,7 +45,7 @@ async def test_ListAuditEvents__a_change_is_recorded_with_ids_and_without_conten
     assert event.service == "session"
     assert event.tenant_id == mesh.tenant
     assert event.method == "spawnmesh.session.v1.SessionService/SpawnSession"
-    assert (event.caller_kind, event.subject) == ("client", "test")
+    assert (event.caller_kind, event.subject) == (policy_pb2.CALLER_CLIENT, "test")
     assert event.token_id.startswith("tok_")
     assert f"session_id={session.session_id}" in event.resources
     assert (event.code, event.reason, event.call_count) == ("OK", "", 1)
@@ -106,7 +107,7 @@ async def test_ListAuditEvents__a_call_without_a_token_is_for_operators_of_the_m
         start_time=start,
         matching=lambda event: event.reason == "TOKEN_INVALID",
     )
-    assert (event.tenant_id, event.caller_kind, event.subject, event.token_id) == ("", "", "", "")
+    assert (event.tenant_id, event.caller_kind, event.subject, event.token_id) == ("", 0, "", "")
     assert all(event.reason != "TOKEN_INVALID" for event in await events_of(mesh.peer, operator_of(mesh)))
 
 
@@ -169,7 +170,7 @@ async def test_ListAuditEvents__tenant_sees_its_own_alone(mesh: Mesh) -> None:
 
 async def test_ListAuditEvents__what_an_operator_of_the_mesh_did_to_a_tenant_is_its_event(mesh: Mesh) -> None:
     event = await recorded(mesh.peer, operator_of(mesh), "CreateTenant")
-    assert (event.caller_kind, event.subject) == ("admin", "operator")
+    assert (event.caller_kind, event.subject) == (policy_pb2.CALLER_ADMIN, "operator")
     assert list(event.resources) == [f"tenant_id={mesh.tenant}"]
 
 
@@ -182,7 +183,11 @@ async def test_ListAuditEvents__what_a_client_did_as_an_operator_of_the_mesh_nam
         request = tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant)
         await mesh.peer.unary(delete, request, timeout_seconds=60.0)
     event = await recorded(mesh.peer, admin_of(mesh), "DeleteTenant", tenant_id=mesh.tenant)
-    assert (event.caller_kind, event.subject, event.token_id) == ("admin", "root", id_of(token))
+    assert (event.caller_kind, event.subject, event.token_id) == (
+        policy_pb2.CALLER_ADMIN,
+        "root",
+        id_of(token),
+    )
     assert list(event.resources) == ["client_tenant_id=t-staff", f"tenant_id={mesh.tenant}"]
     [created] = await events_of(mesh.peer, admin_of(mesh), tenant_id=mesh.tenant, method="CreateTenant")
     assert list(created.resources) == [f"tenant_id={mesh.tenant}"]
@@ -201,7 +206,11 @@ async def test_ListAuditEvents__every_service_records_its_own_calls(
     for service, rpc in expected.items():
         async with caller_at(peers[service], service) as peer:
             event = await recorded(peer, operator_of(mesh), rpc)
-            assert (event.service, event.caller_kind, event.subject) == (service, "service", "session")
+            assert (event.service, event.caller_kind, event.subject) == (
+                service,
+                policy_pb2.CALLER_SERVICE,
+                "session",
+            )
             assert (await verified(peer, operator_of(mesh)))[1] == []
 
 

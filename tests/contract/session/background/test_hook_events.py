@@ -11,6 +11,7 @@ import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SPAWN_FAILED
 from spawnmesh.hook.v1.event_pb2 import (
     HOOK_KIND_AGENT_END,
     HOOK_KIND_DELIVERY_TARGET,
@@ -211,4 +212,4 @@ async def test_a_spawn_that_failed_ends_what_the_gate_had_let_pass(
     events = await events_of(postgres, stage.mesh.tenant, session_id)
     targets = [event.subagent_ended.delivery_target for event in events]
     assert targets == ([] if path is refused_by_a_hook else [f"chat:spawn_failed/{session_id}/"])
-    assert all(event.subagent_ended.outcome == "spawn_failed" for event in events)
+    assert all(event.subagent_ended.outcome == END_OUTCOME_SPAWN_FAILED for event in events)

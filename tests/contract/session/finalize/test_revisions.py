@@ -30,6 +30,7 @@ from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.captured_logs import captured_warnings
+from tests.support.hook.fixtures import decision_of
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import fail
 from tests.support.session.crashing import Crash
@@ -115,7 +116,7 @@ async def asked_about_drafts(stage: Stage) -> list[str]:
                 stub.ListDeliveries, hook_pb.ListDeliveriesRequest(), timeout_seconds=60
             )
     return [
-        row.decision for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE
+        decision_of(row) for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE
     ]
 
 

@@ -136,13 +136,12 @@ async def test_ListInbox__acknowledged_messages_change_no_other_page(mesh: Mesh)
     held = await _held_with_messages(mesh)
     listing = partial(mesh.run, held, mesh.runs.ListInbox)
     first = await listing(run_pb.ListInboxRequest(page_size=2))
-    keys = [message.key for message in first.messages]
-    await mesh.run(
-        held, mesh.runs.AcknowledgeInbox, run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys)
-    )
+    taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[first.messages[0].key])
+    await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
     second = await listing(run_pb.ListInboxRequest(page_size=2, page_token=first.next_page_token))
     assert [message.text for message in second.messages] == ["message 2", "message 3"]
-    assert await listing(run_pb.ListInboxRequest(page_size=2)) == second
+    anew = await listing(run_pb.ListInboxRequest(page_size=2))
+    assert [message.text for message in anew.messages] == ["message 1", "message 2"]
 
 
 async def test_VerifyAuditEvents__small_pages_check_the_same_events(mesh: Mesh) -> None:

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import Allow, Deny, SpawnDecision
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SPAWN_FAILED
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_SUBAGENT_ENDED
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
@@ -95,7 +96,7 @@ async def only_session(mesh: Mesh) -> session_pb2.Session:
 
 
 @pytest.mark.parametrize(
-    ("decision", "outcomes"), [(ALLOW, ["spawn_failed"]), (DENY, [])], ids=["allowed", "denied"]
+    ("decision", "outcomes"), [(ALLOW, [END_OUTCOME_SPAWN_FAILED]), (DENY, [])], ids=["allowed", "denied"]
 )
 async def test_SpawnSession__a_gate_whose_answer_was_lost(
     observed: Mesh, open_mesh: OpenMesh, peers: dict[str, str], postgres: Any, decision: Any, outcomes: Any
@@ -128,7 +129,7 @@ async def test_SpawnSession__a_plugin_allows_and_another_one_denies_or_fails(
             await observed.spawn()
     assert caught.value.reason is reason
     failed = await only_session(observed)
-    assert await published(postgres, observed, failed.session_id) == ["spawn_failed"]
+    assert await published(postgres, observed, failed.session_id) == [END_OUTCOME_SPAWN_FAILED]
 
 
 async def test_SpawnSession__no_plugin_allows_and_none_hears_more(
@@ -169,7 +170,7 @@ async def test_SpawnSession__a_gate_that_allows_after_the_hook_service_was_asked
         async with grpc.aio.insecure_channel(peers["hook"]) as channel:
             request, metadata = calls[0]
             await channel.unary_unary(DISPATCH)(request, metadata=metadata)
-    assert await published(postgres, observed, failed.session_id) == ["spawn_failed"]
+    assert await published(postgres, observed, failed.session_id) == [END_OUTCOME_SPAWN_FAILED]
     assert await jobs_of(postgres, observed.tenant) == []
 
 
@@ -191,5 +192,5 @@ async def test_sweep__a_gate_whose_answer_came_to_a_process_that_died(
             "insert into session.jobs (tenant_id, kind, key) values (%s, 'undo_spawn', %s)",
             key,
         )
-    assert await published(postgres, observed, session.session_id) == ["spawn_failed"]
+    assert await published(postgres, observed, session.session_id) == [END_OUTCOME_SPAWN_FAILED]
     assert await jobs_of(postgres, observed.tenant) == []

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from psycopg.conninfo import make_conninfo
+from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.transcript.v1 import activity_service_pb2 as pb
 from spawnmesh.transcript.v1.activity_service_pb2_grpc import ActivityServiceStub
 from spawnmesh_core.reasons import Reason
@@ -81,7 +82,9 @@ def key_of(session: Session) -> Key:
 
 
 def failed(seq: int) -> pb.Activity:
-    return pb.Activity(failed=pb.Failed(action="tier", reason="DEPENDENCY_UNAVAILABLE", seq=seq))
+    return pb.Activity(
+        failed=pb.Failed(action=pb.FAILED_ACTION_TIER, reason="DEPENDENCY_UNAVAILABLE", seq=seq)
+    )
 
 
 async def test_WatchActivities__reports_stubs_and_reads_of_their_files(
@@ -112,9 +115,9 @@ async def test_WatchActivities__reports_stubs_and_reads_of_their_files(
         lines = await tiered.describe(file_id, expand=True, lines={"first_line": 1}, token=run_token)
         reads = [one.drilled_down for one in await watch.take(3)]
         assert [(read.part, read.caller, read.size_bytes) for read in reads] == [
-            ("none", "client", 0),
-            ("bytes", "client", 7),
-            ("lines", "run", len(lines.content.data)),
+            (pb.FILE_PART_NONE, policy_pb2.CALLER_CLIENT, 0),
+            (pb.FILE_PART_BYTES, policy_pb2.CALLER_CLIENT, 7),
+            (pb.FILE_PART_LINES, policy_pb2.CALLER_RUN, len(lines.content.data)),
         ]
         assert {read.file_id for read in reads} == {file_id}
 
@@ -126,7 +129,9 @@ async def test_WatchActivities__reports_a_failed_put_of_a_payload_and_a_later_su
     [seq] = await cut_off.converse(claim, long_text("a"))
     async with watching(tiered.session) as watch:
         [activity] = await watch.take(1)
-        assert activity.failed == pb.Failed(action="put_payload", reason="DEPENDENCY_UNAVAILABLE", seq=seq)
+        assert activity.failed == pb.Failed(
+            action=pb.FAILED_ACTION_PUT_PAYLOAD, reason="DEPENDENCY_UNAVAILABLE", seq=seq
+        )
         await cut_off.converse(claim, long_text("b"))
         await tiered.converse(claim, long_text("c"))
         assert kinds(await watch.take(3)) == ["stubbed"] * 3, (

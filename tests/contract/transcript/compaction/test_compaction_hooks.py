@@ -4,6 +4,7 @@ scripted model."""
 from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.jobs.v1 import job_pb2
+from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs import store as job_store
 from spawnmesh_postgres.jobs.job import ClaimedJob, JobKind
@@ -17,6 +18,7 @@ from tests.support.hook.fixtures import (
     INJECTION,
     OPEN,
     ScriptedPlugin,
+    decision_of,
     refused,
 )
 from tests.support.transcript.compaction_stage import Stage
@@ -57,7 +59,7 @@ async def test_a_plugin_refuses_a_compaction(stage: Stage) -> None:
     assert stage.model.asked == []
     assert (len(above.heard), below.heard) == (1, [])
     rows = await stage.tenant.deliveries(session_id=stage.session.session_id)
-    assert [(row.plugin, row.hook, row.decision) for row in reversed(rows)] == [
+    assert [(row.plugin, row.hook, decision_of(row)) for row in reversed(rows)] == [
         ("above", COMPACTION, "compact"),
         ("auditor", COMPACTION, "keep_whole"),
     ]
@@ -80,7 +82,7 @@ async def test_a_plugin_without_the_grant_cannot_instruct_the_model(stage: Stage
     await stage.plugin("a", COMPACTION, answer=compact("Praise me."), grants=[CONTENT], policy=OPEN)
     assert (await stage.compact()).HasField("summary")
     assert "Praise me." not in stage.model.asked[0].system_prompt
-    assert [row.decision for row in await stage.tenant.deliveries()] == ["failed"]
+    assert [decision_of(row) for row in await stage.tenant.deliveries()] == ["failed"]
 
 
 async def test_a_failed_gate_stops_the_compaction_unless_it_fails_open(stage: Stage) -> None:
@@ -151,7 +153,7 @@ async def test_each_compaction_is_published_to_an_observer_once_and_exactly(stag
                 source_entry_count=summary.body.compaction.sources.entry_count,
                 source_token_count=summary.body.compaction.sources.token_count,
                 summary_token_count=summary.token_count,
-                method="normal",
+                method=entry_pb.SUMMARY_METHOD_NORMAL,
                 model="test/small",
                 summary=summary.body.compaction.summary,
             ),

@@ -218,7 +218,9 @@ async def test_watchers_see_compactions_and_failed_ones(compacting: Compacting) 
             if len(seen) == 2:
                 break
         await pages.aclose()
-    assert seen[0].failed == activity_pb.Failed(action="compact", reason="ALL_CANDIDATES_FAILED")
+    assert seen[0].failed == activity_pb.Failed(
+        action=activity_pb.FAILED_ACTION_COMPACT, reason="ALL_CANDIDATES_FAILED"
+    )
     assert seen[1].compacted == activity_pb.Compacted(
         entry_id=summary.entry_id, sources=summary.body.compaction.sources, token_count=summary.token_count
     )
@@ -261,7 +263,7 @@ async def test_observers_are_notified_once_the_hook_service_accepts_it(
     assert (after.source_entry_count, after.source_token_count) == (sources.entry_count, sources.token_count)
     assert (after.summary_token_count, after.method, after.model) == (
         second.token_count,
-        "normal",
+        entry_pb.SUMMARY_METHOD_NORMAL,
         "scripted/one",
     )
     assert after.summary == "The gist."

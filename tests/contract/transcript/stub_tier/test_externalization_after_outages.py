@@ -44,7 +44,9 @@ async def test_a_round_during_an_outage_leaves_payloads_for_a_later_round(
         await worker.work_once()
         text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
     assert "spawnmesh_transcript_tier_failures_total 1.0" in text.splitlines()
-    failed = activity_pb.Failed(action="put_payload", reason="DEPENDENCY_UNAVAILABLE", seq=seq)
+    failed = activity_pb.Failed(
+        action=activity_pb.FAILED_ACTION_PUT_PAYLOAD, reason="DEPENDENCY_UNAVAILABLE", seq=seq
+    )
     assert await _failures(tier_session, 2) == [failed] * 2, "the append's and the round's"
     assert await waiting(superuser, tier_session) == 1
 

@@ -288,5 +288,5 @@ async def test_mismatch_is_recorded_and_the_transcript_is_still_served(forger: F
     [failed] = await recorded(session, 1)
     assert (failed.session_id, failed.failed) == (
         session.session_id,
-        activity_pb.Failed(action="verify", reason="STORED_HASH_DIFFERS", seq=4),
+        activity_pb.Failed(action=activity_pb.FAILED_ACTION_VERIFY, reason="STORED_HASH_DIFFERS", seq=4),
     )

@@ -68,7 +68,9 @@ async def test_rounds_go_through_all_transcripts_and_report_the_one_that_is_not_
         found = f'{name}{{spawnmesh_transcript_verification_outcome="{outcome}"}}'
         assert float(metrics[found]) == count
     [failed] = await recorded(sessions[1], 1)
-    assert failed.failed == activity_pb.Failed(action="verify", reason="STORED_HASH_DIFFERS", seq=3)
+    assert failed.failed == activity_pb.Failed(
+        action=activity_pb.FAILED_ACTION_VERIFY, reason="STORED_HASH_DIFFERS", seq=3
+    )
 
 
 async def test_externalized_payloads_are_verified(

@@ -23,23 +23,24 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/audit/v1/audit_event.proto\x12\x12spawnmesh.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x02\n\nAuditEvent\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\t\x12.\n\nevent_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncall_count\x18\x07 \x01(\x03\x12\x0e\n\x06method\x18\x08 \x01(\t\x12\x13\n\x0b\x63\x61ller_kind\x18\t \x01(\t\x12\x0f\n\x07subject\x18\n \x01(\t\x12\x10\n\x08token_id\x18\x0b \x01(\t\x12\x11\n\tresources\x18\x0c \x03(\t\x12\x0c\n\x04\x63ode\x18\r \x01(\t\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x10\n\x08trace_id\x18\x0f \x01(\t\x12\x0c\n\x04peer\x18\x10 \x01(\t\x12\x0c\n\x04hash\x18\x11 \x01(\x0c\"`\n\x0e\x41uditChainHead\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x03\x12\x15\n\rlast_sequence\x18\x03 \x01(\x03\x12\x0c\n\x04hash\x18\x04 \x01(\x0c\"g\n\x0f\x41uditChainBreak\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12/\n\x06\x64\x65\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x1f.spawnmesh.audit.v1.AuditDefect*w\n\x0c\x41uditOutcome\x12\x1d\n\x19\x41UDIT_OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41UDIT_OUTCOME_OK\x10\x01\x12\x18\n\x14\x41UDIT_OUTCOME_DENIED\x10\x02\x12\x18\n\x14\x41UDIT_OUTCOME_FAILED\x10\x03*_\n\x0b\x41uditDefect\x12\x1c\n\x18\x41UDIT_DEFECT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41UDIT_DEFECT_CHANGED\x10\x01\x12\x18\n\x14\x41UDIT_DEFECT_MISSING\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/audit/v1/audit_event.proto\x12\x12spawnmesh.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x03\n\nAuditEvent\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\t\x12.\n\nevent_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncall_count\x18\x07 \x01(\x03\x12\x0e\n\x06method\x18\x08 \x01(\t\x12\x30\n\x0b\x63\x61ller_kind\x18\t \x01(\x0e\x32\x1b.spawnmesh.policy.v1.Caller\x12\x0f\n\x07subject\x18\n \x01(\t\x12\x10\n\x08token_id\x18\x0b \x01(\t\x12\x11\n\tresources\x18\x0c \x03(\t\x12\x0c\n\x04\x63ode\x18\r \x01(\t\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x10\n\x08trace_id\x18\x0f \x01(\t\x12\x0c\n\x04peer\x18\x10 \x01(\t\x12\x0c\n\x04hash\x18\x11 \x01(\x0c\"`\n\x0e\x41uditChainHead\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x03\x12\x15\n\rlast_sequence\x18\x03 \x01(\x03\x12\x0c\n\x04hash\x18\x04 \x01(\x0c\"g\n\x0f\x41uditChainBreak\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12/\n\x06\x64\x65\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x1f.spawnmesh.audit.v1.AuditDefect*w\n\x0c\x41uditOutcome\x12\x1d\n\x19\x41UDIT_OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41UDIT_OUTCOME_OK\x10\x01\x12\x18\n\x14\x41UDIT_OUTCOME_DENIED\x10\x02\x12\x18\n\x14\x41UDIT_OUTCOME_FAILED\x10\x03*_\n\x0b\x41uditDefect\x12\x1c\n\x18\x41UDIT_DEFECT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41UDIT_DEFECT_CHANGED\x10\x01\x12\x18\n\x14\x41UDIT_DEFECT_MISSING\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.audit.v1.audit_event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDITOUTCOME']._serialized_start=665
-  _globals['_AUDITOUTCOME']._serialized_end=784
-  _globals['_AUDITDEFECT']._serialized_start=786
-  _globals['_AUDITDEFECT']._serialized_end=881
-  _globals['_AUDITEVENT']._serialized_start=94
-  _globals['_AUDITEVENT']._serialized_end=460
-  _globals['_AUDITCHAINHEAD']._serialized_start=462
-  _globals['_AUDITCHAINHEAD']._serialized_end=558
-  _globals['_AUDITCHAINBREAK']._serialized_start=560
-  _globals['_AUDITCHAINBREAK']._serialized_end=663
+  _globals['_AUDITOUTCOME']._serialized_start=728
+  _globals['_AUDITOUTCOME']._serialized_end=847
+  _globals['_AUDITDEFECT']._serialized_start=849
+  _globals['_AUDITDEFECT']._serialized_end=944
+  _globals['_AUDITEVENT']._serialized_start=128
+  _globals['_AUDITEVENT']._serialized_end=523
+  _globals['_AUDITCHAINHEAD']._serialized_start=525
+  _globals['_AUDITCHAINHEAD']._serialized_end=621
+  _globals['_AUDITCHAINBREAK']._serialized_start=623
+  _globals['_AUDITCHAINBREAK']._serialized_end=726
 # @@protoc_insertion_point(module_scope)

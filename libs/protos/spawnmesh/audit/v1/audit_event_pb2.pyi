@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from spawnmesh.policy.v1 import policy_pb2 as _policy_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -115,8 +116,8 @@ class AuditEvent(_message.Message):
     """The RPC, such as `spawnmesh.session.v1.SessionService/KillSession`. Empty for an event that
     stands for lost ones.
     """
-    caller_kind: _builtins.str
-    """The kind of the caller: client, admin, run, runner or service. Empty if it is not known."""
+    caller_kind: _policy_pb2.Caller.ValueType
+    """The kind of the caller. UNSPECIFIED if it is not known."""
     subject: _builtins.str
     """The subject of the token."""
     token_id: _builtins.str
@@ -161,7 +162,7 @@ class AuditEvent(_message.Message):
         last_time: _timestamp_pb2.Timestamp | None = ...,
         call_count: _builtins.int = ...,
         method: _builtins.str = ...,
-        caller_kind: _builtins.str = ...,
+        caller_kind: _policy_pb2.Caller.ValueType = ...,
         subject: _builtins.str = ...,
         token_id: _builtins.str = ...,
         resources: _abc.Iterable[_builtins.str] | None = ...,

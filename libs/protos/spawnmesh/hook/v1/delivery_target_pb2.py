@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from spawnmesh.hook.v1 import end_outcome_pb2 as spawnmesh_dot_hook_dot_v1_dot_end__outcome__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'spawnmesh/hook/v1/delivery_target.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\"e\n\x13\x44\x65liveryTargetEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x19\n\x11parent_session_id\x18\x03 \x01(\t\x12\x0f\n\x07outcome\x18\x04 \x01(\t\">\n\x16\x44\x65liveryTargetDecision\x12$\n\x06target\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x08\x32\n^[^\\x00]*$\"^\n\x1d\x44ispatchDeliveryTargetRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.DeliveryTargetEventB\x06\xbaH\x03\xc8\x01\x01\"q\n\x1e\x44ispatchDeliveryTargetResponse\x12;\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.DeliveryTargetDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'spawnmesh/hook/v1/delivery_target.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#spawnmesh/hook/v1/end_outcome.proto\"\x84\x01\n\x13\x44\x65liveryTargetEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x19\n\x11parent_session_id\x18\x03 \x01(\t\x12.\n\x07outcome\x18\x04 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\">\n\x16\x44\x65liveryTargetDecision\x12$\n\x06target\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f(\x80\x08\x32\n^[^\\x00]*$\"^\n\x1d\x44ispatchDeliveryTargetRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.DeliveryTargetEventB\x06\xbaH\x03\xc8\x01\x01\"q\n\x1e\x44ispatchDeliveryTargetResponse\x12;\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.DeliveryTargetDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELIVERYTARGETDECISION'].fields_by_name['target']._serialized_options = b'\272H\021r\017(\200\0102\n^[^\\x00]*$'
   _globals['_DISPATCHDELIVERYTARGETREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_DISPATCHDELIVERYTARGETREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_DELIVERYTARGETEVENT']._serialized_start=91
-  _globals['_DELIVERYTARGETEVENT']._serialized_end=192
-  _globals['_DELIVERYTARGETDECISION']._serialized_start=194
-  _globals['_DELIVERYTARGETDECISION']._serialized_end=256
-  _globals['_DISPATCHDELIVERYTARGETREQUEST']._serialized_start=258
-  _globals['_DISPATCHDELIVERYTARGETREQUEST']._serialized_end=352
-  _globals['_DISPATCHDELIVERYTARGETRESPONSE']._serialized_start=354
-  _globals['_DISPATCHDELIVERYTARGETRESPONSE']._serialized_end=467
+  _globals['_DELIVERYTARGETEVENT']._serialized_start=129
+  _globals['_DELIVERYTARGETEVENT']._serialized_end=261
+  _globals['_DELIVERYTARGETDECISION']._serialized_start=263
+  _globals['_DELIVERYTARGETDECISION']._serialized_end=325
+  _globals['_DISPATCHDELIVERYTARGETREQUEST']._serialized_start=327
+  _globals['_DISPATCHDELIVERYTARGETREQUEST']._serialized_end=421
+  _globals['_DISPATCHDELIVERYTARGETRESPONSE']._serialized_start=423
+  _globals['_DISPATCHDELIVERYTARGETRESPONSE']._serialized_end=536
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from spawnmesh.hook.v1 import end_outcome_pb2 as _end_outcome_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -34,15 +35,15 @@ class DeliveryTargetEvent(_message.Message):
     """The run. Empty if the spawn failed."""
     parent_session_id: _builtins.str
     """The parent. Empty for a session without a parent."""
-    outcome: _builtins.str
-    """The outcome: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
+    outcome: _end_outcome_pb2.EndOutcome.ValueType
+    """How it ended."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
         parent_session_id: _builtins.str = ...,
-        outcome: _builtins.str = ...,
+        outcome: _end_outcome_pb2.EndOutcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -83,6 +83,90 @@ GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
 """Change system prompts and the offered tools, and add text to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 
+class _DeliveryDecision:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DeliveryDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeliveryDecision.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DELIVERY_DECISION_UNSPECIFIED: _DeliveryDecision.ValueType  # 0
+    """Never returned. In requests: any."""
+    DELIVERY_DECISION_ALLOW: _DeliveryDecision.ValueType  # 1
+    """A spawn is allowed."""
+    DELIVERY_DECISION_DENY: _DeliveryDecision.ValueType  # 2
+    """A spawn is denied."""
+    DELIVERY_DECISION_CONTINUE: _DeliveryDecision.ValueType  # 3
+    """The plugin changes nothing, and plugins of lower priority decide."""
+    DELIVERY_DECISION_REVISE: _DeliveryDecision.ValueType  # 4
+    """A draft has to be revised."""
+    DELIVERY_DECISION_FINALIZE: _DeliveryDecision.ValueType  # 5
+    """A draft is final."""
+    DELIVERY_DECISION_PROCEED: _DeliveryDecision.ValueType  # 6
+    """A tool call goes on."""
+    DELIVERY_DECISION_REWRITE: _DeliveryDecision.ValueType  # 7
+    """A tool call goes on with other arguments."""
+    DELIVERY_DECISION_BLOCK: _DeliveryDecision.ValueType  # 8
+    """A tool call is blocked."""
+    DELIVERY_DECISION_CHOSEN: _DeliveryDecision.ValueType  # 9
+    """A model or a target was chosen."""
+    DELIVERY_DECISION_CHANGED: _DeliveryDecision.ValueType  # 10
+    """A prompt was changed."""
+    DELIVERY_DECISION_COMPACT: _DeliveryDecision.ValueType  # 11
+    """A transcript is compacted."""
+    DELIVERY_DECISION_KEEP_WHOLE: _DeliveryDecision.ValueType  # 12
+    """A transcript is not compacted."""
+    DELIVERY_DECISION_TOLD: _DeliveryDecision.ValueType  # 13
+    """An observer received the event."""
+    DELIVERY_DECISION_FAILED: _DeliveryDecision.ValueType  # 14
+    """The call failed."""
+    DELIVERY_DECISION_SKIPPED: _DeliveryDecision.ValueType  # 15
+    """The open circuit breaker or the silence of the plugin prevented the call."""
+    DELIVERY_DECISION_DEAD: _DeliveryDecision.ValueType  # 16
+    """The delivery to an observer was given up."""
+    DELIVERY_DECISION_CAPPED: _DeliveryDecision.ValueType  # 17
+    """Beside the row of the call: a requested revision was not granted."""
+
+class DeliveryDecision(_DeliveryDecision, metaclass=_DeliveryDecisionEnumTypeWrapper):
+    """What a call of a plugin came to, in the log of deliveries."""
+
+DELIVERY_DECISION_UNSPECIFIED: DeliveryDecision.ValueType  # 0
+"""Never returned. In requests: any."""
+DELIVERY_DECISION_ALLOW: DeliveryDecision.ValueType  # 1
+"""A spawn is allowed."""
+DELIVERY_DECISION_DENY: DeliveryDecision.ValueType  # 2
+"""A spawn is denied."""
+DELIVERY_DECISION_CONTINUE: DeliveryDecision.ValueType  # 3
+"""The plugin changes nothing, and plugins of lower priority decide."""
+DELIVERY_DECISION_REVISE: DeliveryDecision.ValueType  # 4
+"""A draft has to be revised."""
+DELIVERY_DECISION_FINALIZE: DeliveryDecision.ValueType  # 5
+"""A draft is final."""
+DELIVERY_DECISION_PROCEED: DeliveryDecision.ValueType  # 6
+"""A tool call goes on."""
+DELIVERY_DECISION_REWRITE: DeliveryDecision.ValueType  # 7
+"""A tool call goes on with other arguments."""
+DELIVERY_DECISION_BLOCK: DeliveryDecision.ValueType  # 8
+"""A tool call is blocked."""
+DELIVERY_DECISION_CHOSEN: DeliveryDecision.ValueType  # 9
+"""A model or a target was chosen."""
+DELIVERY_DECISION_CHANGED: DeliveryDecision.ValueType  # 10
+"""A prompt was changed."""
+DELIVERY_DECISION_COMPACT: DeliveryDecision.ValueType  # 11
+"""A transcript is compacted."""
+DELIVERY_DECISION_KEEP_WHOLE: DeliveryDecision.ValueType  # 12
+"""A transcript is not compacted."""
+DELIVERY_DECISION_TOLD: DeliveryDecision.ValueType  # 13
+"""An observer received the event."""
+DELIVERY_DECISION_FAILED: DeliveryDecision.ValueType  # 14
+"""The call failed."""
+DELIVERY_DECISION_SKIPPED: DeliveryDecision.ValueType  # 15
+"""The open circuit breaker or the silence of the plugin prevented the call."""
+DELIVERY_DECISION_DEAD: DeliveryDecision.ValueType  # 16
+"""The delivery to an observer was given up."""
+DELIVERY_DECISION_CAPPED: DeliveryDecision.ValueType  # 17
+"""Beside the row of the call: a requested revision was not granted."""
+Global___DeliveryDecision: _TypeAlias = DeliveryDecision  # noqa: Y015
+
 @_typing.final
 class Plugin(_message.Message):
     """A plugin."""
@@ -705,7 +789,7 @@ class ListDeliveriesRequest(_message.Message):
     """Return only deliveries of this run."""
     plugin: _builtins.str
     """Return only deliveries to this plugin."""
-    decision: _builtins.str
+    decision: Global___DeliveryDecision.ValueType
     """Return only deliveries with this decision."""
     page_token: _builtins.str
     """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
@@ -726,7 +810,7 @@ class ListDeliveriesRequest(_message.Message):
         page_size: _builtins.int = ...,
         run_id: _builtins.str = ...,
         plugin: _builtins.str = ...,
-        decision: _builtins.str = ...,
+        decision: Global___DeliveryDecision.ValueType = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         page_token: _builtins.str = ...,
@@ -790,14 +874,10 @@ class Delivery(_message.Message):
     """The session that the call was about."""
     run_id: _builtins.str
     """The run that the call was about. Empty if there was none yet."""
-    decision: _builtins.str
-    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`,
-    `changed`, `compact`, `keep_whole`, `told`; `failed`; `skipped` if the open circuit breaker
-    or the silence of the plugin prevented the call; `dead` if delivery to an observer was given
-    up; `capped`, beside the row of the call, if a requested revision was not granted.
-    """
+    decision: Global___DeliveryDecision.ValueType
+    """What the call came to."""
     error: _builtins.str
-    """Why the call failed, or the bound of a `capped` revision, without content. Otherwise empty."""
+    """Why the call failed, or the bound of a CAPPED revision, without content. Otherwise empty."""
     attempt: _builtins.int
     """The number of the attempt, from 1. For observers, the attempts of one event are counted
     together.
@@ -819,7 +899,7 @@ class Delivery(_message.Message):
         run_id: _builtins.str = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         latency: _duration_pb2.Duration | None = ...,
-        decision: _builtins.str = ...,
+        decision: Global___DeliveryDecision.ValueType = ...,
         error: _builtins.str = ...,
         attempt: _builtins.int = ...,
     ) -> None: ...

@@ -26,9 +26,11 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
+from spawnmesh.hook.v1 import end_outcome_pb2 as spawnmesh_dot_hook_dot_v1_dot_end__outcome__pb2
+from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/observed.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\"\xdb\x05\n\rObservedEvent\x12\x1d\n\tevent_key\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\nsession_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x43\n\x10subagent_spawned\x18\x06 \x01(\x0b\x32\'.spawnmesh.hook.v1.SubagentSpawnedEventH\x00\x12?\n\x0esubagent_ended\x18\x07 \x01(\x0b\x32%.spawnmesh.hook.v1.SubagentEndedEventH\x00\x12\x35\n\tllm_input\x18\x08 \x01(\x0b\x32 .spawnmesh.hook.v1.LlmInputEventH\x00\x12\x37\n\nllm_output\x18\t \x01(\x0b\x32!.spawnmesh.hook.v1.LlmOutputEventH\x00\x12@\n\x0f\x61\x66ter_tool_call\x18\n \x01(\x0b\x32%.spawnmesh.hook.v1.AfterToolCallEventH\x00\x12\x35\n\tagent_end\x18\x0b \x01(\x0b\x32 .spawnmesh.hook.v1.AgentEndEventH\x00\x12=\n\rsession_start\x18\x0c \x01(\x0b\x32$.spawnmesh.hook.v1.SessionStartEventH\x00\x12\x39\n\x0bsession_end\x18\r \x01(\x0b\x32\".spawnmesh.hook.v1.SessionEndEventH\x00\x12\x43\n\x10\x61\x66ter_compaction\x18\x0e \x01(\x0b\x32\'.spawnmesh.hook.v1.AfterCompactionEventH\x00\x42\x0e\n\x05\x65vent\x12\x05\xbaH\x02\x08\x01\"1\n\x14SubagentSpawnedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"c\n\x12SubagentEndedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12!\n\x0f\x64\x65livery_target\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\x92\x01\n\rLlmInputEvent\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x12\n\ntool_names\x18\x02 \x03(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\x05\x12\x15\n\rsystem_prompt\x18\x04 \x01(\t\x12/\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x86\x01\n\x0eLlmOutputEvent\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11input_token_count\x18\x02 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x03 \x01(\x03\x12.\n\x07message\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x94\x01\n\x12\x41\x66terToolCallEvent\x12\x11\n\ttool_name\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12*\n\x07latency\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bresult_text\x18\x05 \x01(\t\" \n\rAgentEndEvent\x12\x0f\n\x07outcome\x18\x01 \x01(\t\".\n\x11SessionStartEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x11\n\x0fSessionEndEvent\"\xad\x01\n\x14\x41\x66terCompactionEvent\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x1a\n\x12source_entry_count\x18\x02 \x01(\x05\x12\x1a\n\x12source_token_count\x18\x03 \x01(\x03\x12\x1b\n\x13summary_token_count\x18\x04 \x01(\x05\x12\x0e\n\x06method\x18\x05 \x01(\t\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n spawnmesh/hook/v1/observed.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/hook/v1/end_outcome.proto\x1a#spawnmesh/transcript/v1/entry.proto\"\xdb\x05\n\rObservedEvent\x12\x1d\n\tevent_key\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\nsession_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x43\n\x10subagent_spawned\x18\x06 \x01(\x0b\x32\'.spawnmesh.hook.v1.SubagentSpawnedEventH\x00\x12?\n\x0esubagent_ended\x18\x07 \x01(\x0b\x32%.spawnmesh.hook.v1.SubagentEndedEventH\x00\x12\x35\n\tllm_input\x18\x08 \x01(\x0b\x32 .spawnmesh.hook.v1.LlmInputEventH\x00\x12\x37\n\nllm_output\x18\t \x01(\x0b\x32!.spawnmesh.hook.v1.LlmOutputEventH\x00\x12@\n\x0f\x61\x66ter_tool_call\x18\n \x01(\x0b\x32%.spawnmesh.hook.v1.AfterToolCallEventH\x00\x12\x35\n\tagent_end\x18\x0b \x01(\x0b\x32 .spawnmesh.hook.v1.AgentEndEventH\x00\x12=\n\rsession_start\x18\x0c \x01(\x0b\x32$.spawnmesh.hook.v1.SessionStartEventH\x00\x12\x39\n\x0bsession_end\x18\r \x01(\x0b\x32\".spawnmesh.hook.v1.SessionEndEventH\x00\x12\x43\n\x10\x61\x66ter_compaction\x18\x0e \x01(\x0b\x32\'.spawnmesh.hook.v1.AfterCompactionEventH\x00\x42\x0e\n\x05\x65vent\x12\x05\xbaH\x02\x08\x01\"1\n\x14SubagentSpawnedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x82\x01\n\x12SubagentEndedEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\x12.\n\x07outcome\x18\x02 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\x12!\n\x0f\x64\x65livery_target\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\"\x92\x01\n\rLlmInputEvent\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x12\n\ntool_names\x18\x02 \x03(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\x05\x12\x15\n\rsystem_prompt\x18\x04 \x01(\t\x12/\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x86\x01\n\x0eLlmOutputEvent\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11input_token_count\x18\x02 \x01(\x03\x12\x1a\n\x12output_token_count\x18\x03 \x01(\x03\x12.\n\x07message\x18\x04 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\"\x94\x01\n\x12\x41\x66terToolCallEvent\x12\x11\n\ttool_name\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12*\n\x07latency\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bresult_text\x18\x05 \x01(\t\"?\n\rAgentEndEvent\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.spawnmesh.hook.v1.EndOutcome\".\n\x11SessionStartEvent\x12\x19\n\x11parent_session_id\x18\x01 \x01(\t\"\x11\n\x0fSessionEndEvent\"\xd5\x01\n\x14\x41\x66terCompactionEvent\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x1a\n\x12source_entry_count\x18\x02 \x01(\x05\x12\x1a\n\x12source_token_count\x18\x03 \x01(\x03\x12\x1b\n\x13summary_token_count\x18\x04 \x01(\x05\x12\x36\n\x06method\x18\x05 \x01(\x0e\x32&.spawnmesh.transcript.v1.SummaryMethod\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,24 +45,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBSERVEDEVENT'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_SUBAGENTENDEDEVENT'].fields_by_name['delivery_target']._loaded_options = None
   _globals['_SUBAGENTENDEDEVENT'].fields_by_name['delivery_target']._serialized_options = b'\272H\005r\003(\200\010'
-  _globals['_OBSERVEDEVENT']._serialized_start=186
-  _globals['_OBSERVEDEVENT']._serialized_end=917
-  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_start=919
-  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_end=968
-  _globals['_SUBAGENTENDEDEVENT']._serialized_start=970
-  _globals['_SUBAGENTENDEDEVENT']._serialized_end=1069
-  _globals['_LLMINPUTEVENT']._serialized_start=1072
-  _globals['_LLMINPUTEVENT']._serialized_end=1218
-  _globals['_LLMOUTPUTEVENT']._serialized_start=1221
-  _globals['_LLMOUTPUTEVENT']._serialized_end=1355
-  _globals['_AFTERTOOLCALLEVENT']._serialized_start=1358
-  _globals['_AFTERTOOLCALLEVENT']._serialized_end=1506
-  _globals['_AGENTENDEVENT']._serialized_start=1508
-  _globals['_AGENTENDEVENT']._serialized_end=1540
-  _globals['_SESSIONSTARTEVENT']._serialized_start=1542
-  _globals['_SESSIONSTARTEVENT']._serialized_end=1588
-  _globals['_SESSIONENDEVENT']._serialized_start=1590
-  _globals['_SESSIONENDEVENT']._serialized_end=1607
-  _globals['_AFTERCOMPACTIONEVENT']._serialized_start=1610
-  _globals['_AFTERCOMPACTIONEVENT']._serialized_end=1783
+  _globals['_OBSERVEDEVENT']._serialized_start=260
+  _globals['_OBSERVEDEVENT']._serialized_end=991
+  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_start=993
+  _globals['_SUBAGENTSPAWNEDEVENT']._serialized_end=1042
+  _globals['_SUBAGENTENDEDEVENT']._serialized_start=1045
+  _globals['_SUBAGENTENDEDEVENT']._serialized_end=1175
+  _globals['_LLMINPUTEVENT']._serialized_start=1178
+  _globals['_LLMINPUTEVENT']._serialized_end=1324
+  _globals['_LLMOUTPUTEVENT']._serialized_start=1327
+  _globals['_LLMOUTPUTEVENT']._serialized_end=1461
+  _globals['_AFTERTOOLCALLEVENT']._serialized_start=1464
+  _globals['_AFTERTOOLCALLEVENT']._serialized_end=1612
+  _globals['_AGENTENDEVENT']._serialized_start=1614
+  _globals['_AGENTENDEVENT']._serialized_end=1677
+  _globals['_SESSIONSTARTEVENT']._serialized_start=1679
+  _globals['_SESSIONSTARTEVENT']._serialized_end=1725
+  _globals['_SESSIONENDEVENT']._serialized_start=1727
+  _globals['_SESSIONENDEVENT']._serialized_end=1744
+  _globals['_AFTERCOMPACTIONEVENT']._serialized_start=1747
+  _globals['_AFTERCOMPACTIONEVENT']._serialized_end=1960
 # @@protoc_insertion_point(module_scope)

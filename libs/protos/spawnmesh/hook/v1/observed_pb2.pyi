@@ -10,6 +10,8 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
+from spawnmesh.hook.v1 import end_outcome_pb2 as _end_outcome_pb2
+from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -153,8 +155,8 @@ class SubagentEndedEvent(_message.Message):
     DELIVERY_TARGET_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
     """The parent. Empty for a session without a parent."""
-    outcome: _builtins.str
-    """The outcome: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
+    outcome: _end_outcome_pb2.EndOutcome.ValueType
+    """How it ended."""
     delivery_target: _builtins.str
     """Where the plugins for DELIVERY_TARGET want the end to be delivered, by an observer that
     delivers there. Empty if none named a target.
@@ -163,7 +165,7 @@ class SubagentEndedEvent(_message.Message):
         self,
         *,
         parent_session_id: _builtins.str = ...,
-        outcome: _builtins.str = ...,
+        outcome: _end_outcome_pb2.EndOutcome.ValueType = ...,
         delivery_target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -301,12 +303,12 @@ class AgentEndEvent(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTCOME_FIELD_NUMBER: _builtins.int
-    outcome: _builtins.str
-    """The outcome: `succeeded`, `failed`, `timed_out` or `killed`."""
+    outcome: _end_outcome_pb2.EndOutcome.ValueType
+    """How it ended. Never SPAWN_FAILED."""
     def __init__(
         self,
         *,
-        outcome: _builtins.str = ...,
+        outcome: _end_outcome_pb2.EndOutcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -376,8 +378,8 @@ class AfterCompactionEvent(_message.Message):
     """Their tokens, including those of the previous summary."""
     summary_token_count: _builtins.int
     """The tokens of the summary."""
-    method: _builtins.str
-    """How the summary was made: `normal`, `aggressive` or `excerpt`."""
+    method: _entry_pb2.SummaryMethod.ValueType
+    """How the summary was made."""
     model: _builtins.str
     """The model that wrote it. Empty for an excerpt."""
     summary: _builtins.str
@@ -389,7 +391,7 @@ class AfterCompactionEvent(_message.Message):
         source_entry_count: _builtins.int = ...,
         source_token_count: _builtins.int = ...,
         summary_token_count: _builtins.int = ...,
-        method: _builtins.str = ...,
+        method: _entry_pb2.SummaryMethod.ValueType = ...,
         model: _builtins.str = ...,
         summary: _builtins.str = ...,
     ) -> None: ...

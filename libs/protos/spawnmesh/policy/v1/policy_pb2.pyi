@@ -30,7 +30,7 @@ class _Caller:
 class _CallerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Caller.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CALLER_UNSPECIFIED: _Caller.ValueType  # 0
-    """Never used. A service with an RPC that lists it does not start."""
+    """The caller is not known. A service with an RPC that lists it does not start."""
     CALLER_CLIENT: _Caller.ValueType  # 1
     """A client of a tenant: a gateway, a harness, a person with the command line. The token names the
     tenant, and it can limit its holder to a role.
@@ -54,7 +54,7 @@ class Caller(_Caller, metaclass=_CallerEnumTypeWrapper):
     """The kinds of caller that a verified token can represent."""
 
 CALLER_UNSPECIFIED: Caller.ValueType  # 0
-"""Never used. A service with an RPC that lists it does not start."""
+"""The caller is not known. A service with an RPC that lists it does not start."""
 CALLER_CLIENT: Caller.ValueType  # 1
 """A client of a tenant: a gateway, a harness, a person with the command line. The token names the
 tenant, and it can limit its holder to a role.

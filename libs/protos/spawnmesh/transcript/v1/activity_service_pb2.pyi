@@ -8,6 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from spawnmesh.policy.v1 import policy_pb2 as _policy_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +21,70 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _FilePart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FilePartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilePart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILE_PART_UNSPECIFIED: _FilePart.ValueType  # 0
+    """Never returned."""
+    FILE_PART_NONE: _FilePart.ValueType  # 1
+    """No content, the description alone."""
+    FILE_PART_START: _FilePart.ValueType  # 2
+    """The content from its start on."""
+    FILE_PART_BYTES: _FilePart.ValueType  # 3
+    """A range of bytes."""
+    FILE_PART_LINES: _FilePart.ValueType  # 4
+    """A range of lines."""
+
+class FilePart(_FilePart, metaclass=_FilePartEnumTypeWrapper):
+    """The part of a file that was requested."""
+
+FILE_PART_UNSPECIFIED: FilePart.ValueType  # 0
+"""Never returned."""
+FILE_PART_NONE: FilePart.ValueType  # 1
+"""No content, the description alone."""
+FILE_PART_START: FilePart.ValueType  # 2
+"""The content from its start on."""
+FILE_PART_BYTES: FilePart.ValueType  # 3
+"""A range of bytes."""
+FILE_PART_LINES: FilePart.ValueType  # 4
+"""A range of lines."""
+Global___FilePart: _TypeAlias = FilePart  # noqa: Y015
+
+class _FailedAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FailedActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailedAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FAILED_ACTION_UNSPECIFIED: _FailedAction.ValueType  # 0
+    """Never returned."""
+    FAILED_ACTION_PUT_PAYLOAD: _FailedAction.ValueType  # 1
+    """To put a payload into the blob store."""
+    FAILED_ACTION_COMPACT: _FailedAction.ValueType  # 2
+    """To summarise the oldest part of a transcript."""
+    FAILED_ACTION_TIER: _FailedAction.ValueType  # 3
+    """To move payloads between the database and the blob store."""
+    FAILED_ACTION_VERIFY: _FailedAction.ValueType  # 4
+    """To verify a transcript: it is not intact."""
+
+class FailedAction(_FailedAction, metaclass=_FailedActionEnumTypeWrapper):
+    """What can fail."""
+
+FAILED_ACTION_UNSPECIFIED: FailedAction.ValueType  # 0
+"""Never returned."""
+FAILED_ACTION_PUT_PAYLOAD: FailedAction.ValueType  # 1
+"""To put a payload into the blob store."""
+FAILED_ACTION_COMPACT: FailedAction.ValueType  # 2
+"""To summarise the oldest part of a transcript."""
+FAILED_ACTION_TIER: FailedAction.ValueType  # 3
+"""To move payloads between the database and the blob store."""
+FAILED_ACTION_VERIFY: FailedAction.ValueType  # 4
+"""To verify a transcript: it is not intact."""
+Global___FailedAction: _TypeAlias = FailedAction  # noqa: Y015
 
 @_typing.final
 class WatchActivitiesRequest(_message.Message):
@@ -194,18 +260,18 @@ class DrilledDown(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     file_id: _builtins.str
     """The file."""
-    part: _builtins.str
-    """The part that was requested: `none`, `start`, `bytes` or `lines`."""
-    caller: _builtins.str
-    """The kind of caller: `client` or `run`."""
+    part: Global___FilePart.ValueType
+    """The part that was requested."""
+    caller: _policy_pb2.Caller.ValueType
+    """The kind of caller: a client or a run."""
     size_bytes: _builtins.int
     """The number of bytes that were read."""
     def __init__(
         self,
         *,
         file_id: _builtins.str = ...,
-        part: _builtins.str = ...,
-        caller: _builtins.str = ...,
+        part: Global___FilePart.ValueType = ...,
+        caller: _policy_pb2.Caller.ValueType = ...,
         size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -287,8 +353,8 @@ class Failed(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
-    action: _builtins.str
-    """What failed: `put_payload`, `compact`, `tier`, or `verify` for a transcript that is not intact."""
+    action: Global___FailedAction.ValueType
+    """What failed."""
     reason: _builtins.str
     """The reason, such as `DEPENDENCY_UNAVAILABLE`."""
     seq: _builtins.int
@@ -296,7 +362,7 @@ class Failed(_message.Message):
     def __init__(
         self,
         *,
-        action: _builtins.str = ...,
+        action: Global___FailedAction.ValueType = ...,
         reason: _builtins.str = ...,
         seq: _builtins.int = ...,
     ) -> None: ...

@@ -35,5 +35,7 @@ class VerificationReporter:
             entry=result.entry_id,
             cause=result.cause,
         )
-        failed = activity_pb.Failed(action="verify", reason=Reason.STORED_HASH_DIFFERS, seq=result.seq)
+        failed = activity_pb.Failed(
+            action=activity_pb.FAILED_ACTION_VERIFY, reason=Reason.STORED_HASH_DIFFERS, seq=result.seq
+        )
         self._activities.record_later(key, activity_pb.Activity(failed=failed))
