@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.spawnmesh/transcript/v1/activity_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/transcript/v1/entry.proto\"m\n\x16WatchActivitiesRequest\x12)\n\nsession_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\x12(\n\x0e\x61\x66ter_position\x18\x02 \x01(\x03\x42\x10\xbaH\r\"\x0b(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\"b\n\x17WatchActivitiesResponse\x12\x35\n\nactivities\x18\x01 \x03(\x0b\x32!.spawnmesh.transcript.v1.Activity\x12\x10\n\x08position\x18\x02 \x01(\x03\"\xfb\x02\n\x08\x41\x63tivity\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x07stubbed\x18\x04 \x01(\x0b\x32 .spawnmesh.transcript.v1.StubbedH\x00\x12<\n\x0c\x64rilled_down\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.DrilledDownH\x00\x12\x37\n\tcompacted\x18\x06 \x01(\x0b\x32\".spawnmesh.transcript.v1.CompactedH\x00\x12\x31\n\x06tiered\x18\x07 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.TieredH\x00\x12\x31\n\x06\x66\x61iled\x18\x08 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.FailedH\x00\x42\x06\n\x04what\"\x83\x01\n\x07Stubbed\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12\x10\n\x08\x66ile_ids\x18\x03 \x03(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x18\n\x10\x66ull_token_count\x18\x05 \x01(\x05\x12\x18\n\x10stub_token_count\x18\x06 \x01(\x05\"\x90\x01\n\x0b\x44rilledDown\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12/\n\x04part\x18\x02 \x01(\x0e\x32!.spawnmesh.transcript.v1.FilePart\x12+\n\x06\x63\x61ller\x18\x03 \x01(\x0e\x32\x1b.spawnmesh.policy.v1.Caller\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\"l\n\tCompacted\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x38\n\x07sources\x18\x02 \x01(\x0b\x32\'.spawnmesh.transcript.v1.SummarySources\x12\x13\n\x0btoken_count\x18\x03 \x01(\x05\"F\n\x06Tiered\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bis_reverted\x18\x03 \x01(\x08\"\\\n\x06\x46\x61iled\x12\x35\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32%.spawnmesh.transcript.v1.FailedAction\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03*x\n\x08\x46ilePart\x12\x19\n\x15\x46ILE_PART_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_PART_NONE\x10\x01\x12\x13\n\x0f\x46ILE_PART_START\x10\x02\x12\x13\n\x0f\x46ILE_PART_BYTES\x10\x03\x12\x13\n\x0f\x46ILE_PART_LINES\x10\x04*\x99\x01\n\x0c\x46\x61iledAction\x12\x1d\n\x19\x46\x41ILED_ACTION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x46\x41ILED_ACTION_PUT_PAYLOAD\x10\x01\x12\x19\n\x15\x46\x41ILED_ACTION_COMPACT\x10\x02\x12\x16\n\x12\x46\x41ILED_ACTION_TIER\x10\x03\x12\x18\n\x14\x46\x41ILED_ACTION_VERIFY\x10\x04\x32\x9c\x01\n\x0f\x41\x63tivityService\x12\x88\x01\n\x0fWatchActivities\x12/.spawnmesh.transcript.v1.WatchActivitiesRequest\x1a\x30.spawnmesh.transcript.v1.WatchActivitiesResponse\"\x10\x90\x02\x01\xb2\xe1\x18\t\n\x01\x01\x18\x01 \x01\x38\x07\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.spawnmesh/transcript/v1/activity_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/transcript/v1/entry.proto\"m\n\x16WatchActivitiesRequest\x12)\n\nsession_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\x12(\n\x0e\x61\x66ter_position\x18\x02 \x01(\x03\x42\x10\xbaH\r\"\x0b(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\"b\n\x17WatchActivitiesResponse\x12\x35\n\nactivities\x18\x01 \x03(\x0b\x32!.spawnmesh.transcript.v1.Activity\x12\x10\n\x08position\x18\x02 \x01(\x03\"\xfb\x02\n\x08\x41\x63tivity\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x07stubbed\x18\x04 \x01(\x0b\x32 .spawnmesh.transcript.v1.StubbedH\x00\x12<\n\x0c\x64rilled_down\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.DrilledDownH\x00\x12\x37\n\tcompacted\x18\x06 \x01(\x0b\x32\".spawnmesh.transcript.v1.CompactedH\x00\x12\x31\n\x06tiered\x18\x07 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.TieredH\x00\x12\x31\n\x06\x66\x61iled\x18\x08 \x01(\x0b\x32\x1f.spawnmesh.transcript.v1.FailedH\x00\x42\x06\n\x04what\"\x83\x01\n\x07Stubbed\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12\x10\n\x08\x66ile_ids\x18\x03 \x03(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x18\n\x10\x66ull_token_count\x18\x05 \x01(\x05\x12\x18\n\x10stub_token_count\x18\x06 \x01(\x05\"\x90\x01\n\x0b\x44rilledDown\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\x12/\n\x04part\x18\x02 \x01(\x0e\x32!.spawnmesh.transcript.v1.FilePart\x12+\n\x06\x63\x61ller\x18\x03 \x01(\x0e\x32\x1b.spawnmesh.policy.v1.Caller\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\"l\n\tCompacted\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x38\n\x07sources\x18\x02 \x01(\x0b\x32\'.spawnmesh.transcript.v1.SummarySources\x12\x13\n\x0btoken_count\x18\x03 \x01(\x05\"F\n\x06Tiered\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bis_reverted\x18\x03 \x01(\x08\"\\\n\x06\x46\x61iled\x12\x35\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32%.spawnmesh.transcript.v1.FailedAction\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x03*x\n\x08\x46ilePart\x12\x19\n\x15\x46ILE_PART_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_PART_NONE\x10\x01\x12\x13\n\x0f\x46ILE_PART_START\x10\x02\x12\x13\n\x0f\x46ILE_PART_BYTES\x10\x03\x12\x13\n\x0f\x46ILE_PART_LINES\x10\x04*\x99\x01\n\x0c\x46\x61iledAction\x12\x1d\n\x19\x46\x41ILED_ACTION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x46\x41ILED_ACTION_PUT_PAYLOAD\x10\x01\x12\x19\n\x15\x46\x41ILED_ACTION_COMPACT\x10\x02\x12\x16\n\x12\x46\x41ILED_ACTION_TIER\x10\x03\x12\x18\n\x14\x46\x41ILED_ACTION_VERIFY\x10\x04\x32\xce\x01\n\x0f\x41\x63tivityService\x12\xba\x01\n\x0fWatchActivities\x12/.spawnmesh.transcript.v1.WatchActivitiesRequest\x1a\x30.spawnmesh.transcript.v1.WatchActivitiesResponse\"B\x90\x02\x01\xb2\xe1\x18\t\n\x01\x01\x18\x01 \x01\x38\x07\x82\xd3\xe4\x93\x02,\x12*/v1/sessions/{session_id}/activities:watch0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,27 +41,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHACTIVITIESREQUEST'].fields_by_name['after_position']._loaded_options = None
   _globals['_WATCHACTIVITIESREQUEST'].fields_by_name['after_position']._serialized_options = b'\272H\r\"\013(\377\377\377\377\377\377\377\377\377\001'
   _globals['_ACTIVITYSERVICE'].methods_by_name['WatchActivities']._loaded_options = None
-  _globals['_ACTIVITYSERVICE'].methods_by_name['WatchActivities']._serialized_options = b'\220\002\001\262\341\030\t\n\001\001\030\001 \0018\007'
-  _globals['_FILEPART']._serialized_start=1358
-  _globals['_FILEPART']._serialized_end=1478
-  _globals['_FAILEDACTION']._serialized_start=1481
-  _globals['_FAILEDACTION']._serialized_end=1634
-  _globals['_WATCHACTIVITIESREQUEST']._serialized_start=208
-  _globals['_WATCHACTIVITIESREQUEST']._serialized_end=317
-  _globals['_WATCHACTIVITIESRESPONSE']._serialized_start=319
-  _globals['_WATCHACTIVITIESRESPONSE']._serialized_end=417
-  _globals['_ACTIVITY']._serialized_start=420
-  _globals['_ACTIVITY']._serialized_end=799
-  _globals['_STUBBED']._serialized_start=802
-  _globals['_STUBBED']._serialized_end=933
-  _globals['_DRILLEDDOWN']._serialized_start=936
-  _globals['_DRILLEDDOWN']._serialized_end=1080
-  _globals['_COMPACTED']._serialized_start=1082
-  _globals['_COMPACTED']._serialized_end=1190
-  _globals['_TIERED']._serialized_start=1192
-  _globals['_TIERED']._serialized_end=1262
-  _globals['_FAILED']._serialized_start=1264
-  _globals['_FAILED']._serialized_end=1356
-  _globals['_ACTIVITYSERVICE']._serialized_start=1637
-  _globals['_ACTIVITYSERVICE']._serialized_end=1793
+  _globals['_ACTIVITYSERVICE'].methods_by_name['WatchActivities']._serialized_options = b'\220\002\001\262\341\030\t\n\001\001\030\001 \0018\007\202\323\344\223\002,\022*/v1/sessions/{session_id}/activities:watch'
+  _globals['_FILEPART']._serialized_start=1388
+  _globals['_FILEPART']._serialized_end=1508
+  _globals['_FAILEDACTION']._serialized_start=1511
+  _globals['_FAILEDACTION']._serialized_end=1664
+  _globals['_WATCHACTIVITIESREQUEST']._serialized_start=238
+  _globals['_WATCHACTIVITIESREQUEST']._serialized_end=347
+  _globals['_WATCHACTIVITIESRESPONSE']._serialized_start=349
+  _globals['_WATCHACTIVITIESRESPONSE']._serialized_end=447
+  _globals['_ACTIVITY']._serialized_start=450
+  _globals['_ACTIVITY']._serialized_end=829
+  _globals['_STUBBED']._serialized_start=832
+  _globals['_STUBBED']._serialized_end=963
+  _globals['_DRILLEDDOWN']._serialized_start=966
+  _globals['_DRILLEDDOWN']._serialized_end=1110
+  _globals['_COMPACTED']._serialized_start=1112
+  _globals['_COMPACTED']._serialized_end=1220
+  _globals['_TIERED']._serialized_start=1222
+  _globals['_TIERED']._serialized_end=1292
+  _globals['_FAILED']._serialized_start=1294
+  _globals['_FAILED']._serialized_end=1386
+  _globals['_ACTIVITYSERVICE']._serialized_start=1667
+  _globals['_ACTIVITYSERVICE']._serialized_end=1873
 # @@protoc_insertion_point(module_scope)
