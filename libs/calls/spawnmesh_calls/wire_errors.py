@@ -121,7 +121,7 @@ def client_error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
         return refusal
     if code == "UNIMPLEMENTED":
         text = "{name} does not know this call: it is of another version, or no mesh is at this address"
-        return MeshError(Reason.INTERNAL, text.format(name=name), facts={"dependency": name})
+        return MeshError(Reason.UNKNOWN_RPC, text.format(name=name), facts={"dependency": name})
     if code not in Status.__members__:
         return refusal
     return MeshError(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ResourceExhausted,
         Unauthenticated,
         Unavailable,
+        Unimplemented,
     )
     from spawnmesh_core.reasons import Reason
 
@@ -64,7 +65,7 @@ _NAMES = {
     "spawnmesh_core.errors": (
         "AlreadyExists", "Cancelled", "Conflict", "DataLoss", "DeadlineExceeded", "FailedPrecondition",
         "InternalError", "InvalidRequest", "MeshError", "NotFound", "PermissionDenied",
-        "ResourceExhausted", "Unauthenticated", "Unavailable",
+        "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
     ),
     "spawnmesh_core.reasons": ("Reason",),
 }  # fmt: skip
@@ -105,6 +106,7 @@ __all__ = [
     "Tenant",
     "Unauthenticated",
     "Unavailable",
+    "Unimplemented",
     "Usage",
     "connect",
 ]

@@ -136,6 +136,10 @@ class Cancelled(MeshError, status=Status.CANCELLED):
     """The call was cancelled. It may have had its effect."""
 
 
+class Unimplemented(MeshError, status=Status.UNIMPLEMENTED):
+    """There is no such call here: the mesh is of another version, or it is no mesh."""
+
+
 class DataLoss(MeshError, status=Status.DATA_LOSS):
     """Stored bytes differ from their recorded hash."""
 

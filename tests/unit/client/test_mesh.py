@@ -33,6 +33,7 @@ from spawnmesh_client import (
     SessionState,
     Unauthenticated,
     Unavailable,
+    Unimplemented,
     connect,
 )
 from spawnmesh_client.settings import ClientSettings
@@ -245,7 +246,7 @@ async def old_server(code: grpc.StatusCode, text: str) -> AsyncIterator[str]:
         ("UNAVAILABLE", Unavailable, Reason.DEPENDENCY_UNAVAILABLE),
         ("DEADLINE_EXCEEDED", DeadlineExceeded, Reason.DEADLINE_EXCEEDED),
         ("DATA_LOSS", DataLoss, Reason.INTERNAL),
-        ("UNIMPLEMENTED", InternalError, Reason.INTERNAL),
+        ("UNIMPLEMENTED", Unimplemented, Reason.UNKNOWN_RPC),
         ("UNKNOWN", InternalError, Reason.INTERNAL),
     ],
 )
