@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 from spawnmesh_gateway.bootstrap import BOOTSTRAP_FILE
 from spawnmesh_gateway.files import write_configuration
-from spawnmesh_gateway.settings import HostPort, GatewaySettings
+from spawnmesh_gateway.settings import GatewaySettings, HostPort
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import Member, Readiness, base_environment

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from spawnmesh_gateway.files import write_configuration
-from spawnmesh_gateway.settings import HostPort, GatewaySettings, SettingsUnusable, Tls
+from spawnmesh_gateway.settings import GatewaySettings, HostPort, SettingsUnusable, Tls
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from spawnmesh_gateway.secrets import upstream_tls_context
-from spawnmesh_gateway.settings import HostPort, GatewaySettings, addresses_of
+from spawnmesh_gateway.settings import GatewaySettings, HostPort, addresses_of
 from spawnmesh_gateway.typed import MIB, Json, socket_address, typed
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"

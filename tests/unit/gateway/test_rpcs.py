@@ -7,7 +7,7 @@ import pytest
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_gateway.bootstrap import bootstrap
 from spawnmesh_gateway.rpcs import gateway_rpcs
-from spawnmesh_gateway.settings import SERVICES, HostPort, GatewaySettings, SettingsUnusable
+from spawnmesh_gateway.settings import SERVICES, GatewaySettings, HostPort, SettingsUnusable
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.methods import policy_of
 
