@@ -1,4 +1,4 @@
-"""The gateway and the services show each other certificates of the mesh's authority."""
+"""The gateway between a client and a service: certificates on both sides, and the headers of calls."""
 
 import asyncio
 import ssl
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
 
 import grpc.aio
 import pytest
@@ -32,9 +33,12 @@ PAGE_TOKEN = "seen by the service"
 
 
 class Sessions(SessionServiceServicer):
-    """A service that has one answer."""
+    """A service that has one answer, and keeps the headers of the newest call."""
 
-    async def ListSessions(self, request: object, context: object) -> pb.ListSessionsResponse:  # type: ignore[override]
+    headers: ClassVar[dict[str, str]] = {}
+
+    async def ListSessions(self, request: object, context: Any) -> pb.ListSessionsResponse:  # type: ignore[override]
+        Sessions.headers = dict(context.invocation_metadata())
         return pb.ListSessionsResponse(next_page_token=PAGE_TOKEN)
 
 
@@ -45,13 +49,13 @@ class Gateway:
     port: int
     clients: Mounted
 
-    async def list_sessions(self, authority: Authority) -> str:
+    async def list_sessions(self, authority: Authority, *headers: tuple[str, str]) -> str:
         """Call through it, as a client that trusts the authority. Raises AioRpcError."""
         await eventually(self._is_ready)
         credentials = grpc.ssl_channel_credentials(authority.pem)
         async with grpc.aio.secure_channel(f"localhost:{self.port}", credentials) as channel:
             call = SessionServiceStub(channel).ListSessions
-            answer = await call(pb.ListSessionsRequest(), wait_for_ready=True, timeout=60)
+            answer = await call(pb.ListSessionsRequest(), metadata=headers, wait_for_ready=True, timeout=60)
         return str(answer.next_page_token)
 
     async def _is_ready(self) -> bool:
@@ -168,3 +172,32 @@ async def test_renewed_certificate_is_shown_without_a_restart(ours: Authority, t
 
         await eventually(is_renewed)
         assert await gateway.list_sessions(ours) == PAGE_TOKEN
+
+
+async def test_token_and_trace_arrive_as_they_are_and_forged_headers_do_not(
+    ours: Authority, tmp_path: Path
+) -> None:
+    service, own = (mounted(tmp_path / name, ours, ours) for name in ("service", "own"))
+    kept = {
+        "authorization": "Bearer any.token.at-all",
+        "traceparent": f"00-{32 * 'a'}-{16 * 'b'}-01",
+        "tracestate": "vendor=1",
+    }
+    forged = {
+        "x-forwarded-for": "203.0.113.7",
+        "x-forwarded-host": "elsewhere",
+        "x-envoy-original-path": "/elsewhere",
+        "x-envoy-upstream-rq-timeout-ms": "1",
+        "x-envoy-external-address": "203.0.113.7",
+        "x-request-id": "chosen",
+        "x-real-ip": "203.0.113.7",
+        "forwarded": "for=203.0.113.7",
+    }
+    async with service_of(service) as upstream, gateway_before(upstream, own, own, tmp_path / "g") as gateway:
+        assert await gateway.list_sessions(ours, *kept.items(), *forged.items()) == PAGE_TOKEN
+    seen = Sessions.headers
+    assert {name: seen[name] for name in kept} == kept
+    assert {name: value for name, value in forged.items() if seen.get(name) == value} == {}
+    assert "203.0.113.7" not in seen["x-forwarded-for"]
+    assert "," not in seen["x-forwarded-for"]
+    assert not any(name.startswith("x-envoy-") for name in seen)
