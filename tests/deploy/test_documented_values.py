@@ -17,8 +17,8 @@ _TOP = "|".join(map(re.escape, VALUES))
 NAMED = re.compile(
     rf"`((?:{_TOP})(?:\.\w+)+)(?:: ?[^`]*)?`|--set(?:-string|-json)? '?((?:{_TOP})(?:\.\w+)+)="
 )
-NO_VALUES = re.compile(r"(hook|runner)\.(pem|jobs)|tls\.(crt|key)")
-"""Files of keys and certificates, and a table."""
+NO_VALUES = re.compile(r"(hook|runner)\.(pem|jobs)|tls\.(crt|key)|gateway\.(spawnmesh|mesh\.svc[\w.]*)")
+"""Files of keys and certificates, a table, and the domain and the address of the gateway."""
 
 
 def named_in(text: str) -> set[str]:

@@ -169,6 +169,14 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
                     printed += line
             mesh = json.loads((Path(folder) / "data" / "mesh.json").read_text())
             assert f"Agents think with agent, at {url}" in printed
+            assert mesh["gateway"] in printed
+            assert "gateway" in mesh["pids"]
+            by_gateway = {
+                "SPAWNMESH_GATEWAY_TARGET": mesh["gateway"],
+                "SPAWNMESH_SIGNING_KEY_FILE": f"{mesh['keys']}/client.pem",
+            }
+            status, _, errors = await run("sessions", **env, **by_gateway)
+            assert status == 0, errors
             status, output, errors = await run("spawn", "Say something.", "--wait", "--json", **env)
             assert status == 0, errors
             assert "scripted model" in output

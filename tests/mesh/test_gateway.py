@@ -161,7 +161,7 @@ async def test_header_of_an_attacker_has_no_effect(
     assert await call(b"", metadata=headers) == b""
 
 
-async def test_forged_headers_do_not_reach_a_service_and_the_peer_is_logged(
+async def test_log_names_the_peer_of_the_connection_and_not_the_one_of_a_header(
     stack: Stack, tenant: str, channel: grpc.aio.Channel
 ) -> None:
     mark = f"203.0.113.{uuid4().int % 200}"

@@ -77,13 +77,13 @@ async def _stay_up(
                 await operator.create_tenant(TENANT)
         except MeshError as error:
             raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
-        await _start_gateway(stack, ports, allowed_origins, report)
+        await start_gateway(stack, ports, allowed_origins, report)
         write_token_file(stack.data_dir, stack.client_token(TENANT, MAX_LIFETIME_SECONDS))
         _show(console, stack, data, choice)
         await restart_ended(stack, lambda line: console.print(line, style="red", soft_wrap=True))
 
 
-async def _start_gateway(
+async def start_gateway(
     stack: Stack, ports: Mapping[str, int], allowed_origins: tuple[str, ...], report: Callable[[str], None]
 ) -> None:
     """Start the gateway, or say why the mesh runs without one."""

@@ -4,7 +4,7 @@ import json
 
 from spawnmesh_gateway.clusters import clusters
 from spawnmesh_gateway.listener import listeners
-from spawnmesh_gateway.secrets import SECRETS_FILE, secrets
+from spawnmesh_gateway.secrets import secrets
 from spawnmesh_gateway.settings import GatewaySettings
 from spawnmesh_gateway.transcoding import CONTRACTS_FILE, descriptor_set
 from spawnmesh_gateway.typed import Json, extension
@@ -17,7 +17,7 @@ def configuration(settings: GatewaySettings) -> dict[str, bytes]:
     """Return the files of a gateway by name. Envoy starts with the first one."""
     return {
         BOOTSTRAP_FILE: _text(bootstrap(settings)),
-        SECRETS_FILE: _text(secrets(settings)),
+        **{name: _text(secret) for name, secret in secrets(settings).items()},
         CONTRACTS_FILE: descriptor_set(),
     }
 

@@ -3,19 +3,21 @@
 from spawnmesh_gateway.settings import GatewaySettings, Tls
 from spawnmesh_gateway.typed import Json, typed
 
-SECRETS_FILE = "secrets.json"
 _TLS = "envoy.extensions.transport_sockets.tls.v3"
 _OWN, _PEERS, _SHOWN = "own", "peers", "shown"
 
 
-def secrets(settings: GatewaySettings) -> Json:
-    """Return the document that names the files, which Envoy watches for changes."""
-    resources: list[Json] = []
+def secrets(settings: GatewaySettings) -> dict[str, Json]:
+    """Return a document for each secret, by the name of its file. It names the files of PEM, which
+    Envoy watches for changes.
+    """
+    found: dict[str, Json] = {}
     if settings.upstream_tls is not None:
-        resources += [_certificate(_OWN, settings.upstream_tls), _authority(_PEERS, settings.upstream_tls)]
+        found[_OWN] = _certificate(_OWN, settings.upstream_tls)
+        found[_PEERS] = _authority(_PEERS, settings.upstream_tls)
     if settings.downstream_tls is not None:
-        resources.append(_certificate(_SHOWN, settings.downstream_tls))
-    return {"resources": resources}
+        found[_SHOWN] = _certificate(_SHOWN, settings.downstream_tls)
+    return {_file_of(name): {"resources": [secret]} for name, secret in found.items()}
 
 
 def upstream_tls_context(settings: GatewaySettings, host: str) -> Json:
@@ -26,6 +28,8 @@ def upstream_tls_context(settings: GatewaySettings, host: str) -> Json:
         sni=host,
         common_tls_context={
             "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
+            # Health checks offer no protocol of their own, and gRPC accepts nothing else.
+            "alpn_protocols": ["h2"],
             "tls_certificate_sds_secret_configs": [_reference(_OWN, settings)],
             "combined_validation_context": {
                 "default_validation_context": {"match_typed_subject_alt_names": [name]},
@@ -48,9 +52,13 @@ def downstream_tls_context(settings: GatewaySettings) -> Json:
 
 
 def _reference(name: str, settings: GatewaySettings) -> Json:
-    file = settings.folder / SECRETS_FILE
+    file = settings.folder / _file_of(name)
     source = {"path_config_source": {"path": str(file)}, "resource_api_version": "V3"}
     return {"name": name, "sds_config": source}
+
+
+def _file_of(name: str) -> str:
+    return f"secret-{name}.json"
 
 
 def _certificate(name: str, files: Tls) -> Json:
