@@ -10,6 +10,7 @@ from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.transcript.v1.entry_pb2 import SUMMARY_METHOD_NORMAL
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
@@ -76,7 +77,7 @@ def compacted(event_key: str, *, run_id: str = "", summary: str = "hush") -> obs
             source_entry_count=12,
             source_token_count=3_400,
             summary_token_count=90,
-            method="normal",
+            method=SUMMARY_METHOD_NORMAL,
             model="small",
             summary=summary,
         ),

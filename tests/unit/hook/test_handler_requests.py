@@ -45,12 +45,20 @@ REQUESTS: dict[str, Callable[[], HandlerRequest[Any, Any]]] = {
 }
 
 
+def _valid(answer: Any) -> Any:
+    """Return the answer with the first decision of its contract, if that has a choice."""
+    if "decision" in answer.DESCRIPTOR.fields_by_name:
+        for choice in answer.decision.DESCRIPTOR.oneofs:
+            getattr(answer.decision, choice.fields[0].name).SetInParent()
+    return answer
+
+
 @pytest.mark.parametrize("case", list(REQUESTS))
 def test_a_request_can_be_pickled(case: str) -> None:
     built = REQUESTS[case]()
     sent: HandlerRequest[Any, Any] = pickle.loads(pickle.dumps(built))
     assert (sent.request, sent.method) == (built.request, built.method)
-    answer = sent.answer_type()
+    answer = _valid(sent.answer_type())
     assert sent.decision_of(answer) == built.decision_of(answer)
     assert sent.check_permitted(answer) == built.check_permitted(answer)
     assert isinstance(sent.method, HandlerMethod)

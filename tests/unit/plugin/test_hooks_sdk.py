@@ -120,7 +120,7 @@ async def test_an_observer_receives_the_complete_event() -> None:
     await fake.observe(subagent_ended=observed_pb2.SubagentEndedEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(agent_end=observed_pb2.AgentEndEvent(outcome=END_OUTCOME_FAILED))
     await fake.observe(session_end=observed_pb2.SessionEndEvent())
-    await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(method="normal"))
+    await fake.observe(after_compaction=observed_pb2.AfterCompactionEvent(summary_token_count=9))
     assert [event.WhichOneof("event") for event in heard] == [
         "subagent_ended",
         "agent_end",

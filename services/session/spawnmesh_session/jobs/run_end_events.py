@@ -85,7 +85,7 @@ class RunEndPublisher:
             session_id=ended.session_id,
             run_id=ended.run_id,
             parent_session_id=ended.parent_session_id,
-            outcome=_render_outcome(ended.outcome),
+            outcome=render_outcome(ended.outcome),
         )
         return await self.hooks.delivery_target(request)
 
@@ -101,7 +101,7 @@ def _is_of_plugins(error: MeshError) -> bool:
     return refused_with(error, Reason.PLUGIN_FAILED, Reason.DEADLINE_EXCEEDED)
 
 
-def _render_outcome(outcome: str) -> EndOutcome.ValueType:
+def render_outcome(outcome: str) -> EndOutcome.ValueType:
     """Return the outcome that a job names in lower case."""
     return EndOutcome.Value(f"END_OUTCOME_{outcome.upper()}")
 
@@ -109,7 +109,7 @@ def _render_outcome(outcome: str) -> EndOutcome.ValueType:
 def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
     ended = SubagentEndedEvent(
         parent_session_id=event.parent_session_id,
-        outcome=_render_outcome(event.outcome),
+        outcome=render_outcome(event.outcome),
         delivery_target=target,
     )
     observed = [
@@ -126,7 +126,7 @@ def _observed(event: RunEnded, target: str) -> list[ObservedEvent]:
                 event_key=f"agent_end:v1:{event.session_id}:{event.run_id}",
                 session_id=event.session_id,
                 run_id=event.run_id,
-                agent_end=AgentEndEvent(outcome=_render_outcome(event.outcome)),
+                agent_end=AgentEndEvent(outcome=render_outcome(event.outcome)),
             )
         )
     return observed
