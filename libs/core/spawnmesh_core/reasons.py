@@ -51,6 +51,7 @@ class Reason(StrEnum):
     INBOX_FULL = auto()
     REVOCATION_COUNT_EXCEEDED = auto()
     MCP_SERVER_COUNT_EXCEEDED = auto()
+    ETAG_DIFFERS = auto()
     ATTACHMENTS_DISABLED = auto()
     ATTACHMENTS_FILE_COUNT_EXCEEDED = auto()
     ATTACHMENTS_INVALID_NAME = auto()

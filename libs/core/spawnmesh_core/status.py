@@ -104,6 +104,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     ),
     Status.ABORTED: (
         Reason.CONFLICT,
+        Reason.ETAG_DIFFERS,
         Reason.SPAWN_IN_PROGRESS,
         Reason.RUN_LEASE_LOST,
         Reason.WRITER_CLAIM_LOST,

@@ -70,6 +70,7 @@ NOT_IDS = frozenset(
         "entry_json",
         "error_reason",
         "error_type",
+        "etag",
         "event_json",
         "fallback_models",
         "filter",

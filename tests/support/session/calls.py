@@ -6,11 +6,22 @@ from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.session.drafting import draft
 from tests.support.session.harness import Mesh
+
+
+def content_of(agent: AgentProfile) -> AgentProfile:
+    """Return the agent without its version and its etag."""
+    content = AgentProfile()
+    content.CopyFrom(agent)
+    content.ClearField("version")
+    content.ClearField("etag")
+    return content
+
 
 DAY = Duration(seconds=86400)
 

@@ -62,9 +62,10 @@ def test_only_the_heartbeat_of_a_run_needs_no_place() -> None:
 def test_every_list_of_a_request_has_a_bound(method: MethodDescriptor) -> None:
     unbounded = []
     for field in method.input_type.fields:
-        rules = field.GetOptions().Extensions[validate_pb2.field].repeated
+        given = field.GetOptions().Extensions[validate_pb2.field]
+        rules = given.repeated
         is_set_of_enums = rules.unique and field.enum_type is not None
-        if field.is_repeated and not rules.max_items and not is_set_of_enums:
+        if field.is_repeated and not (rules.max_items or given.map.max_pairs or is_set_of_enums):
             unbounded.append(field.name)
     assert unbounded == []
 

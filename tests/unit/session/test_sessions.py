@@ -22,6 +22,7 @@ SESSION = Session(
     runtime="SUBAGENT",
     thinking="",
     metadata={},
+    agent_version=1,
     parent_session_id="ses_2",
     parent_run_id="run_2",
     ancestor_ids=("ses_1", "ses_2"),

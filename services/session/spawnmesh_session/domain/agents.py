@@ -1,14 +1,17 @@
 """Agents: what runs a session, and what it may do."""
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.ids import AGENT_ID
 from spawnmesh_core.reasons import Reason
 
 DEFAULT_AGENT_ID = "default"
 EVERY_AGENT = "*"
+_ETAG_DIGITS = 32
 BUILT_IN_TOOLS = (
     "list_files",
     "read_file",
@@ -23,7 +26,10 @@ BUILT_IN_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """The prompt, models, tools and limits of an agent. A limit of 0 is no limit."""
+    """The prompt, models, tools and limits of an agent. A limit of 0 is no limit.
+
+    The version rises by one with each change.
+    """
 
     agent_id: str
     system_prompt: str
@@ -34,6 +40,7 @@ class AgentProfile:
     context_token_budget: int
     thinking: str = ""
     mcp_servers: tuple[str, ...] = ()
+    version: int = 1
 
 
 DEFAULT_AGENT = AgentProfile(
@@ -93,6 +100,35 @@ def check_mcp_servers(agent: AgentProfile, limits: AgentLimits) -> None:
             f"the agent names {count} MCP servers, and {limits.max_mcp_server_count} are allowed; name fewer,"
             " or ask the operator to raise max_mcp_server_count",
             facts={"limit": limits.max_mcp_server_count, "mcp_servers": count},
+        )
+
+
+def etag_of(agent: AgentProfile) -> str:
+    """Return the etag: a hash of the content and the version."""
+    return hashlib.sha256(json.dumps(asdict(agent)).encode()).hexdigest()[:_ETAG_DIGITS]
+
+
+def change_agent(current: AgentProfile | None, wanted: AgentProfile, etag: str) -> AgentProfile | None:
+    """Return the next version of an agent with this content; None if it has the content already.
+
+    Raise ETAG_DIFFERS or UNKNOWN_AGENT if the change is based on another etag, unless it is empty.
+    """
+    if current is not None and replace(wanted, version=current.version) == current:
+        return None
+    if etag:
+        check_etag("agent.etag", etag, require_agent(wanted.agent_id, current))
+    return replace(wanted, version=current.version + 1 if current else 1)
+
+
+def check_etag(field: str, etag: str, current: AgentProfile) -> None:
+    """Raise ETAG_DIFFERS unless the etag of the field is that of the agent."""
+    if etag != etag_of(current):
+        raise MeshError(
+            Reason.ETAG_DIFFERS,
+            f"agent {current.agent_id} has changed: it is at version {current.version} now; get it, apply"
+            " the change to it, and call again with its etag",
+            violations=(FieldViolation(field, "is the etag of another version"),),
+            facts={"agent_id": current.agent_id, "etag": etag_of(current), "version": current.version},
         )
 
 

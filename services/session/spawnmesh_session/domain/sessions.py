@@ -61,6 +61,7 @@ class Session:
     session_id: str
     state: SessionState
     agent_id: str
+    agent_version: int
     label: str
     model: str
     mode: SessionMode

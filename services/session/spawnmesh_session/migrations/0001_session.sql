@@ -65,6 +65,7 @@ create table agents (
     context_token_budget integer not null,
     thinking             text    not null default '',
     mcp_servers          text[]  not null default '{}',
+    version              bigint  not null default 1, -- It rises with each change.
     primary key (tenant_id, agent_id)
 );
 
@@ -94,6 +95,7 @@ create table sessions (
     payload_hash       bytea       not null,
     state              session_state not null,
     agent_id           text        not null,
+    agent_version      bigint      not null default 0,     -- That of the agent at the spawn.
     label              text        not null,
     model              text        not null,
     mode               session_mode not null,

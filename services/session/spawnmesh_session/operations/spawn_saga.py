@@ -163,7 +163,12 @@ class SpawnSaga:
             check_spawn(spec, parent, limits, waiting_count)
             ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
             inserted = await spawns.insert_session(
-                connection, tenant_id, spec, ancestor_ids, due_in=self.deadline
+                connection,
+                tenant_id,
+                spec,
+                ancestor_ids,
+                agent_version=context.agent_version,
+                due_in=self.deadline,
             )
         return len(ancestor_ids) if await inserted.fetch() is not None else None
 

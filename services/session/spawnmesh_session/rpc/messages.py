@@ -18,7 +18,7 @@ from spawnmesh_core.page_tokens import PagedRequest, page_token, position_of
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import trace_id_of
 
-from spawnmesh_session.domain.agents import AgentProfile
+from spawnmesh_session.domain.agents import AgentProfile, etag_of
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
@@ -174,6 +174,7 @@ def render_session(session: Session) -> pb.Session:
         archive_time=render_time(session.archive_time),
         thinking=render_thinking(session.thinking),
         metadata=session.metadata,
+        agent_version=session.agent_version,
     )
 
 
@@ -201,6 +202,8 @@ def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
         context_token_budget=agent.context_token_budget,
         thinking=render_thinking(agent.thinking),
         mcp_servers=agent.mcp_servers,
+        version=agent.version,
+        etag=etag_of(agent),
     )
 
 

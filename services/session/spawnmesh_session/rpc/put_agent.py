@@ -10,6 +10,7 @@ from spawnmesh_session.domain.agents import (
     EVERY_AGENT,
     AgentProfile,
     agent_limits_of,
+    change_agent,
     check_agent_count,
     check_mcp_servers,
     is_agent_id,
@@ -23,19 +24,22 @@ from spawnmesh_session.store import agents, tenants
 async def put_agent(request: PutAgentRequest, caller: Caller, deps: Dependencies) -> PutAgentResponse:
     """Write the agent.
 
-    Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit, and MCP_SERVER_COUNT_EXCEEDED.
+    Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit, MCP_SERVER_COUNT_EXCEEDED,
+    ETAG_DIFFERS, and UNKNOWN_AGENT for an etag of an agent that does not exist.
     """
     tenant_id, agent = caller.tenant_id, _parse_agent(request.agent)
     async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
-        # Of two concurrent new agents, the second is counted after the first.
+        # Of two concurrent calls, the second one finds the agent of the first.
         limits = agent_limits_of((await tenants.lock_tenant(connection, tenant_id)).settings)
         check_mcp_servers(agent, limits)
-        agent_count, is_known = await agents.count_agents(connection, tenant_id, agent.agent_id)
-        if not is_known:
-            check_agent_count(agent_count, limits)
-        await agents.put_agent(connection, tenant_id, agent)
-    return PutAgentResponse(agent=render_agent(agent))
+        current = await agents.get_agent(connection, tenant_id, agent.agent_id)
+        written = change_agent(current, agent, request.agent.etag)
+        if current is None:
+            check_agent_count(await agents.count_agents(connection, tenant_id), limits)
+        if written is not None:
+            await agents.put_agent(connection, tenant_id, written)
+    return PutAgentResponse(agent=render_agent(written or current or agent))
 
 
 def _parse_agent(agent: AgentProto) -> AgentProfile:

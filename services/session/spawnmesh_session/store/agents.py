@@ -41,14 +41,10 @@ async def get_agent(connection: Connection, tenant_id: str, agent_id: str) -> Ag
     return agent_of(row) if row else None
 
 
-async def count_agents(connection: Connection, tenant_id: str, agent_id: str) -> tuple[int, bool]:
-    """Return the number of the tenant's agents, and whether this agent is one of them.
-
-    Both are exact while the transaction holds the lock on the tenant.
-    """
-    values = {"tenant_id": tenant_id, "agent_id": agent_id}
-    row = await (await connection.execute(_SQL["count_agents"], values)).fetchone()
-    return (int(row["agent_count"]), bool(row["is_known"])) if row else (0, False)
+async def count_agents(connection: Connection, tenant_id: str) -> int:
+    """Return the number of the tenant's agents, exact while it is locked."""
+    row = await (await connection.execute(_SQL["count_agents"], {"tenant_id": tenant_id})).fetchone()
+    return int(row["agent_count"]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)

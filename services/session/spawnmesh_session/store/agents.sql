@@ -1,21 +1,21 @@
 -- name: put_agent
 -- Locks the agent. Index: agents_pkey.
 insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count,
-                    context_token_budget, thinking, mcp_servers)
+                    context_token_budget, thinking, mcp_servers, version)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s,
-        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s)
+        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(version)s)
 on conflict (tenant_id, agent_id) do update
 set system_prompt = excluded.system_prompt, models = excluded.models, tools = excluded.tools,
     spawnable_agents = excluded.spawnable_agents, max_turn_count = excluded.max_turn_count,
     context_token_budget = excluded.context_token_budget, thinking = excluded.thinking,
-    mcp_servers = excluded.mcp_servers
+    mcp_servers = excluded.mcp_servers, version = excluded.version
 
 -- name: insert_agent
 -- Does nothing if the agent exists. Index: agents_pkey.
 insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count,
-                    context_token_budget, thinking, mcp_servers)
+                    context_token_budget, thinking, mcp_servers, version)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s,
-        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s)
+        %(max_turn_count)s, %(context_token_budget)s, %(thinking)s, %(mcp_servers)s, %(version)s)
 on conflict do nothing
 
 -- name: delete_agent
@@ -29,8 +29,7 @@ select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 -- name: count_agents
 -- Takes no lock. Exact while the transaction holds the lock on the tenant, which each writer of
 -- agents takes. Index: agents_pkey.
-select count(*) as agent_count, coalesce(bool_or(agent_id = %(agent_id)s), false) as is_known
-from agents where tenant_id = %(tenant_id)s
+select count(*) as agent_count from agents where tenant_id = %(tenant_id)s
 
 -- name: list_agents
 -- Takes no lock. A page ends before its agents exceed %(max_bytes)s, but has at least one.

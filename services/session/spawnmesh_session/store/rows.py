@@ -79,6 +79,7 @@ def session_of(row: Row) -> Session:
         session_id=row["session_id"],
         state=SessionState(row["state"]),
         agent_id=row["agent_id"],
+        agent_version=row["agent_version"],
         label=row["label"],
         model=row["model"],
         mode=SessionMode(row["mode"]),
@@ -122,6 +123,7 @@ def agent_of(row: Row) -> AgentProfile:
         context_token_budget=row["context_token_budget"],
         thinking=row["thinking"],
         mcp_servers=tuple(row["mcp_servers"]),
+        version=row["version"],
     )
 
 

@@ -47,13 +47,19 @@ async def insert_session(
     spec: SpawnSpec,
     ancestor_ids: tuple[str, ...],
     *,
+    agent_version: int,
     due_in: timedelta,
 ) -> PendingRow[str]:
     """Insert the session as PROVISIONING with a deadline, as a child of its locked parent.
 
     The pending row is its id. There is no row, and nothing is done, if the request_id is known.
     """
-    values = {**_columns(tenant_id, spec), "ancestor_ids": list(ancestor_ids), "due_in": due_in}
+    values = {
+        **_columns(tenant_id, spec),
+        "ancestor_ids": list(ancestor_ids),
+        "due_in": due_in,
+        "agent_version": agent_version,
+    }
     cursor = await connection.execute(_SQL["insert_session"], values)
     return PendingRow(cursor, lambda row: str(row["session_id"]))
 
@@ -64,7 +70,7 @@ class SpawnContext:
 
     `parent` is locked. `parent_run` is None if it was deleted. `waiting_count` counts the tenant's
     waiting runs and spawns in progress; it is exact while the queue is locked. If `known` is set,
-    the request_id is known and `parent` is None.
+    the request_id is known, `parent` is None and `agent_version` is 0.
     """
 
     settings: dict[str, Any]
@@ -72,6 +78,7 @@ class SpawnContext:
     parent_run: Run | None
     waiting_count: int
     known: KnownSpawn | None
+    agent_version: int
 
 
 async def read_spawn_context(connection: Connection, tenant_id: str, spec: SpawnSpec) -> SpawnContext:
@@ -100,10 +107,10 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
     find = await connection.execute(_SQL["find_spawn"], values)
     rows = {name: await cursor.fetchone() for name, cursor in cursors.items()}
     tenant = require_ready(tenant_id, await entered.fetch())
-    known, parent = _known(await find.fetchone()), None
+    known, parent, agent_version = _known(await find.fetchone()), None, 0
     if known is None:
         agent = rows["get_agent_of_spawn"]
-        require_agent(spec.agent_id, agent_of(agent) if agent else None)
+        agent_version = require_agent(spec.agent_id, agent_of(agent) if agent else None).version
         parent = _parent(spec, rows)
     run = rows.get("get_run_of_parent")
     return SpawnContext(
@@ -112,6 +119,7 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         parent_run=run_of(run) if run else None,
         waiting_count=await waiting.fetch() or 0,
         known=known,
+        agent_version=agent_version,
     )
 
 

@@ -58,7 +58,14 @@ async def test_put_list_show_delete(agent: Agent, tmp_path: Path) -> None:
     file = tmp_path / "clerk.json"
     file.write_text(shown.replace("You file.", "You file twice."))
     code, out, _ = await agent("put", str(file), "--json")
-    assert (code, json.loads(out)) == (0, {**listed[0], "system_prompt": "You file twice."})
+    changed = json.loads(out)
+    assert (code, changed) == (
+        0,
+        {**listed[0], "system_prompt": "You file twice.", "version": "2", "etag": changed["etag"]},
+    )
+    file.write_text(shown.replace("You file.", "You file otherwise."))  # It has the etag of version 1.
+    code, _, err = await agent("put", str(file))
+    assert (code, err.startswith("error: ETAG_DIFFERS: agent clerk has changed")) == (1, True), err
 
     for _ in range(2):
         assert await agent("delete", "clerk") == (0, "", "")

@@ -19,7 +19,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.store import agents
 
-from tests.support.session.calls import another, fill_agents
+from tests.support.session.calls import another, content_of, fill_agents
 from tests.support.session.harness import Mesh
 
 CLERK = AgentProfile(agent_id="clerk", system_prompt="You file.", spawnable_agents=["*"])
@@ -51,13 +51,13 @@ async def test_DeleteAgent__is_gone_for_its_tenant_alone_and_once_more_answers_t
     await other.create_tenant()
     for tenant in (mesh, other):
         await tenant.put_agent(CLERK)
-    assert await found(mesh) == CLERK
+    assert content_of(await found(mesh)) == CLERK
     await delete(mesh)
     await delete(mesh)
     for call in (found(mesh), mesh.spawn(agent_id="clerk")):
         error = await refused(call)
         assert (error.reason, error.facts) == (Reason.UNKNOWN_AGENT, {"agent_id": "clerk"})
-    assert await found(other) == CLERK
+    assert content_of(await found(other)) == CLERK
 
 
 async def test_DeleteAgent__another_agent_may_be_put_after_it(mesh: Mesh, session_database: Database) -> None:
@@ -110,7 +110,7 @@ async def test_a_run_that_is_held_goes_on_without_its_agent_but_spawns_no_more(m
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     await mesh.put_agent(CLERK)
     again = await mesh.claim(session.session_id)
-    assert (again.run.run_id, again.agent) == (held.run.run_id, CLERK)
+    assert (again.run.run_id, content_of(again.agent)) == (held.run.run_id, CLERK)
 
 
 @pytest.mark.usefixtures("empty_queue")
@@ -125,7 +125,7 @@ async def test_SendMessage__an_open_session_takes_messages_again_once_its_agent_
     await mesh.put_agent(CLERK)
     send = pb.SendMessageRequest(session_id=session.session_id, request_id="again", text="once more")
     await mesh.client(mesh.sessions.SendMessage, send)
-    assert (await mesh.claim(session.session_id)).agent == CLERK
+    assert content_of((await mesh.claim(session.session_id)).agent) == CLERK
 
 
 @pytest.mark.usefixtures("empty_queue")
@@ -143,7 +143,7 @@ async def test_ClaimRuns__run_whose_agent_is_written_again_before_its_end_is_cla
 
     monkeypatch.setattr(RunClaimer, "_end_without_agent", written_meanwhile)
     held = await mesh.claim(session.session_id)
-    assert (held.agent, held.run.attempt_count) == (CLERK, 1)
+    assert (content_of(held.agent), held.run.attempt_count) == (CLERK, 1)
 
 
 @pytest.mark.usefixtures("empty_queue")

@@ -20,7 +20,7 @@ from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 
 from tests.support.serving import client_tokens
-from tests.support.session.calls import fill_agents
+from tests.support.session.calls import content_of, fill_agents
 from tests.support.session.harness import Mesh
 from tests.support.session.tables import superuser
 
@@ -63,7 +63,8 @@ async def test_ListAgents__large_prompts_come_in_pages_of_less_than_gRPC_takes(m
         await mesh.put_agent(agent)
     pages = await agent_pages(mesh, page_size=500)
     assert max(page.ByteSize() for page in pages) < GRPC_TAKES_BYTES
-    assert [agent for page in pages for agent in page.agents if agent.agent_id != "default"] == written
+    listed = [agent for page in pages for agent in page.agents if agent.agent_id != "default"]
+    assert list(map(content_of, listed)) == written
     assert len(pages) == 7
 
     client = client_of(mesh, client_tokens(mesh.keys).client_token(mesh.tenant, "test", 600))

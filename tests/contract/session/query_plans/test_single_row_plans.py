@@ -53,6 +53,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "run_id": "",
         "parent_run_id": "",
         "ancestor_ids": [],
+        "agent_version": 1,
         "run_timeout": "1 hour",
         "due_in": "1 hour",
     },

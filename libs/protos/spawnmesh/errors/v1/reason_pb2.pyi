@@ -144,6 +144,11 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED. The agent names more MCP servers than the tenant's limit for one agent,
     which is in the facts.
     """
+    REASON_ETAG_DIFFERS: _Reason.ValueType  # 49
+    """ABORTED. The resource has changed since the caller read it, and nothing was written. The fact
+    `etag` is the current one, and `BadRequest.field_violations` names the field with the old one.
+    Read the resource, apply the change to it, and call again with its etag.
+    """
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -381,6 +386,11 @@ The limit is in the facts.
 REASON_MCP_SERVER_COUNT_EXCEEDED: Reason.ValueType  # 48
 """RESOURCE_EXHAUSTED. The agent names more MCP servers than the tenant's limit for one agent,
 which is in the facts.
+"""
+REASON_ETAG_DIFFERS: Reason.ValueType  # 49
+"""ABORTED. The resource has changed since the caller read it, and nothing was written. The fact
+`etag` is the current one, and `BadRequest.field_violations` names the field with the old one.
+Read the resource, apply the change to it, and call again with its etag.
 """
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""

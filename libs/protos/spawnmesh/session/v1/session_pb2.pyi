@@ -339,6 +339,7 @@ class Session(_message.Message):
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id, `ses_…`."""
     state: Global___SessionState.ValueType
@@ -372,6 +373,10 @@ class Session(_message.Message):
     """For SPAWN_FAILED: the reason."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking of the spawn. Unspecified if the spawn gave none."""
+    agent_version: _builtins.int
+    """The version of the agent when the session was spawned. Runs use the agent as it is when they are
+    claimed: `ClaimedRun.agent.version` says which that is.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the spawn was requested."""
@@ -423,10 +428,11 @@ class Session(_message.Message):
         archive_time: _timestamp_pb2.Timestamp | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        agent_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -298,6 +298,8 @@ class AgentProfile(_message.Message):
     CONTEXT_TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """The name of the agent in the tenant."""
     system_prompt: _builtins.str
@@ -311,6 +313,14 @@ class AgentProfile(_message.Message):
     """The token budget of the context of each model call. 0 means 100,000."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking, if the spawn gives none."""
+    version: _builtins.int
+    """The number of this version of the agent: 1 for a new agent, also for one that was deleted before,
+    and one more with each change. Not read by PutAgent.
+    """
+    etag: _builtins.str
+    """Identifies the content and the version. In a request of PutAgent: the etag on which the change is
+    based, or empty for any.
+    """
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The models to call, in order. Empty means the router's primary."""
@@ -352,10 +362,12 @@ class AgentProfile(_message.Message):
         context_token_budget: _builtins.int = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         mcp_servers: _abc.Iterable[_builtins.str] | None = ...,
+        version: _builtins.int = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "max_turn_count", b"max_turn_count", "mcp_servers", b"mcp_servers", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "etag", b"etag", "max_turn_count", b"max_turn_count", "mcp_servers", b"mcp_servers", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -175,7 +175,13 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutAgent(self, request, context):
-        """Writes an agent of the token's tenant. Runs that are claimed from now on use it.
+        """Writes an agent of the token's tenant: creates it, or replaces all of it. Runs that are claimed
+        from now on use it, also those of existing sessions. To change a part of an agent, get it, change
+        it, and put it with its etag.
+        - Each change raises the agent's `version` by one. If the agent already has this content, nothing
+        is changed and the etag is not checked, so that a repeat returns the same answer.
+        - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
+        UNKNOWN_AGENT if it is given and there is no such agent.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
         more, also if several are written at once; an existing one is replaced.
         MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
@@ -206,7 +212,7 @@ class TenantServiceServicer:
         for it are refused with UNKNOWN_AGENT, and its sessions remain. A run that a runner holds
         continues with its copy of the profile, but spawns no more. A run that is claimed later ends at
         once, FAILED with UNKNOWN_AGENT, unless the agent was written again. The agent `default` cannot
-        be deleted: INVALID_REQUEST.
+        be deleted: INVALID_REQUEST. ETAG_DIFFERS if `etag` is given and differs from the agent's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
