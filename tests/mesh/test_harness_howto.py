@@ -11,7 +11,7 @@ from tests.support.mesh.shell import ROOT, shell
 PAGE = (ROOT / "docs" / "howto" / "harness.md").read_text()
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TOKEN, SPAWN = (text for language, text in BLOCKS if language == "sh")
-(PROGRAM,) = (text for language, text in BLOCKS if language == "python")
+WORKER, PROGRAM = (text for language, text in BLOCKS if language == "python")
 
 
 async def test_harness_answers_the_runs_of_its_tenant_and_agent_alone(stack: Stack, tmp_path: Path) -> None:
@@ -36,6 +36,26 @@ async def test_harness_answers_the_runs_of_its_tenant_and_agent_alone(stack: Sta
     assert await shell(f"{TOKEN}\n{program}", stack, tmp_path) == "accepted\n"
     assert await states("acme", stack, tmp_path) == ["RUN_STATE_QUEUED", "RUN_STATE_SUCCEEDED"]
     assert await states("globex", stack, tmp_path) == ["RUN_STATE_QUEUED"]
+
+
+async def test_worker_of_the_page_answers_and_stops_at_a_signal(stack: Stack, tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    spawned = "spawn 'Review the draft.' --agent reviewer --external --wait --json"
+    printed = await shell(
+        f"""
+        spawnmesh tenant create umbrella >&2
+        echo '{{"agent_id": "reviewer"}}' | spawnmesh --tenant umbrella agent put - >&2
+        {TOKEN.replace("acme", "umbrella")}
+        python {script} &
+        spawnmesh --tenant umbrella {spawned} | grep -o 'Reviewed by my worker: [^"]*'
+        kill -TERM $!
+        wait $!
+        """,
+        stack,
+        tmp_path,
+    )
+    assert "Reviewed by my worker: I am the scripted model" in printed
 
 
 async def states(tenant: str, stack: Stack, folder: Path) -> list[str]:

@@ -64,7 +64,7 @@ def test_environment_names_a_url_or_targets() -> None:
 
 
 def test_given_targets_go_before_the_environment() -> None:
-    environment = MeshEnvironment(url="http://mesh", token="t")
+    environment = MeshEnvironment(url="http://mesh", targets={"session": "b:1"}, token="t")
     assert find_mesh("", {"session": "a:1"}, None, environment).targets == {"session": "a:1"}
 
 

@@ -291,6 +291,15 @@ async def test_https_url_uses_tls_without_a_certificate_of_the_client(tmp_path: 
         await server.stop(None)
 
 
+async def test_https_url_is_never_called_in_plaintext() -> None:
+    async with (
+        old_server(grpc.StatusCode.NOT_FOUND, "none") as url,
+        connect(url.replace("http:", "https:"), token="t", settings=ClientSettings()) as client,
+    ):
+        with pytest.raises(Unavailable):
+            await client.session(SESSION_ID)
+
+
 async def test_service_that_has_no_target_is_named(mesh: FakeMesh, keys: Path) -> None:
     del mesh.targets["transcript"]
     async with connected(mesh, keys) as client:

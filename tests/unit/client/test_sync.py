@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,25 @@ async def test_calls_of_other_threads_are_cancelled_at_the_end_and_refused_after
         await asyncio.to_thread(kept[0].kill)
 
 
+def test_closed_iterator_closes_what_it_iterates_over() -> None:
+    closed = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append(True)
+
+    items = numbers()
+    with LoopThread.opened() as loop:
+        left, read = loop.iterate(items), loop.iterate(numbers())
+        assert next(left) == 1
+        left.close()  # type: ignore[attr-defined]
+        assert closed == [True]
+        assert list(read) == [1, 2]
+
+
 def test_callback_that_would_wait_for_itself_is_refused() -> None:
     async def nothing() -> None:
         pass
@@ -178,18 +197,22 @@ PROGRAM = """
 import asyncio, sys
 from spawnmesh_client.loop_thread import LoopThread
 
+cancelled = asyncio.Event()
+
 async def forever():
     print("waits", flush=True)
     try:
         await asyncio.Event().wait()
     finally:
-        print("cancelled", flush=True)
+        cancelled.set()
 
-try:
-    with LoopThread.opened() as loop:
+with LoopThread.opened() as loop:
+    try:
         loop.run(forever())
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    loop.run(asyncio.wait_for(cancelled.wait(), 60))
+    print("cancelled", flush=True)
 """
 
 
@@ -199,4 +222,4 @@ def test_interrupt_ends_a_call_that_waits() -> None:
         assert program.stdout.readline() == "waits\n"
         os.kill(program.pid, signal.SIGINT)
         rest = program.stdout.read()
-    assert (program.returncode, sorted(rest.split())) == (0, ["cancelled", "interrupted"])
+    assert (program.returncode, rest.split()) == (0, ["interrupted", "cancelled"])

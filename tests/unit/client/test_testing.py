@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client import (
     Attachment,
     EventKind,
@@ -138,6 +139,9 @@ async def test_views_do_not_change_with_the_session() -> None:
     assert session.latest_run.state == "QUEUED"
     await session.result()
     assert session.latest_run.state == "QUEUED"
+    message = await mesh.wire.spawn("Work.")
+    await mesh.session(message.session_id)
+    assert message.latest_run.state == session_pb2.RUN_STATE_QUEUED
 
 
 def test_blocking_methods_work_on_it_too() -> None:

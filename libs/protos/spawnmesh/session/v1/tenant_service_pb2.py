@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
@@ -30,7 +31,7 @@ from spawnmesh.tenancy.v1 import call_limits_pb2 as spawnmesh_dot_tenancy_dot_v1
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as spawnmesh_dot_tenancy_dot_v1_dot_tenant__status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\x1a&spawnmesh/tenancy/v1/call_limits.proto\x1a(spawnmesh/tenancy/v1/tenant_status.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"U\n\x16GetTenantStatusRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"V\n\x17GetTenantStatusResponse\x12;\n\x08services\x18\x01 \x03(\x0b\x32).spawnmesh.session.v1.ServiceTenantStatus\"p\n\x13ServiceTenantStatus\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".spawnmesh.tenancy.v1.TenantStatus\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"Q\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x18\n\x16WatchCallLimitsRequest\"W\n\x10TenantCallLimits\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x30\n\x06limits\x18\x02 \x01(\x0b\x32 .spawnmesh.tenancy.v1.CallLimits\"f\n\x17WatchCallLimitsResponse\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.spawnmesh.session.v1.TenantCallLimits\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"P\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12\x15\n\x04\x65tag\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\x15\n\x13\x44\x65leteAgentResponse2\xb9\n\n\rTenantService\x12s\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x12s\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x12j\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12|\n\x0fGetTenantStatus\x12,.spawnmesh.session.v1.GetTenantStatusRequest\x1a-.spawnmesh.session.v1.GetTenantStatusResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12s\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\x0c\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x12p\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\x0c\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x12\xb1\x01\n\x0fWatchCallLimits\x12,.spawnmesh.session.v1.WatchCallLimitsRequest\x1a-.spawnmesh.session.v1.WatchCallLimitsResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x12i\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x12i\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x12o\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\x0e\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x12r\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"\x0e\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\x1a&spawnmesh/tenancy/v1/call_limits.proto\x1a(spawnmesh/tenancy/v1/tenant_status.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"U\n\x16GetTenantStatusRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"V\n\x17GetTenantStatusResponse\x12;\n\x08services\x18\x01 \x03(\x0b\x32).spawnmesh.session.v1.ServiceTenantStatus\"p\n\x13ServiceTenantStatus\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".spawnmesh.tenancy.v1.TenantStatus\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"Q\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x18\n\x16WatchCallLimitsRequest\"W\n\x10TenantCallLimits\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x30\n\x06limits\x18\x02 \x01(\x0b\x32 .spawnmesh.tenancy.v1.CallLimits\"f\n\x17WatchCallLimitsResponse\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.spawnmesh.session.v1.TenantCallLimits\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"P\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12\x15\n\x04\x65tag\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\x15\n\x13\x44\x65leteAgentResponse2\xe8\x0c\n\rTenantService\x12\x89\x01\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\"\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x10\"\x0b/v1/tenants:\x01*\x12\x95\x01\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\".\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x1c\x32\x17/v1/tenants/{tenant_id}:\x01*\x12\x89\x01\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"+\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/tenants/{tenant_id}\x12\xa2\x01\n\x0fGetTenantStatus\x12,.spawnmesh.session.v1.GetTenantStatusRequest\x1a-.spawnmesh.session.v1.GetTenantStatusResponse\"2\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02 \x12\x1e/v1/tenants/{tenant_id}/status\x12\x92\x01\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"+\x90\x02\x02\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\x19*\x17/v1/tenants/{tenant_id}\x12\x83\x01\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\x1f\x90\x02\x01\xb2\xe1\x18\x05\n\x01\x02 \x04\x82\xd3\xe4\x93\x02\r\x12\x0b/v1/tenants\x12\xb1\x01\n\x0fWatchCallLimits\x12,.spawnmesh.session.v1.WatchCallLimitsRequest\x1a-.spawnmesh.session.v1.WatchCallLimitsResponse\"?\x90\x02\x01\xb2\xe1\x18\x38\n\x01\x04\x12\x0f\x61ttachment-blob\x12\ntranscript\x12\x0cmodel-router\x12\x04hook\x18\x01\x30\x01\x30\x01\x12\x93\x01\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"8\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02$\x1a\x1b/v1/agents/{agent.agent_id}:\x05\x61gent\x12\x86\x01\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"+\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/agents/{agent_id}\x12\x81\x01\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\" \x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/agents\x12\x8f\x01\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"+\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02\x17*\x15/v1/agents/{agent_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,75 +73,75 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEAGENTREQUEST'].fields_by_name['etag']._loaded_options = None
   _globals['_DELETEAGENTREQUEST'].fields_by_name['etag']._serialized_options = b'\272H\004r\002(@'
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004\202\323\344\223\002\020\"\013/v1/tenants:\001*'
   _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004\202\323\344\223\002\0342\027/v1/tenants/{tenant_id}:\001*'
   _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002\031\022\027/v1/tenants/{tenant_id}'
   _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenantStatus']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002 \022\036/v1/tenants/{tenant_id}/status'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\262\341\030\005\n\001\002 \004\202\323\344\223\002\031*\027/v1/tenants/{tenant_id}'
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004'
+  _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._serialized_options = b'\220\002\001\262\341\030\005\n\001\002 \004\202\323\344\223\002\r\022\013/v1/tenants'
   _globals['_TENANTSERVICE'].methods_by_name['WatchCallLimits']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['WatchCallLimits']._serialized_options = b'\220\002\001\262\341\0308\n\001\004\022\017attachment-blob\022\ntranscript\022\014model-router\022\004hook\030\0010\001'
   _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002'
+  _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002$\032\033/v1/agents/{agent.agent_id}:\005agent'
   _globals['_TENANTSERVICE'].methods_by_name['GetAgent']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['GetAgent']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001'
+  _globals['_TENANTSERVICE'].methods_by_name['GetAgent']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\027\022\025/v1/agents/{agent_id}'
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001'
+  _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\014\022\n/v1/agents'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._loaded_options = None
-  _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002'
-  _globals['_CREATETENANTREQUEST']._serialized_start=282
-  _globals['_CREATETENANTREQUEST']._serialized_end=452
-  _globals['_CREATETENANTRESPONSE']._serialized_start=454
-  _globals['_CREATETENANTRESPONSE']._serialized_end=522
-  _globals['_UPDATETENANTREQUEST']._serialized_start=525
-  _globals['_UPDATETENANTREQUEST']._serialized_end=787
-  _globals['_UPDATETENANTRESPONSE']._serialized_start=789
-  _globals['_UPDATETENANTRESPONSE']._serialized_end=881
-  _globals['_GETTENANTREQUEST']._serialized_start=883
-  _globals['_GETTENANTREQUEST']._serialized_end=962
-  _globals['_GETTENANTRESPONSE']._serialized_start=964
-  _globals['_GETTENANTRESPONSE']._serialized_end=1029
-  _globals['_GETTENANTSTATUSREQUEST']._serialized_start=1031
-  _globals['_GETTENANTSTATUSREQUEST']._serialized_end=1116
-  _globals['_GETTENANTSTATUSRESPONSE']._serialized_start=1118
-  _globals['_GETTENANTSTATUSRESPONSE']._serialized_end=1204
-  _globals['_SERVICETENANTSTATUS']._serialized_start=1206
-  _globals['_SERVICETENANTSTATUS']._serialized_end=1318
-  _globals['_DELETETENANTREQUEST']._serialized_start=1320
-  _globals['_DELETETENANTREQUEST']._serialized_end=1402
-  _globals['_DELETETENANTRESPONSE']._serialized_start=1404
-  _globals['_DELETETENANTRESPONSE']._serialized_end=1472
-  _globals['_LISTTENANTSREQUEST']._serialized_start=1474
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1555
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1557
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1650
-  _globals['_WATCHCALLLIMITSREQUEST']._serialized_start=1652
-  _globals['_WATCHCALLLIMITSREQUEST']._serialized_end=1676
-  _globals['_TENANTCALLLIMITS']._serialized_start=1678
-  _globals['_TENANTCALLLIMITS']._serialized_end=1765
-  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_start=1767
-  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_end=1869
-  _globals['_PUTAGENTREQUEST']._serialized_start=1871
-  _globals['_PUTAGENTREQUEST']._serialized_end=1947
-  _globals['_PUTAGENTRESPONSE']._serialized_start=1949
-  _globals['_PUTAGENTRESPONSE']._serialized_end=2018
-  _globals['_GETAGENTREQUEST']._serialized_start=2020
-  _globals['_GETAGENTREQUEST']._serialized_end=2090
-  _globals['_GETAGENTRESPONSE']._serialized_start=2092
-  _globals['_GETAGENTRESPONSE']._serialized_end=2161
-  _globals['_LISTAGENTSREQUEST']._serialized_start=2163
-  _globals['_LISTAGENTSREQUEST']._serialized_end=2243
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=2245
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=2342
-  _globals['_DELETEAGENTREQUEST']._serialized_start=2344
-  _globals['_DELETEAGENTREQUEST']._serialized_end=2440
-  _globals['_DELETEAGENTRESPONSE']._serialized_start=2442
-  _globals['_DELETEAGENTRESPONSE']._serialized_end=2463
-  _globals['_TENANTSERVICE']._serialized_start=2466
-  _globals['_TENANTSERVICE']._serialized_end=3803
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002\027*\025/v1/agents/{agent_id}'
+  _globals['_CREATETENANTREQUEST']._serialized_start=312
+  _globals['_CREATETENANTREQUEST']._serialized_end=482
+  _globals['_CREATETENANTRESPONSE']._serialized_start=484
+  _globals['_CREATETENANTRESPONSE']._serialized_end=552
+  _globals['_UPDATETENANTREQUEST']._serialized_start=555
+  _globals['_UPDATETENANTREQUEST']._serialized_end=817
+  _globals['_UPDATETENANTRESPONSE']._serialized_start=819
+  _globals['_UPDATETENANTRESPONSE']._serialized_end=911
+  _globals['_GETTENANTREQUEST']._serialized_start=913
+  _globals['_GETTENANTREQUEST']._serialized_end=992
+  _globals['_GETTENANTRESPONSE']._serialized_start=994
+  _globals['_GETTENANTRESPONSE']._serialized_end=1059
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_start=1061
+  _globals['_GETTENANTSTATUSREQUEST']._serialized_end=1146
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_start=1148
+  _globals['_GETTENANTSTATUSRESPONSE']._serialized_end=1234
+  _globals['_SERVICETENANTSTATUS']._serialized_start=1236
+  _globals['_SERVICETENANTSTATUS']._serialized_end=1348
+  _globals['_DELETETENANTREQUEST']._serialized_start=1350
+  _globals['_DELETETENANTREQUEST']._serialized_end=1432
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1434
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1502
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1504
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1585
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1587
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1680
+  _globals['_WATCHCALLLIMITSREQUEST']._serialized_start=1682
+  _globals['_WATCHCALLLIMITSREQUEST']._serialized_end=1706
+  _globals['_TENANTCALLLIMITS']._serialized_start=1708
+  _globals['_TENANTCALLLIMITS']._serialized_end=1795
+  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_start=1797
+  _globals['_WATCHCALLLIMITSRESPONSE']._serialized_end=1899
+  _globals['_PUTAGENTREQUEST']._serialized_start=1901
+  _globals['_PUTAGENTREQUEST']._serialized_end=1977
+  _globals['_PUTAGENTRESPONSE']._serialized_start=1979
+  _globals['_PUTAGENTRESPONSE']._serialized_end=2048
+  _globals['_GETAGENTREQUEST']._serialized_start=2050
+  _globals['_GETAGENTREQUEST']._serialized_end=2120
+  _globals['_GETAGENTRESPONSE']._serialized_start=2122
+  _globals['_GETAGENTRESPONSE']._serialized_end=2191
+  _globals['_LISTAGENTSREQUEST']._serialized_start=2193
+  _globals['_LISTAGENTSREQUEST']._serialized_end=2273
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=2275
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=2372
+  _globals['_DELETEAGENTREQUEST']._serialized_start=2374
+  _globals['_DELETEAGENTREQUEST']._serialized_end=2470
+  _globals['_DELETEAGENTRESPONSE']._serialized_start=2472
+  _globals['_DELETEAGENTRESPONSE']._serialized_end=2493
+  _globals['_TENANTSERVICE']._serialized_start=2496
+  _globals['_TENANTSERVICE']._serialized_end=4136
 # @@protoc_insertion_point(module_scope)

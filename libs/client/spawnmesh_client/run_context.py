@@ -1,0 +1,255 @@
+"""The run that a worker's function works on: its task, its files, its context and its calls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spawnmesh.content.v1.message_pb2 import (
+    ROLE_ASSISTANT,
+    ROLE_USER,
+    ContentBlock,
+    Message,
+    Role,
+    Text,
+    TokenUsage,
+)
+from spawnmesh.model_router.v1.generation_pb2 import STOP_REASON_REFUSAL
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
+from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.session.v1 import run_service_pb2 as runs
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.entry_pb2 import Entry as EntryMessage
+from spawnmesh.transcript.v1.entry_pb2 import EntryBody, EntryFilter
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.attachment_sets import download_file, get_set
+from spawnmesh_client.client import Mesh
+from spawnmesh_client.contexts import assemble_context
+from spawnmesh_client.entries import entry_view
+from spawnmesh_client.resource_views import Agent
+from spawnmesh_client.retry_policy import RetryPolicy
+from spawnmesh_client.session import Session, session_view
+from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.view_of import view_of
+from spawnmesh_client.views import Entry, Usage
+
+_RETRY_SECONDS = 60.0
+_GENERATE_SECONDS = 3600.0
+_TOKEN_BUDGET = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """The entries that fit the token budget, and the messages that they are for a model."""
+
+    entries: tuple[Entry, ...]
+    messages: tuple[Message, ...]
+    token_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The answer of a model."""
+
+    text: str
+    message: Message
+    usage: Usage
+
+
+@dataclass
+class RunContext:
+    """A run that this program holds. Its calls have the token of the run, which renews itself."""
+
+    mesh: Mesh
+    """The mesh as the run sees it: its own session and the descendants of it."""
+    session: Session
+    agent: Agent
+    run_id: str
+    task: str
+    """The newest message of the user: the task of the spawn, or a later message."""
+    instruction: str
+    """The change that plugins want in the answer before. Empty the first time."""
+    workspace: Path
+    """A directory of the run. The attached files are in `session.receipt.rel_dir` below it."""
+    claimed: runs.ClaimedRun = field(repr=False)
+    usage: TokenUsage = field(default_factory=TokenUsage, repr=False)
+    appended: int = 0
+    children: set[str] = field(default_factory=set, repr=False)
+    """The children that this run has spawned."""
+
+    async def assemble(self, *, token_budget: int = 0, model: str = "") -> AssembledContext:
+        """Return what a model would read of the transcript, without the system prompt."""
+        budget = token_budget or self.agent.context_token_budget or _TOKEN_BUDGET
+        found = await assemble_context(
+            self.mesh.wire.service("transcript"),
+            self.session.session_id,
+            token_budget=budget,
+            model=model,
+        )
+        messages = tuple(message for entry in found.entries if (message := _said(entry)) is not None)
+        return AssembledContext(tuple(map(entry_view, found.entries)), messages, found.token_count)
+
+    async def generate(
+        self,
+        prompt: str = "",
+        *,
+        system_prompt: str | None = None,
+        model: str = "",
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generated:
+        """Call a model with the prompt, or with the assembled context, and return its answer.
+
+        The models are those of the run, the system prompt is the agent's, and tokens count for the
+        run. Raises FailedPrecondition MODEL_REFUSED if the model refuses.
+        """
+        messages = [_message(ROLE_USER, prompt)] if prompt else (await self.assemble()).messages
+        models = [model] if model else list(self.claimed.models)
+        request = GenerateRequest(
+            model=models[0] if models else "",
+            fallback_models=models[1:],
+            system_prompt=self.agent.system_prompt if system_prompt is None else system_prompt,
+            messages=messages,
+            session_id=self.session.session_id,
+            thinking=self.claimed.thinking,
+        )
+        peer = self.mesh.wire.service("model-router")
+        stub = ModelRouterServiceStub(peer.channel)
+        async for answer in peer.stream(stub.Generate, request, timeout_seconds=_GENERATE_SECONDS):
+            for event in answer.events:
+                if event.HasField("text_delta") and on_text is not None:
+                    on_text(event.text_delta.text)
+                elif event.HasField("completion"):
+                    return self._completed(event.completion)
+        raise MeshError(Reason.STREAM_BROKEN, "the model router ended the answer without a completion")
+
+    async def append(self, text: str, *, role: "Role.ValueType" = ROLE_ASSISTANT) -> str:
+        """Append a message to the transcript and return the id of its entry."""
+        self.appended += 1
+        key = f"{self.run_id}:{self.claimed.run.epoch}:{self.appended}"
+        return await self._append(key, _message(role, text))
+
+    async def spawn(self, task: str, **options: Any) -> Session:
+        """Spawn a child of the session, with the options of `Mesh.spawn`."""
+        child = await self.mesh.spawn(task, **options)
+        self.children.add(child.session_id)
+        return child
+
+    async def take_over(self) -> None:
+        """Become the only writer of the transcript, read the waiting messages, and fetch the files.
+
+        Raises Conflict WRITER_CLAIM_LOST if another runner has the run.
+        """
+        peer = self.mesh.wire.service("transcript")
+        request = transcripts.AcquireWriterRequest(session_id=self.session.session_id, claim=self.writer)
+        await call_again(peer, TranscriptServiceStub(peer.channel).AcquireWriter, request)
+        self.task = await self._newest_task()
+        await self.read_inbox()
+        if self.session.receipt is not None:
+            blobs = self.mesh.wire.service("attachment-blob")
+            directory = self.workspace / self.session.receipt.rel_dir
+            directory.mkdir(parents=True)
+            for file in (await get_set(blobs, self.session.receipt.set_id)).files:
+                await download_file(blobs, self.session.receipt.set_id, file, directory)
+
+    async def read_inbox(self) -> bool:
+        """Move waiting messages into the transcript, each once, and note the newest one as task.
+
+        Return False if the only news are results of children that the function has spawned, which
+        it knows.
+        """
+        is_news = False
+        peer = self.mesh.wire.service("session")
+        stub = RunServiceStub(peer.channel)
+        while True:
+            waiting = (await call_again(peer, stub.ListInbox, runs.ListInboxRequest())).messages
+            if not waiting:
+                return is_news
+            for message in waiting:
+                await self._append(message.append_request_id, _message(ROLE_USER, message.text))
+                if message.child_session_id not in self.children:
+                    is_news, self.task = True, message.text
+            keys = [message.key for message in waiting]
+            request = runs.AcknowledgeInboxRequest(epoch=self.claimed.run.epoch, keys=keys)
+            await call_again(peer, stub.AcknowledgeInbox, request)
+
+    @property
+    def writer(self) -> transcripts.WriterClaim:
+        """The claim under which the run writes."""
+        return transcripts.WriterClaim(run_id=self.run_id, epoch=self.claimed.run.epoch)
+
+    async def _append(self, key: str, message: Message) -> str:
+        peer = self.mesh.wire.service("transcript")
+        request = transcripts.AppendEntriesRequest(
+            session_id=self.session.session_id,
+            claim=self.writer,
+            request_id=key,
+            entries=[EntryBody(message=message)],
+        )
+        answer = await call_again(peer, TranscriptServiceStub(peer.channel).AppendEntries, request)
+        return str(answer.entries[0].entry_id)
+
+    async def _newest_task(self) -> str:
+        peer = self.mesh.wire.service("transcript")
+        request = transcripts.ListEntriesRequest(
+            session_id=self.session.session_id,
+            before_seq=0,
+            page_size=1,
+            filter=EntryFilter(roles=[ROLE_USER]),
+        )
+        page = await call_again(peer, TranscriptServiceStub(peer.channel).ListEntries, request)
+        return entry_view(page.entries[0]).text if page.entries else ""
+
+    def _completed(self, completion: Any) -> Generated:
+        for used in (completion.message.usage, completion.failed_usage):
+            for name in TokenUsage.DESCRIPTOR.fields_by_name:
+                setattr(self.usage, name, getattr(self.usage, name) + getattr(used, name))
+        text = _text_of(completion.message)
+        if completion.stop_reason == STOP_REASON_REFUSAL:
+            raise MeshError(Reason.MODEL_REFUSED, "the model refused to answer")
+        return Generated(text, completion.message, view_of(Usage, completion.message.usage))
+
+
+def run_context(claimed: runs.ClaimedRun, mesh: Mesh, workspace: Path) -> RunContext:
+    """Return the context of a claimed run."""
+    return RunContext(
+        mesh,
+        session_view(claimed.session, mesh.wire),
+        view_of(Agent, claimed.agent),
+        claimed.run.run_id,
+        task="",
+        instruction="",
+        workspace=workspace,
+        claimed=claimed,
+    )
+
+
+async def call_again(peer: TokenPeer, method: Any, request: Any) -> Any:
+    """Make a call that may be repeated, over a restart of its service."""
+    retry = RetryPolicy(_RETRY_SECONDS)
+    while True:
+        retry.begin_attempt()
+        try:
+            return await peer.unary(method, request)
+        except MeshError as error:
+            await retry.wait_before_next(error)
+
+
+def _said(entry: EntryMessage) -> Message | None:
+    """Return the message of an entry; that of a note or a summary is from the user."""
+    kind = entry.body.WhichOneof("kind")
+    if kind == "message":
+        return entry.body.message
+    text = entry_view(entry).text
+    return _message(ROLE_USER, text) if kind in ("system_note", "compaction", "branch_summary") else None
+
+
+def _message(role: "Role.ValueType", text: str) -> Message:
+    return Message(role=role, content=[ContentBlock(text=Text(text=text))])
+
+
+def _text_of(message: Message) -> str:
+    return "\n".join(block.text.text for block in message.content if block.HasField("text"))

@@ -1,0 +1,286 @@
+"""Run agents of your own: a worker claims runs of the mesh and calls a function for each.
+
+worker = Worker(mesh)
+
+@worker.agent("researcher")
+async def research(ctx: RunContext) -> str:
+    return (await ctx.generate()).text
+
+await worker.run()
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.session_pb2 import Runtime
+from spawnmesh.transcript.v1.transcript_service_pb2 import ReleaseWriterRequest
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    MeshError,
+    ResourceExhausted,
+    Unavailable,
+    refused_with,
+)
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.task_group import first_failure
+
+from spawnmesh_client.client import Mesh
+from spawnmesh_client.run_context import RunContext, call_again, run_context
+from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.view_of import number_of
+from spawnmesh_client.wire import WireMesh
+
+AgentFunction = Callable[[RunContext], Awaitable[str]]
+"""Work on a run and return its answer."""
+
+_WAIT_SECONDS = 20
+_ANSWER_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+_RELEASE_SECONDS = 3.0
+_FINALIZE_SECONDS = 600.0
+_RUNNER_ERROR = "RUNNER_ERROR"
+_LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST, Reason.TOKEN_REVOKED, Reason.TOKEN_EXPIRED)
+_PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, Cancelled)
+_log = logging.getLogger("spawnmesh_client.worker")
+
+
+class LeaseNotRenewed(Exception):
+    """The heartbeats found no answer for as long as a lease lasts."""
+
+
+class Worker:
+    """Claim runs and call the function of their agent.
+
+    `mesh` is connected with a runner's token (`spawnmesh token --runner --tenant T --agent A`),
+    which names the tenants and agents whose runs it claims, and knows the services that the
+    functions use. `runtime` is the one that the sessions were spawned with.
+    """
+
+    def __init__(
+        self, mesh: Mesh, *, name: str = "", runtime: str = "EXTERNAL", max_run_count: int = 4
+    ) -> None:
+        self._wire = mesh.wire
+        self._name = name or socket.gethostname()[:128] or "worker"
+        self._runtime = Runtime.ValueType(number_of(runtime, Runtime.DESCRIPTOR))
+        self._max_run_count = max_run_count
+        self._functions: dict[str, AgentFunction] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+
+    def agent(self, agent_id: str) -> Callable[[AgentFunction], AgentFunction]:
+        """Call the decorated function for the runs of this agent."""
+
+        def add(function: AgentFunction) -> AgentFunction:
+            self._functions[agent_id] = function
+            return function
+
+        return add
+
+    def stop(self) -> None:
+        """Let `run` hand its runs back and return. SIGTERM and SIGINT do the same."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Work until `stop`, SIGTERM, SIGINT or a cancellation; then hand the runs back.
+
+        Outages of the mesh do not end it. Raises MeshError if the token does not allow claims.
+        """
+        try:
+            with _signals(self.stop):
+                async with asyncio.TaskGroup() as group:
+                    claiming = group.create_task(self._claim_runs(group))
+                    await self._stop.wait()
+                    claiming.cancel()  # The service takes back the runs of an answer under way.
+                    for task in self._running:
+                        task.cancel()
+        except BaseExceptionGroup as failures:
+            raise first_failure(failures) from None
+
+    async def _claim_runs(self, group: asyncio.TaskGroup) -> None:
+        """Claim as many runs as are free places, and begin them in the group."""
+        while True:
+            free_count = self._max_run_count - len(self._running)
+            if free_count == 0:
+                await asyncio.wait(set(self._running), return_when=asyncio.FIRST_COMPLETED)
+                continue
+            for claimed in await self._claim(free_count):
+                task = group.create_task(self._execute(claimed))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _claim(self, count: int) -> list[pb.ClaimedRun]:
+        peer = self._wire.service("session")
+        request = pb.ClaimRunsRequest(
+            runner_id=self._name,
+            max_run_count=min(count, 64),
+            wait=Duration(seconds=_WAIT_SECONDS),
+            runtimes=[self._runtime],
+        )
+        try:
+            stub = RunServiceStub(peer.channel)
+            answer = await peer.unary(
+                stub.ClaimRuns, request, timeout_seconds=_WAIT_SECONDS + _ANSWER_SECONDS
+            )
+        except _PASSING as error:
+            _log.warning("no runs can be claimed now: %s", error)
+            await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
+            return []
+        return list(answer.runs)
+
+    async def _execute(self, claimed: pb.ClaimedRun) -> None:
+        """Work on one run and end it: with an answer, as failed, or back in the queue."""
+        token = [claimed.run_token]
+        peers = {
+            name: TokenPeer(peer.connection, lambda: token[0]) for name, peer in self._wire.services.items()
+        }
+        mesh = Mesh(WireMesh(peers, self._wire.max_message_bytes))
+        with tempfile.TemporaryDirectory(prefix="spawnmesh-run-") as folder:
+            context = run_context(claimed, mesh, Path(folder))
+            try:
+                await self._under_lease(context, token)
+            except asyncio.CancelledError:
+                await _release(context)
+                raise
+            except LeaseNotRenewed:
+                _log.warning("%s is given up: its lease could not be renewed", context.run_id)
+            except Exception as error:  # noqa: BLE001 - a failed run does not end the worker
+                if refused_with(error, *_LOST):
+                    _log.warning("%s is over, or another runner has it: %s", context.run_id, error)
+                elif isinstance(error, _PASSING):
+                    _log.warning("%s is tried again later: %s", context.run_id, error)
+                    await _release(context, error)
+                else:
+                    _log.exception("%s failed", context.run_id)
+                    await _fail(context, error)
+            finally:
+                await _release_writer(context)
+
+    async def _under_lease(self, context: RunContext, token: list[str]) -> None:
+        """Do the work while heartbeats renew the lease and the token; stop if the lease is lost."""
+        try:
+            # In a task of its own: in Python 3.11 a group that fails leaves its task marked as
+            # cancelled, and the run still has to be ended.
+            await asyncio.create_task(self._leased(context, token))
+        except BaseExceptionGroup as failures:
+            raise first_failure(failures) from None
+
+    async def _leased(self, context: RunContext, token: list[str]) -> None:
+        async with asyncio.TaskGroup() as group:
+            heartbeats = group.create_task(_heartbeat(context, token))
+            await self._answer(context)
+            heartbeats.cancel()
+
+    async def _answer(self, context: RunContext) -> None:
+        """Call the function until the mesh accepts its answer."""
+        function = self._functions.get(context.agent.agent_id)
+        if function is None:
+            raise LookupError(f"no function for the agent {context.agent.agent_id}")
+        await context.take_over()
+        accepted = False
+        while not accepted:
+            answer = await function(context)
+            if not isinstance(answer, str):
+                raise TypeError("the function of an agent returns its answer as text")
+            accepted = await _offer(context, answer)
+
+
+async def _offer(context: RunContext, answer: str) -> bool:
+    """Offer the answer. Return False if the function must be called again: plugins want a revision,
+    or a message came.
+    """
+    peer = context.mesh.wire.service("session")
+    request = pb.FinalizeRunRequest(
+        epoch=context.claimed.run.epoch,
+        draft_entry_id=await context.append(answer),
+        draft_text=answer,
+        usage=context.usage,
+    )
+    while True:
+        stub = RunServiceStub(peer.channel)
+        outcome = await peer.unary(stub.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
+        if outcome.HasField("accepted"):
+            return True
+        context.instruction = outcome.revise.instruction
+        if await context.read_inbox() or outcome.HasField("revise"):
+            return False
+
+
+async def _heartbeat(context: RunContext, token: list[str]) -> None:
+    peer = context.mesh.wire.service("session")
+    request = pb.HeartbeatRunRequest(epoch=context.claimed.run.epoch)
+    lease_seconds = context.claimed.lease_ttl.ToMilliseconds() / 1000
+    renewed, pause = monotonic_seconds(), lease_seconds / 3
+    while True:
+        await asyncio.sleep(pause)
+        sent = monotonic_seconds()
+        try:
+            stub = RunServiceStub(peer.channel)
+            answer = await peer.unary(stub.HeartbeatRun, request, timeout_seconds=lease_seconds / 3)
+        except _PASSING as error:
+            pause = lease_seconds / 10
+            if sent + lease_seconds / 3 + pause - renewed >= lease_seconds:
+                raise LeaseNotRenewed from error
+        else:
+            renewed, pause = sent, lease_seconds / 3
+            token[0] = answer.run_token or token[0]
+
+
+async def _release(context: RunContext, error: MeshError | None = None) -> None:
+    """Hand the run back to the queue. If that fails, its lease ends by itself."""
+    request = pb.ReleaseRunRequest(epoch=context.claimed.run.epoch)
+    if error is not None:
+        request.delay.reason = error.reason.value
+        request.delay.message = f"{error.facts.get('dependency', 'a service')} could not be used"
+    peer = context.mesh.wire.service("session")
+    with suppress(MeshError):
+        await peer.unary(RunServiceStub(peer.channel).ReleaseRun, request, timeout_seconds=_RELEASE_SECONDS)
+
+
+async def _fail(context: RunContext, error: Exception) -> None:
+    """End the run as failed. The message has the type of the error and no content."""
+    reason, message = _RUNNER_ERROR, f"the agent's function raised {type(error).__name__}"
+    if isinstance(error, MeshError):
+        reason, message = error.reason.value, f"{error.reason} of {error.domain or 'the client'}"
+    request = pb.FailRunRequest(
+        epoch=context.claimed.run.epoch, reason=reason, message=message, usage=context.usage
+    )
+    peer = context.mesh.wire.service("session")
+    with suppress(MeshError):
+        await call_again(peer, RunServiceStub(peer.channel).FailRun, request)
+
+
+async def _release_writer(context: RunContext) -> None:
+    peer = context.mesh.wire.services.get("transcript")
+    if peer is not None:
+        request = ReleaseWriterRequest(session_id=context.session.session_id, claim=context.writer)
+        with suppress(MeshError):
+            stub = TranscriptServiceStub(peer.channel)
+            await peer.unary(stub.ReleaseWriter, request, timeout_seconds=_RELEASE_SECONDS)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at SIGTERM and SIGINT, where the loop of this thread can take signals."""
+    loop = asyncio.get_running_loop()
+    taken = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop)
+            taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
