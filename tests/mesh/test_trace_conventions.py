@@ -35,6 +35,7 @@ REQUIRED = {
     "invoke_agent": {
         "gen_ai.agent.name",
         "gen_ai.agent.id",
+        "gen_ai.agent.version",
         "gen_ai.conversation.id",
         "gen_ai.request.model",
         "gen_ai.usage.input_tokens",

@@ -86,6 +86,7 @@ async def execute_run(
             gen_ai__operation__name="invoke_agent",
             gen_ai__agent__id=claimed.agent.agent_id,
             gen_ai__agent__name=claimed.agent.agent_id,
+            gen_ai__agent__version=str(claimed.agent.version),
             gen_ai__conversation__id=claimed.session.session_id,
             spawnmesh__run__id=claimed.run.run_id,
             spawnmesh__parent_run__id=claimed.session.parent_run_id,
