@@ -22,7 +22,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.endpoints import Address
 
-from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, decision_of, open_mesh
+from tests.support.hook.decisions import decision_of
+from tests.support.hook.fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, open_mesh
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 HOST = "plugin.rebind.test"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spawnmesh.hook.v1 import hook_service_pb2
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
@@ -33,7 +33,7 @@ class Check:
 
 def document(
     done: Done,
-    deliveries: Sequence[hook_service_pb2.Delivery],
+    deliveries: Sequence[delivery_pb.Delivery],
     spans: Sequence[Span],
     left: Leftovers,
     *,
@@ -49,7 +49,7 @@ def document(
         "revisions": [
             {"session_id": one.session_id, "plugin": one.plugin, "milliseconds": one.latency.ToMilliseconds()}
             for one in deliveries
-            if one.decision == hook_service_pb2.DELIVERY_DECISION_REVISE
+            if one.decision == delivery_pb.DELIVERY_DECISION_REVISE
         ],
         "announced": [
             {
@@ -63,7 +63,7 @@ def document(
             if event.kind == session_pb2.SESSION_EVENT_KIND_CHILD_ANNOUNCED
         ],
         "heard_ends": [
-            one.session_id for one in deliveries if one.decision == hook_service_pb2.DELIVERY_DECISION_TOLD
+            one.session_id for one in deliveries if one.decision == delivery_pb.DELIVERY_DECISION_TOLD
         ],
         "redacted": list(redactions(done)),
         "trace": {

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
@@ -83,7 +84,7 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
         raise StackError(f"the mesh refused: {error}") from error
 
 
-async def deliveries(stack: Stack, tenant_id: str) -> list[hook_service_pb2.Delivery]:
+async def deliveries(stack: Stack, tenant_id: str) -> list[delivery_pb.Delivery]:
     """Return the calls and deliveries of hooks, oldest first. Observers hear of an end a moment
     after it.
     """

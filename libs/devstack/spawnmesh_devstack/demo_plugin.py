@@ -10,6 +10,7 @@ import sys
 import structlog
 from pydantic_settings import SettingsConfigDict
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision
+from spawnmesh.hook.v1.end_outcome_pb2 import EndOutcome
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh_plugin import Handlers, allow, go_on, hook, revise
@@ -56,7 +57,8 @@ def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision:
 @hook("subagent_ended")
 def hear(event: ObservedEvent) -> None:
     """Record the event."""
-    log.info("subagent ended", session=event.session_id, outcome=event.subagent_ended.outcome)
+    outcome = EndOutcome.Name(event.subagent_ended.outcome)
+    log.info("subagent ended", session=event.session_id, outcome=outcome)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.plugins import HookKind
@@ -66,14 +67,14 @@ async def test_ListDeliveries__pages_behind_many_calls_with_another_decision(
     await fill(databases["hook"], tenant.tenant_id)
     few = COUNT // MAX_SCANNED_DELIVERIES + 1
     for name, narrowest in FILTERS.items():
-        pages = await pages_of(tenant, decision=pb.DELIVERY_DECISION_DENY, **narrowest)
+        pages = await pages_of(tenant, decision=delivery_pb.DELIVERY_DECISION_DENY, **narrowest)
         assert [number for page in pages for number in page] == sorted(DENIED, reverse=True), name
         assert len(pages) == few, name
-    assert await pages_of(tenant, decision=pb.DELIVERY_DECISION_BLOCK) == [[]] * few
+    assert await pages_of(tenant, decision=delivery_pb.DELIVERY_DECISION_BLOCK) == [[]] * few
     assert await pages_of(tenant, run_id="run_1", session_id="ses_2") == [[]] * few
     assert await pages_of(tenant, session_id="ses_1", plugin="other") == [[]] * few
     assert await pages_of(tenant, run_id="run_2") == [[]]
-    one_by_one = await pages_of(tenant, decision=pb.DELIVERY_DECISION_DENY, page_size=1)
+    one_by_one = await pages_of(tenant, decision=delivery_pb.DELIVERY_DECISION_DENY, page_size=1)
     assert [number for page in one_by_one for number in page] == sorted(DENIED, reverse=True)
     everything = await pages_of(tenant, page_size=1000)
     assert [number for page in everything for number in page] == list(range(COUNT, 0, -1))

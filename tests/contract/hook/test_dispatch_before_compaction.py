@@ -14,6 +14,7 @@ from spawnmesh.transcript.v1.entry_pb2 import SUMMARY_METHOD_NORMAL
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     CLOSED,
     COMPACTED,
@@ -25,7 +26,6 @@ from tests.support.hook.fixtures import (
     OPEN,
     HookMesh,
     Tenant,
-    decision_of,
     ended,
     refused,
 )

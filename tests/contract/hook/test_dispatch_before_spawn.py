@@ -17,6 +17,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.caller import CallerKind
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     ALLOW,
     CLOSED,
@@ -27,7 +28,6 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    decision_of,
     deny,
     refused,
 )

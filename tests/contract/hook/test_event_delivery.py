@@ -19,6 +19,7 @@ from spawnmesh_postgres.database import Connection, open_database
 from spawnmesh_postgres.jobs import store as jobs
 from spawnmesh_postgres.jobs.worker import JobWorker
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     CONTENT,
     DEAD_ENDPOINT,
@@ -26,7 +27,6 @@ from tests.support.hook.fixtures import (
     FINALIZE,
     HookMesh,
     Tenant,
-    decision_of,
     ended,
     refused,
     revise,

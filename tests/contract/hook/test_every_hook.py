@@ -18,7 +18,8 @@ from spawnmesh_plugin.webhook import Webhook
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.support.hook.fixtures import CONTENT, CONTROL, INJECTION, HookMesh, Tenant, decision_of
+from tests.support.hook.decisions import decision_of
+from tests.support.hook.fixtures import CONTENT, CONTROL, INJECTION, HookMesh, Tenant
 from tests.support.hook.webhook_server import https_site, write_certificate
 
 ANSWERS = {

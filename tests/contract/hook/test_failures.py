@@ -18,6 +18,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_runtime.peers import Peer
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.dispatching import DEFAULT_ANSWERS, dispatch
 from tests.support.hook.fixtures import (
     ALLOW,
@@ -29,7 +30,6 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    decision_of,
     refused,
     revise,
 )

@@ -7,17 +7,8 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs.worker import JobWorker
 
-from tests.support.hook.fixtures import (
-    ALLOW,
-    ENDED,
-    FINALIZE,
-    SPAWN,
-    HookMesh,
-    Tenant,
-    decision_of,
-    refused,
-    revise,
-)
+from tests.support.hook.decisions import decision_of
+from tests.support.hook.fixtures import ALLOW, ENDED, FINALIZE, SPAWN, HookMesh, Tenant, refused, revise
 
 
 async def test_ListDeliveries__newest_first_by_run_plugin_decision_and_time(

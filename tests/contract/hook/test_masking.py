@@ -24,6 +24,7 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.support import tenancy
 from tests.support.cpu_workers import worker_pids
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.dispatching import DEFAULT_ANSWERS
 from tests.support.hook.fixtures import (
     COMPACTION,
@@ -34,7 +35,6 @@ from tests.support.hook.fixtures import (
     TOOL_CALL,
     HookMesh,
     Tenant,
-    decision_of,
     refused,
 )
 from tests.support.hook.masking import (

@@ -12,6 +12,7 @@ from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_FAILED
 from spawnmesh_core.reasons import Reason
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     CONTENT,
     DEAD_ENDPOINT,
@@ -22,7 +23,6 @@ from tests.support.hook.fixtures import (
     TOOL_CALL,
     HookMesh,
     Tenant,
-    decision_of,
     refused,
 )
 

@@ -14,6 +14,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     CLOSED,
     CONTINUE,
@@ -22,7 +23,6 @@ from tests.support.hook.fixtures import (
     OPEN,
     HookMesh,
     Tenant,
-    decision_of,
     finalize,
     hook_replica,
     revise,

@@ -16,6 +16,7 @@ from spawnmesh_core.status import Status
 from spawnmesh_hook.domain.call_failures import SILENT, STOPPED_ANSWERING
 
 from tests.support.forking import ForkServer
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     ALLOW,
     CLOSED,
@@ -25,7 +26,6 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    decision_of,
     refused,
 )
 from tests.support.hook.plugin_process import PluginProcess, plugin_process

@@ -16,6 +16,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_plugin import Handlers, deny, hook
 from spawnmesh_plugin.webhook import Webhook
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     ALLOW,
     CLOSED,
@@ -26,7 +27,6 @@ from tests.support.hook.fixtures import (
     SPAWN,
     HookMesh,
     Tenant,
-    decision_of,
     refused,
     revise,
 )

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
@@ -44,6 +45,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import HarnessClaim, TokenMinter
 
 from tests.support import tenancy
+from tests.support.hook.decisions import decision_of
 
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
 COMPACTION = events.HOOK_KIND_BEFORE_COMPACTION
@@ -145,11 +147,6 @@ class ScriptedPlugin(HookHandlerServiceServicer):
 
 async def _unasked(_event: Any) -> Any:
     return None
-
-
-def decision_of(delivery: pb.Delivery) -> str:
-    """Return the decision in the log, such as `allow`."""
-    return pb.DeliveryDecision.Name(delivery.decision).removeprefix("DELIVERY_DECISION_").lower()
 
 
 class Tenant:
@@ -285,10 +282,10 @@ class Tenant:
 
     async def deliveries(
         self, session_id: str = "", page_size: int = 0, *, decision: str = "", **conditions: Any
-    ) -> list[pb.Delivery]:
+    ) -> list[delivery_pb.Delivery]:
         request = pb.ListDeliveriesRequest(session_id=session_id, page_size=page_size, **conditions)
         if decision:
-            request.decision = pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{decision.upper()}")
+            request.decision = delivery_pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{decision.upper()}")
         return list((await self.as_client("ListDeliveries", request)).deliveries)
 
     async def log(self) -> list[tuple[str, str]]:

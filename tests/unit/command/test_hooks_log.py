@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, add_HookServiceServicer_to_server
 from spawnmesh_runtime.server import MeshServer
@@ -35,7 +36,10 @@ class FakeDeliveryLog(HookServiceServicer):
         self.requests.append(request)
         number = int(request.page_token or 0)
         more = str(number + 1) if number + 1 < len(self.pages) else ""
-        calls = [pb.Delivery(plugin=name, decision=pb.DELIVERY_DECISION_DENY) for name in self.pages[number]]
+        calls = [
+            delivery_pb.Delivery(plugin=name, decision=delivery_pb.DELIVERY_DECISION_DENY)
+            for name in self.pages[number]
+        ]
         return pb.ListDeliveriesResponse(deliveries=calls, next_page_token=more)
 
 
@@ -65,4 +69,4 @@ async def test_calls_behind_empty_pages_are_shown(
     shown = await mesh.run("hooks", "log", "--decision", "deny", "--limit", str(limit), "--json")
     assert [one["plugin"] for one in json.loads(shown.stdout)["deliveries"]] == expected
     assert [one.page_token for one in log.requests] == ["", *map(str, range(1, page_count))]
-    assert {one.decision for one in log.requests} == {pb.DELIVERY_DECISION_DENY}
+    assert {one.decision for one in log.requests} == {delivery_pb.DELIVERY_DECISION_DENY}

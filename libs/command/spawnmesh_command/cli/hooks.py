@@ -9,6 +9,7 @@ import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
@@ -26,7 +27,7 @@ from spawnmesh_command.cli.show import print_json, print_table, value_of, when
 
 _TRY_SECONDS = 120.0
 _DECISION = "DELIVERY_DECISION_"
-_DECISIONS = [name.removeprefix(_DECISION).lower() for name in pb.DeliveryDecision.keys()[1:]]
+_DECISIONS = [name.removeprefix(_DECISION).lower() for name in delivery_pb.DeliveryDecision.keys()[1:]]
 _TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
@@ -165,14 +166,14 @@ def log(
         raise typer.BadParameter(f"unknown decision; known are {', '.join(_DECISIONS)}")
     request = pb.ListDeliveriesRequest(session_id=session, run_id=run, plugin=plugin, page_size=limit)
     if decision:
-        request.decision = pb.DeliveryDecision.Value(_DECISION + decision.upper())
+        request.decision = delivery_pb.DeliveryDecision.Value(_DECISION + decision.upper())
     if since is not None:
         request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
 
-    async def body(mesh: WireMesh) -> list[pb.Delivery]:
+    async def body(mesh: WireMesh) -> list[delivery_pb.Delivery]:
         hook = mesh.service("hook")
         stub = HookServiceStub(hook.channel)
-        found: list[pb.Delivery] = []
+        found: list[delivery_pb.Delivery] = []
         while True:  # A page can be empty although more follow.
             page = await hook.unary(stub.ListDeliveries, request)
             found += page.deliveries
@@ -288,7 +289,7 @@ def _print_plugins(plugins: list[pb.Plugin]) -> None:
     )
 
 
-def _print_deliveries(deliveries: list[pb.Delivery], *, as_json: bool) -> None:
+def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) -> None:
     if as_json:
         print_json({"deliveries": [value_of(one) for one in deliveries]})
         return
@@ -299,7 +300,7 @@ def _print_deliveries(deliveries: list[pb.Delivery], *, as_json: bool) -> None:
                 one.plugin,
                 when(one.start_time),
                 _hook(one.hook),
-                pb.DeliveryDecision.Name(one.decision).removeprefix(_DECISION).lower(),
+                delivery_pb.DeliveryDecision.Name(one.decision).removeprefix(_DECISION).lower(),
                 f"{one.latency.ToMicroseconds() / 1000:.1f}",
                 str(one.attempt),
                 one.run_id or one.session_id,

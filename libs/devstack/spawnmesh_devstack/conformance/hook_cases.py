@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.decision_pb2 import Continue, FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
@@ -101,7 +102,9 @@ class HookTenant:
         return [
             {
                 "plugin": one.plugin,
-                "decision": pb.DeliveryDecision.Name(one.decision).removeprefix("DELIVERY_DECISION_").lower(),
+                "decision": delivery_pb.DeliveryDecision.Name(one.decision)
+                .removeprefix("DELIVERY_DECISION_")
+                .lower(),
             }
             for one in reversed(listed.deliveries)
         ]

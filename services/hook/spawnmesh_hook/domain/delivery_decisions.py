@@ -1,4 +1,4 @@
-"""What a call of a plugin came to, as the delivery log names it."""
+"""The decisions of the delivery log: the result of a call of a plugin."""
 
 from enum import StrEnum
 

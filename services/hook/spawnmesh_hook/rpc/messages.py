@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.errors import not_found
@@ -50,25 +51,25 @@ def render_hooks(hooks: Sequence[HookKind]) -> list[event_pb2.HookKind.ValueType
     return [event_pb2.HookKind.Value(f"HOOK_KIND_{hook}") for hook in hooks]
 
 
-def parse_delivery_decision(decision: "pb.DeliveryDecision.ValueType") -> DeliveryDecision | None:
+def parse_delivery_decision(decision: "delivery_pb.DeliveryDecision.ValueType") -> DeliveryDecision | None:
     """Return the decision of a request; None for any."""
-    name = pb.DeliveryDecision.Name(decision).removeprefix("DELIVERY_DECISION_")
+    name = delivery_pb.DeliveryDecision.Name(decision).removeprefix("DELIVERY_DECISION_")
     return DeliveryDecision[name] if decision else None
 
 
-def render_delivery(delivery: Delivery) -> pb.Delivery:
+def render_delivery(delivery: Delivery) -> delivery_pb.Delivery:
     """Render one row of the delivery log."""
     start_time, latency = Timestamp(), Duration()
     start_time.FromDatetime(delivery.start_time)
     latency.FromTimedelta(delivery.latency)
-    return pb.Delivery(
+    return delivery_pb.Delivery(
         plugin=delivery.plugin,
         hook=event_pb2.HookKind.Value(f"HOOK_KIND_{delivery.hook}"),
         session_id=delivery.session_id,
         run_id=delivery.run_id,
         start_time=start_time,
         latency=latency,
-        decision=pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{delivery.decision.name}"),
+        decision=delivery_pb.DeliveryDecision.Value(f"DELIVERY_DECISION_{delivery.decision.name}"),
         error=delivery.error,
         attempt=delivery.attempt,
     )

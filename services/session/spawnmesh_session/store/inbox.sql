@@ -13,9 +13,9 @@ select text from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
 
 -- name: list_inbox
--- Takes no lock. Unread messages, oldest first: one less than %(row_count)s at most, and those that
--- fit into %(max_bytes)s, but at least one. `found_count` is larger than the number of rows if others
--- follow. Index: inbox_messages_unread_idx.
+-- Takes no lock. Unread messages, oldest first: one less than %(row_count)s at most, and those
+-- that fit into %(max_bytes)s, but at least one. `found_count` is larger than the number of rows if
+-- others follow. Index: inbox_messages_unread_idx.
 select key, text, child_session_id, child_run_state, create_time, position, found_count
 from (
     select *, sum(octet_length(text)) over (order by position) as bytes,

@@ -102,8 +102,9 @@ select session_id from family where state = 'LIVE' order by session_id <> %(sess
     session_id collate "C";
 
 -- name: list_transcript_sizes
--- Takes no lock. Looks at %(scan_limit)s rows at most, those of deleted transcripts too. The last of
--- these is a row with `is_end`, also if its transcript is deleted. Index: transcripts primary key.
+-- Takes no lock. Looks at %(scan_limit)s rows at most, those of deleted transcripts too. The last
+-- of these is a row with `is_end`, also if its transcript is deleted. Index: transcripts primary
+-- key.
 select session_id, entry_count, token_count, logical_bytes, stored_bytes, is_live,
     place = %(scan_limit)s as is_end
 from (

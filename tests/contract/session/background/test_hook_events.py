@@ -11,7 +11,7 @@ import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision
-from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SPAWN_FAILED
+from spawnmesh.hook.v1.end_outcome_pb2 import END_OUTCOME_SPAWN_FAILED, EndOutcome
 from spawnmesh.hook.v1.event_pb2 import (
     HOOK_KIND_AGENT_END,
     HOOK_KIND_DELIVERY_TARGET,
@@ -59,9 +59,14 @@ KINDS = [
 ]
 
 
+def name_of(outcome: EndOutcome.ValueType) -> str:
+    """Return the outcome in lower case, such as `succeeded`."""
+    return EndOutcome.Name(outcome).removeprefix("END_OUTCOME_").lower()
+
+
 async def address(request: handler_pb.HandleDeliveryTargetRequest, _context: Any) -> Any:
     """A plugin that has each end told at a place named after it."""
-    told = "/".join((request.event.outcome, request.event.session_id, request.event.run_id))
+    told = "/".join((name_of(request.event.outcome), request.event.session_id, request.event.run_id))
     return handler_pb.HandleDeliveryTargetResponse(decision=DeliveryTargetDecision(target=f"chat:{told}"))
 
 
@@ -182,7 +187,7 @@ async def test_start_and_end_of_a_session_are_published_with_outcome_and_deliver
         for event in events
         if (kind := event.WhichOneof("event")) in ("agent_end", "subagent_ended")
     ]
-    assert [end.outcome for end in ends] == [outcome, outcome]
+    assert [name_of(end.outcome) for end in ends] == [outcome, outcome]
     run_ids = {
         event.run_id for event in events if event.WhichOneof("event") in ("agent_end", "subagent_ended")
     }

@@ -30,7 +30,7 @@ from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer
 
 from tests.support.captured_logs import captured_warnings
-from tests.support.hook.fixtures import decision_of
+from tests.support.hook.decisions import decision_of
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import fail
 from tests.support.session.crashing import Crash

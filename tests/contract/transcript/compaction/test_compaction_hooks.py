@@ -9,6 +9,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs import store as job_store
 from spawnmesh_postgres.jobs.job import ClaimedJob, JobKind
 
+from tests.support.hook.decisions import decision_of
 from tests.support.hook.fixtures import (
     CLOSED,
     COMPACTED,
@@ -18,7 +19,6 @@ from tests.support.hook.fixtures import (
     INJECTION,
     OPEN,
     ScriptedPlugin,
-    decision_of,
     refused,
 )
 from tests.support.transcript.compaction_stage import Stage

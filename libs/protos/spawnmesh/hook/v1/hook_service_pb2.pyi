@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
+from spawnmesh.hook.v1 import delivery_pb2 as _delivery_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
 from spawnmesh.hook.v1 import revision_pb2 as _revision_pb2
@@ -82,90 +83,6 @@ GRANT_FINALIZE_CONTROL: Grant.ValueType  # 2
 GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
 """Change system prompts and the offered tools, and add text to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
-
-class _DeliveryDecision:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DeliveryDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeliveryDecision.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DELIVERY_DECISION_UNSPECIFIED: _DeliveryDecision.ValueType  # 0
-    """Never returned. In requests: any."""
-    DELIVERY_DECISION_ALLOW: _DeliveryDecision.ValueType  # 1
-    """A spawn is allowed."""
-    DELIVERY_DECISION_DENY: _DeliveryDecision.ValueType  # 2
-    """A spawn is denied."""
-    DELIVERY_DECISION_CONTINUE: _DeliveryDecision.ValueType  # 3
-    """The plugin changes nothing, and plugins of lower priority decide."""
-    DELIVERY_DECISION_REVISE: _DeliveryDecision.ValueType  # 4
-    """A draft has to be revised."""
-    DELIVERY_DECISION_FINALIZE: _DeliveryDecision.ValueType  # 5
-    """A draft is final."""
-    DELIVERY_DECISION_PROCEED: _DeliveryDecision.ValueType  # 6
-    """A tool call goes on."""
-    DELIVERY_DECISION_REWRITE: _DeliveryDecision.ValueType  # 7
-    """A tool call goes on with other arguments."""
-    DELIVERY_DECISION_BLOCK: _DeliveryDecision.ValueType  # 8
-    """A tool call is blocked."""
-    DELIVERY_DECISION_CHOSEN: _DeliveryDecision.ValueType  # 9
-    """A model or a target was chosen."""
-    DELIVERY_DECISION_CHANGED: _DeliveryDecision.ValueType  # 10
-    """A prompt was changed."""
-    DELIVERY_DECISION_COMPACT: _DeliveryDecision.ValueType  # 11
-    """A transcript is compacted."""
-    DELIVERY_DECISION_KEEP_WHOLE: _DeliveryDecision.ValueType  # 12
-    """A transcript is not compacted."""
-    DELIVERY_DECISION_TOLD: _DeliveryDecision.ValueType  # 13
-    """An observer received the event."""
-    DELIVERY_DECISION_FAILED: _DeliveryDecision.ValueType  # 14
-    """The call failed."""
-    DELIVERY_DECISION_SKIPPED: _DeliveryDecision.ValueType  # 15
-    """The open circuit breaker or the silence of the plugin prevented the call."""
-    DELIVERY_DECISION_DEAD: _DeliveryDecision.ValueType  # 16
-    """The delivery to an observer was given up."""
-    DELIVERY_DECISION_CAPPED: _DeliveryDecision.ValueType  # 17
-    """Beside the row of the call: a requested revision was not granted."""
-
-class DeliveryDecision(_DeliveryDecision, metaclass=_DeliveryDecisionEnumTypeWrapper):
-    """What a call of a plugin came to, in the log of deliveries."""
-
-DELIVERY_DECISION_UNSPECIFIED: DeliveryDecision.ValueType  # 0
-"""Never returned. In requests: any."""
-DELIVERY_DECISION_ALLOW: DeliveryDecision.ValueType  # 1
-"""A spawn is allowed."""
-DELIVERY_DECISION_DENY: DeliveryDecision.ValueType  # 2
-"""A spawn is denied."""
-DELIVERY_DECISION_CONTINUE: DeliveryDecision.ValueType  # 3
-"""The plugin changes nothing, and plugins of lower priority decide."""
-DELIVERY_DECISION_REVISE: DeliveryDecision.ValueType  # 4
-"""A draft has to be revised."""
-DELIVERY_DECISION_FINALIZE: DeliveryDecision.ValueType  # 5
-"""A draft is final."""
-DELIVERY_DECISION_PROCEED: DeliveryDecision.ValueType  # 6
-"""A tool call goes on."""
-DELIVERY_DECISION_REWRITE: DeliveryDecision.ValueType  # 7
-"""A tool call goes on with other arguments."""
-DELIVERY_DECISION_BLOCK: DeliveryDecision.ValueType  # 8
-"""A tool call is blocked."""
-DELIVERY_DECISION_CHOSEN: DeliveryDecision.ValueType  # 9
-"""A model or a target was chosen."""
-DELIVERY_DECISION_CHANGED: DeliveryDecision.ValueType  # 10
-"""A prompt was changed."""
-DELIVERY_DECISION_COMPACT: DeliveryDecision.ValueType  # 11
-"""A transcript is compacted."""
-DELIVERY_DECISION_KEEP_WHOLE: DeliveryDecision.ValueType  # 12
-"""A transcript is not compacted."""
-DELIVERY_DECISION_TOLD: DeliveryDecision.ValueType  # 13
-"""An observer received the event."""
-DELIVERY_DECISION_FAILED: DeliveryDecision.ValueType  # 14
-"""The call failed."""
-DELIVERY_DECISION_SKIPPED: DeliveryDecision.ValueType  # 15
-"""The open circuit breaker or the silence of the plugin prevented the call."""
-DELIVERY_DECISION_DEAD: DeliveryDecision.ValueType  # 16
-"""The delivery to an observer was given up."""
-DELIVERY_DECISION_CAPPED: DeliveryDecision.ValueType  # 17
-"""Beside the row of the call: a requested revision was not granted."""
-Global___DeliveryDecision: _TypeAlias = DeliveryDecision  # noqa: Y015
 
 @_typing.final
 class Plugin(_message.Message):
@@ -490,13 +407,13 @@ class TestPluginResponse(_message.Message):
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[_delivery_pb2.Delivery]:
         """One delivery for each hook, in the order of the registration."""
 
     def __init__(
         self,
         *,
-        deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        deliveries: _abc.Iterable[_delivery_pb2.Delivery] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -789,7 +706,7 @@ class ListDeliveriesRequest(_message.Message):
     """Return only deliveries of this run."""
     plugin: _builtins.str
     """Return only deliveries to this plugin."""
-    decision: Global___DeliveryDecision.ValueType
+    decision: _delivery_pb2.DeliveryDecision.ValueType
     """Return only deliveries with this decision."""
     page_token: _builtins.str
     """The `next_page_token` of the previous page of the same list: every other field but `page_size` is
@@ -810,7 +727,7 @@ class ListDeliveriesRequest(_message.Message):
         page_size: _builtins.int = ...,
         run_id: _builtins.str = ...,
         plugin: _builtins.str = ...,
-        decision: Global___DeliveryDecision.ValueType = ...,
+        decision: _delivery_pb2.DeliveryDecision.ValueType = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         page_token: _builtins.str = ...,
@@ -834,13 +751,13 @@ class ListDeliveriesResponse(_message.Message):
     next_page_token: _builtins.str
     """The token for the next page. Empty on the last page."""
     @_builtins.property
-    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[_delivery_pb2.Delivery]:
         """The deliveries, newest first."""
 
     def __init__(
         self,
         *,
-        deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        deliveries: _abc.Iterable[_delivery_pb2.Delivery] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -850,63 +767,3 @@ class ListDeliveriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListDeliveriesResponse: _TypeAlias = ListDeliveriesResponse  # noqa: Y015
-
-@_typing.final
-class Delivery(_message.Message):
-    """One call of one plugin."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PLUGIN_FIELD_NUMBER: _builtins.int
-    HOOK_FIELD_NUMBER: _builtins.int
-    SESSION_ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    LATENCY_FIELD_NUMBER: _builtins.int
-    DECISION_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    plugin: _builtins.str
-    """The plugin."""
-    hook: _event_pb2.HookKind.ValueType
-    """The hook."""
-    session_id: _builtins.str
-    """The session that the call was about."""
-    run_id: _builtins.str
-    """The run that the call was about. Empty if there was none yet."""
-    decision: Global___DeliveryDecision.ValueType
-    """What the call came to."""
-    error: _builtins.str
-    """Why the call failed, or the bound of a CAPPED revision, without content. Otherwise empty."""
-    attempt: _builtins.int
-    """The number of the attempt, from 1. For observers, the attempts of one event are counted
-    together.
-    """
-    @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When the call started."""
-
-    @_builtins.property
-    def latency(self) -> _duration_pb2.Duration:
-        """How long the call took."""
-
-    def __init__(
-        self,
-        *,
-        plugin: _builtins.str = ...,
-        hook: _event_pb2.HookKind.ValueType = ...,
-        session_id: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        latency: _duration_pb2.Duration | None = ...,
-        decision: Global___DeliveryDecision.ValueType = ...,
-        error: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["latency", b"latency", "start_time", b"start_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "decision", b"decision", "error", b"error", "hook", b"hook", "latency", b"latency", "plugin", b"plugin", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Delivery: _TypeAlias = Delivery  # noqa: Y015
