@@ -58,14 +58,6 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
     assert mesh.sessions.tenants == ["demo"]
 
 
-@pytest.mark.parametrize("texts", [["ticket"], ["ticket=1", "ticket=2"]])
-async def test_metadata_that_is_no_pair_is_a_usage_error(mesh, texts):
-    result = await mesh.run("spawn", "Sum it up.", *(part for text in texts for part in ("--metadata", text)))
-    assert result.exit_code == 2
-    assert f"'{texts[-1]}' is not KEY=VALUE" in " ".join(result.stderr.split())
-    assert mesh.sessions.requests == []
-
-
 async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(mesh):
     result = await mesh.run("spawn", "Work.", "--open", "--json")
 

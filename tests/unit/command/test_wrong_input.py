@@ -33,6 +33,15 @@ async def test_a_number_that_no_request_carries_is_wrong_usage(
     assert (await mesh.run(*arguments)).exit_code == 2
 
 
+@pytest.mark.parametrize("texts", [["ticket"], ["ticket=1", "ticket=2"]])
+async def test_metadata_that_is_no_pair_of_its_own_is_wrong_usage(mesh: FakeMesh, texts: list[str]) -> None:
+    given = [part for text in texts for part in ("--metadata", text)]
+    result = await mesh.run("spawn", "Sum it up.", *given)
+    assert result.exit_code == 2
+    assert f"'{texts[-1]}' is not KEY=VALUE" in " ".join(result.stderr.split())
+    assert mesh.sessions.requests == []
+
+
 @pytest.mark.parametrize("around", ["{}\r\n", " {}", "{}\n"])
 async def test_space_around_a_token_is_none_of_it(
     mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch, around: str

@@ -10,11 +10,12 @@
 -- sessions_spawner_request_idx, sessions_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
-                          label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
-                          run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
+                          label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
+                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
     select a.tenant_id, %(session_id)s, %(request_id)s, %(payload_hash)s::bytea, 'PROVISIONING',
-           a.agent_id, a.version, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, '', '', '{}',
-           %(run_timeout)s::interval, %(task_hash)s, %(traceparent)s, %(thinking)s, %(metadata)s::jsonb, 1
+           a.agent_id, a.version, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
+           '', '', '{}', %(run_timeout)s::interval, %(task_hash)s, %(traceparent)s, %(thinking)s,
+           %(metadata)s::jsonb, 1
     from agents a
     where a.tenant_id = %(tenant_id)s and a.agent_id = %(agent_id)s
       and (select true from tenant_deletions where tenant_id = %(tenant_id)s) is null
@@ -46,12 +47,12 @@ returning session_id
 -- jobs_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
-                          label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
-                          run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
+                          label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
+                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
     values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s,
-            %(agent_version)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s,
-            %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s, %(traceparent)s,
-            %(thinking)s, %(metadata)s::jsonb, 1)
+            %(agent_version)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
+            %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s,
+            %(task_hash)s, %(traceparent)s, %(thinking)s, %(metadata)s::jsonb, 1)
     on conflict do nothing
     returning tenant_id, session_id, last_cursor
 ), counted as (

@@ -78,14 +78,20 @@ async def test_DeleteSession__no_metadata_is_left(mesh: Mesh, remains: Remains) 
 
 
 async def test_ListSessions__large_metadata_comes_in_parts(mesh: Mesh, remains: Remains) -> None:
-    spawned = await mesh.spawn(metadata={f"k{number}": "x" * 256 for number in range(16)})
+    spawned = await mesh.spawn(metadata={f"k{number:02}" + "k" * 60: "x" * 256 for number in range(16)})
     copies = (
         "insert into session.sessions select (jsonb_populate_record(s, jsonb_build_object('session_id',"
         " substr(session_id, 1, 25) || lpad(n::text, 5, '0'), 'request_id', 'r' || n))).*"
         " from session.sessions s, generate_series(1, 800) n where tenant_id = %s"
     )
+    failed_runs = (
+        "insert into session.runs (tenant_id, run_id, session_id, position, state, deadline_time, error_message)"
+        " select tenant_id, 'run' || substr(session_id, 4), session_id, 2, 'FAILED', now(), repeat('y', 4096)"
+        " from session.sessions where tenant_id = %s and session_id <> %s"
+    )
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         await link.execute(copies, (mesh.tenant,))
+        await link.execute(failed_runs, (mesh.tenant, spawned.session_id))
     request, found = pb.ListSessionsRequest(page_size=500), list[str]()
     while not found or request.page_token:
         page = await mesh.client(mesh.sessions.ListSessions, request)
