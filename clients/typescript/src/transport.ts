@@ -34,11 +34,14 @@ export function isRepeatable(method: DescMethod): boolean {
 export class MeshTransport implements Transport {
   // Private for logs too: they print neither the token nor the connection.
   readonly #inner: Transport;
+  readonly #service: string;
   readonly #peer: string;
   readonly #settings: CallSettings;
 
-  constructor(inner: Transport, peer: string, settings: CallSettings) {
+  /** `service` is the id of the service, and `peer` the name of the address in errors. */
+  constructor(inner: Transport, service: string, peer: string, settings: CallSettings) {
     this.#inner = inner;
+    this.#service = service;
     this.#peer = peer;
     this.#settings = settings;
   }
@@ -83,6 +86,8 @@ export class MeshTransport implements Transport {
   private async headers(given: Header): Promise<Headers> {
     const { token } = this.#settings;
     const headers = new Headers(given);
+    // A gateway has one address for all services, and several of them serve some contracts.
+    headers.set("spawnmesh-service", this.#service);
     headers.set("authorization", `Bearer ${typeof token === "string" ? token : await token()}`);
     return headers;
   }

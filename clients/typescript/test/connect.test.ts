@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { inspect } from "node:util";
 import { connect } from "@spawnmesh/client";
 import { connect as connectWeb } from "@spawnmesh/client/web";
+import { AuditService } from "#dist/gen/spawnmesh/audit/v1/audit_service_pb.js";
 import { Encoding } from "#dist/gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 import {
   SessionService,
@@ -67,6 +68,23 @@ test("address and token come from the environment", async (t) => {
   t.after(() => mesh.close());
   assert.equal((await mesh.session(ID)).id, ID);
   assert.deepEqual(tokens, ["Bearer from-environment"]);
+});
+
+test("a call names its service, for a gateway that has the address of all", async (t) => {
+  const names: unknown[] = [];
+  const url = await serve(t, (router) =>
+    router.service(AuditService, {
+      listAuditEvents: (_request, { requestHeader }) => {
+        names.push(requestHeader.get("spawnmesh-service"));
+        return {};
+      },
+    }),
+  );
+  const mesh = connect({ url, token: "t" });
+  t.after(() => mesh.close());
+  await mesh.services.client(AuditService, "hook").listAuditEvents({});
+  await mesh.services.client(AuditService, "transcript").listAuditEvents({});
+  assert.deepEqual(names, ["hook", "transcript"]);
 });
 
 test("a function gives the token of each call", async (t) => {
