@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.session.calls import another
+from tests.support.session.calls import another, content_of
 from tests.support.session.harness import Mesh
 
 
@@ -45,7 +45,7 @@ async def test_GetAgent__the_newest_profile(mesh: Mesh) -> None:
     for prompt in ("You file.", "You read."):
         profile = AgentProfile(agent_id="clerk", system_prompt=prompt)
         await mesh.put_agent(profile)
-        assert await get() == profile
+        assert content_of(await get()) == profile
 
 
 async def test_AcknowledgeInbox__only_the_named_messages_and_any_number_of_times(mesh: Mesh) -> None:
