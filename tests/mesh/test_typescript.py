@@ -109,7 +109,7 @@ async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stac
     assert {"USER", "ASSISTANT"} <= set(asked)
     assert found == {
         "agents": ["default", "reader"],
-        "spawned": [True, "first", ["report.md", "notes.txt"]],
+        "spawned": [True, {"ticket": "17"}, ["report.md", "notes.txt"]],
         "created": True,
         "state": "CLOSED",
         "usage": True,
@@ -120,6 +120,8 @@ async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stac
         "badToken": "TOKEN_INVALID",
         "talked": [True, "CLOSED", 1, 1],
         "archivedIsHidden": [False, True, True],
+        "ticket": True,
+        "agent": [1, True],
         "wire": True,
         "left": ["default"],
     }

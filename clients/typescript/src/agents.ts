@@ -20,10 +20,15 @@ export interface AgentProfile {
   /** The tokens of the context of a model call. 0 means the default. */
   readonly contextTokenBudget?: number;
   readonly thinking?: ThinkingLevel | undefined;
+  /** The etag on which the change is based. Left out: replace whatever there is. */
+  readonly etag?: string;
 }
 
 /** An agent as the mesh has it. */
-export type Agent = Required<AgentProfile>;
+export interface Agent extends Required<AgentProfile> {
+  /** 1 for a new agent, and one more with each change. */
+  readonly version: number;
+}
 
 const PAGE_SIZE = 500;
 
@@ -50,7 +55,10 @@ export class Agents {
     return agentView((await this.#services.tenant.getAgent({ agentId })).agent);
   }
 
-  /** Write an agent. Runs that are claimed from now on use it. */
+  /**
+   * Write an agent, all of it. Runs that are claimed from now on use it. Throws ETAG_DIFFERS if `etag` is
+   * given and the agent has another one.
+   */
   async put(agent: AgentProfile): Promise<Agent> {
     const written = await this.#services.tenant.putAgent({
       agent: {
@@ -63,14 +71,18 @@ export class Agents {
         maxTurnCount: agent.maxTurnCount ?? 0,
         contextTokenBudget: agent.contextTokenBudget ?? 0,
         thinking: valueOf(WireThinking, agent.thinking),
+        etag: agent.etag ?? "",
       },
     });
     return agentView(written.agent);
   }
 
-  /** Delete an agent, if it exists. Runs that are claimed from now on fail. */
-  async delete(agentId: string): Promise<void> {
-    await this.#services.tenant.deleteAgent({ agentId });
+  /**
+   * Delete an agent, if it exists. Runs that are claimed from now on fail. Throws ETAG_DIFFERS if `etag`
+   * is given and the agent has another one.
+   */
+  async delete(agentId: string, options: { etag?: string } = {}): Promise<void> {
+    await this.#services.tenant.deleteAgent({ agentId, etag: options.etag ?? "" });
   }
 }
 
@@ -86,5 +98,7 @@ function agentView(agent: WireAgent | undefined): Agent {
     maxTurnCount: agent.maxTurnCount,
     contextTokenBudget: agent.contextTokenBudget,
     thinking: chosenName(WireThinking, agent.thinking),
+    version: Number(agent.version),
+    etag: agent.etag,
   };
 }

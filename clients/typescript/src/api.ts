@@ -24,7 +24,7 @@ export {
   Unauthenticated,
   Unavailable,
 } from "./errors.js";
-export type { Mesh, MeshOptions, SpawnOptions } from "./mesh.js";
+export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";
 export type { RunResult, Session } from "./session.js";

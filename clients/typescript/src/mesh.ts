@@ -10,7 +10,7 @@ import {
   ContextMode as WireContext,
   Runtime as WireRuntime,
   SessionMode as WireMode,
-  SessionView,
+  SessionView as WireView,
 } from "./gen/spawnmesh/session/v1/session_pb.js";
 import { valueOf } from "./names.js";
 import { newRequestId } from "./request_id.js";
@@ -43,8 +43,8 @@ export interface SpawnOptions {
   agentId?: string;
   /** A name for people. */
   label?: string;
-  /** Up to 16 texts by their keys, which a filter finds. */
-  metadata?: Readonly<Record<string, string>>;
+  /** What the session is to be found by, such as `{ ticket: "17" }`. */
+  metadata?: Record<string, string>;
   /** The model to call instead of the agent's first one. */
   model?: string;
   thinking?: ThinkingLevel;
@@ -64,11 +64,14 @@ export interface SpawnOptions {
   signal?: AbortSignal;
 }
 
-/** Which sessions `Mesh.sessions` yields, and how much of each. */
-export interface ListOptions {
+/** Options of a list of sessions. */
+export interface SessionsOptions {
+  /** A filter of AIP-160, such as `state = ACTIVE AND metadata.ticket = "17"`. */
   filter?: string;
-  orderBy?: string;
-  withResults?: boolean;
+  /** The order, by default the newest first. */
+  orderBy?: "create_time desc" | "create_time" | "end_time desc";
+  /** With the result of the newest run and the files of the receipt, which lists leave out. */
+  isFull?: boolean;
   includeArchived?: boolean;
   pageSize?: number;
 }
@@ -114,9 +117,7 @@ export class Mesh {
     const transports = new Map<Peer, Transport>();
     this.services = new Services((peer) => {
       const known = transports.get(peer);
-      if (known !== undefined) return known;
-      const inner = platform.transportOf(peer);
-      const transport = new MeshTransport(inner, peer, platform.nameOf(peer), calls);
+      const transport = known ?? new MeshTransport(platform.transportOf(peer), platform.nameOf(peer), calls);
       transports.set(peer, transport);
       return transport;
     });
@@ -134,7 +135,7 @@ export class Mesh {
       requestId: options.requestId ?? newRequestId(),
       task,
       label: options.label ?? "",
-      metadata: { ...options.metadata },
+      metadata: options.metadata ?? {},
       agentId: options.agentId ?? "",
       model: options.model ?? "",
       thinking: valueOf(WireThinking, options.thinking),
@@ -162,17 +163,12 @@ export class Mesh {
     return this.sessionOf((await this.services.session.getSession({ sessionId })).session);
   }
 
-  /**
-   * Yield the tenant's sessions that the filter accepts, newest first unless `orderBy` says otherwise. A
-   * filter is such as `run_state = FAILED`; that of the children of a session is
-   * `parent_session_id = ses_…`. Without `withResults`, sessions have neither the texts of results nor the
-   * names of files. Pages are fetched as needed.
-   */
-  async *sessions(options: ListOptions = {}): AsyncGenerator<Session, void, undefined> {
+  /** Yield the tenant's sessions, newest first by default. Pages are fetched as needed. */
+  async *sessions(options: SessionsOptions = {}): AsyncGenerator<Session, void, undefined> {
     const request = {
       filter: options.filter ?? "",
       orderBy: options.orderBy ?? "",
-      view: options.withResults === true ? SessionView.FULL : SessionView.BASIC,
+      view: options.isFull ? WireView.FULL : WireView.BASIC,
       includeArchived: options.includeArchived ?? false,
       pageSize: options.pageSize ?? 0,
     };

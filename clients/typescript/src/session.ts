@@ -59,9 +59,6 @@ export class Session {
   get label(): string | undefined {
     return this.view.label;
   }
-  get metadata(): Readonly<Record<string, string>> {
-    return this.view.metadata;
-  }
   get latestRun(): RunView | undefined {
     return this.view.latestRun;
   }
@@ -169,11 +166,9 @@ export class Session {
 
   /** Yield every entry of the transcript after `afterSeq`. Pages are fetched as needed. */
   async *transcript(options: { afterSeq?: number } = {}): AsyncGenerator<Entry, void, undefined> {
-    const request = {
-      sessionId: this.id,
-      direction: { case: "afterSeq" as const, value: BigInt(options.afterSeq ?? 0) },
-      pageSize: ENTRIES_PAGE,
-    };
+    const value = BigInt(options.afterSeq ?? 0);
+    const direction = { case: "afterSeq", value } as const;
+    const request = { sessionId: this.id, direction, pageSize: ENTRIES_PAGE };
     let pageToken = "";
     do {
       const page = await this.#connection.services.transcript.listEntries({ ...request, pageToken });

@@ -35,7 +35,10 @@ export interface SessionView {
   readonly state: SessionState;
   readonly agentId: string;
   readonly label: string | undefined;
+  /** What the caller of the spawn gave, for its own use. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** The version of the agent when the session was spawned. */
+  readonly agentVersion: number;
   readonly parentSessionId: string | undefined;
   readonly parentRunId: string | undefined;
   readonly depth: number;
@@ -127,6 +130,7 @@ export function sessionView(session: WireSession): SessionView {
     agentId: session.agentId,
     label: present(session.label),
     metadata: { ...session.metadata },
+    agentVersion: Number(session.agentVersion),
     parentSessionId: present(session.parentSessionId),
     parentRunId: present(session.parentRunId),
     depth: session.depth,

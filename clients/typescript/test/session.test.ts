@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
-import { type RunFailed, type SessionEvent, type SessionView } from "@spawnmesh/client";
+import { type RunFailed, type SessionEvent, type SessionView as View } from "@spawnmesh/client";
 import { Role } from "#dist/gen/spawnmesh/content/v1/message_pb.js";
 import {
   ReceiptWarning,
@@ -11,6 +11,7 @@ import {
   SessionEventKind,
   type SessionSchema,
   SessionState,
+  SessionView,
 } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
 import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import { TenantService } from "#dist/gen/spawnmesh/session/v1/tenant_service_pb.js";
@@ -41,6 +42,8 @@ test("a session has strings, dates, numbers, and undefined for what is absent", 
     state: SessionState.ACTIVE,
     createTime: timestampFromDate(TIME),
     label: "",
+    metadata: { ticket: "17" },
+    agentVersion: 3n,
     depth: 2,
     latestRun: {
       runId: "run_1",
@@ -53,11 +56,12 @@ test("a session has strings, dates, numbers, and undefined for what is absent", 
       warnings: [ReceiptWarning.MOUNT_PATH_IGNORED],
     },
   });
-  const view: SessionView = session.view;
+  const view: View = session.view;
   assert.equal(session.state, "ACTIVE");
   assert.deepEqual(view.createTime, TIME);
   assert.equal(view.endTime, undefined);
   assert.equal(view.label, undefined);
+  assert.deepEqual([view.metadata, view.agentVersion], [{ ticket: "17" }, 3]);
   assert.equal(view.thinking, undefined);
   assert.equal(view.depth, 2);
   assert.equal(session.latestRun?.state, "RUNNING");
@@ -208,23 +212,27 @@ test("sessions and agents are fetched page by page", async (t) => {
   const url = await serve(t, (router) => {
     router.service(SessionService, {
       // The second page is empty, and another one follows.
-      listSessions: ({ pageToken }) => ({
-        sessions: pageToken === "2" ? [] : [{ sessionId: `ses_${pageToken}` }],
-        nextPageToken: page(pageToken),
-      }),
+      listSessions: ({ pageToken, filter, orderBy, view }) => {
+        assert.deepEqual([filter, orderBy, view], ["state = ACTIVE", "create_time", SessionView.FULL]);
+        const sessions = pageToken === "2" ? [] : [{ sessionId: `ses_${pageToken}` }];
+        return { sessions, nextPageToken: page(pageToken) };
+      },
     });
     router.service(TenantService, {
       listAgents: ({ pageToken }) => ({
-        agents: [{ agentId: `agent-${pageToken}`, thinking: 4 }],
+        agents: [{ agentId: `agent-${pageToken}`, thinking: 4, version: 2n, etag: "e" }],
         nextPageToken: page(pageToken),
       }),
     });
   });
   const mesh = meshAt(url, new FakeClock());
   const ids: string[] = [];
-  for await (const session of mesh.sessions()) ids.push(session.id);
-  for await (const agent of mesh.agents.list()) ids.push(`${agent.agentId} ${agent.thinking}`);
-  assert.deepEqual(ids, ["ses_", "ses_3", "agent- MEDIUM", "agent-2 MEDIUM", "agent-3 MEDIUM"]);
+  const options = { filter: "state = ACTIVE", orderBy: "create_time", isFull: true } as const;
+  for await (const session of mesh.sessions(options)) ids.push(session.id);
+  for await (const agent of mesh.agents.list()) {
+    ids.push([agent.agentId, agent.thinking, agent.version, agent.etag].join(" "));
+  }
+  assert.deepEqual(ids, ["ses_", "ses_3", "agent- MEDIUM 2 e", "agent-2 MEDIUM 2 e", "agent-3 MEDIUM 2 e"]);
   assert.deepEqual(tokens, ["", "2", "3", "", "2", "3"]);
 });
 
@@ -233,12 +241,12 @@ test("entries of a transcript are plain values, page by page", async (t) => {
     router.service(SessionService, { getSession: () => ({ session: { sessionId: ID } }) });
     router.service(TranscriptService, {
       listEntries: ({ direction, pageToken }) => {
-        assert.equal(direction.value, 0n);
+        assert.deepEqual([direction.case, direction.value], ["afterSeq", 3n]);
         if (pageToken === "") {
           const kind = { case: "header", value: { sessionId: ID } } as const;
-          return { entries: [{ seq: 1n, body: { kind } }], nextPageToken: "next" };
+          return { entries: [{ seq: 4n, body: { kind } }], nextPageToken: "second" };
         }
-        assert.equal(pageToken, "next");
+        assert.equal(pageToken, "second");
         const content = [
           { block: { case: "text", value: { text: "Good " } } },
           { block: { case: "image", value: { mimeType: "image/png", data: new Uint8Array([1]) } } },
@@ -252,12 +260,12 @@ test("entries of a transcript are plain values, page by page", async (t) => {
   });
   const session = await meshAt(url, new FakeClock()).session(ID);
   const seen: unknown[] = [];
-  for await (const { seq, createTime, body } of session.transcript()) {
+  for await (const { seq, createTime, body } of session.transcript({ afterSeq: 3 })) {
     if (body.type === "message") seen.push([seq, createTime, body.role, body.text, body.model]);
     else seen.push([seq, body.type]);
   }
   assert.deepEqual(seen, [
-    [1, "header"],
+    [4, "header"],
     [5, TIME, "ASSISTANT", "Good day.", "a/b"],
   ]);
 });

@@ -36,8 +36,8 @@ const agents = (await listed(mesh.agents.list())).map((one) => one.agentId);
 await writeFile("notes.txt", "from a path");
 const attachments = [{ name: "report.md", content: new TextEncoder().encode("hello") }, { path: "notes.txt" }];
 const requestId = "program-1";
-const spawned: Session = await mesh.spawn("What is in the files?", { attachments, requestId, label: "first" });
-const again = await mesh.spawn("What is in the files?", { attachments, requestId, label: "first" });
+const spawned: Session = await mesh.spawn("What is in the files?", { attachments, requestId, metadata: { ticket: "17" } });
+const again = await mesh.spawn("What is in the files?", { attachments, requestId, metadata: { ticket: "17" } });
 const events: SessionEvent[] = await listed(spawned.events());
 const result = await spawned.result({ timeoutMs: 60_000 });
 const entries = await listed(spawned.transcript());
@@ -59,6 +59,7 @@ await talk.kill();
 const closed = (await talk.refresh()).state;
 const archived = await talk.archive();
 const open = (await listed(mesh.sessions({ pageSize: 1 }))).map((session) => session.id);
+const ticket = (await listed(mesh.sessions({ filter: 'metadata.ticket = "17"' }))).map((session) => session.id);
 const everything = (await listed(mesh.sessions({ includeArchived: true }))).map((session) => session.id);
 const deleted = await talk.delete();
 const wire = await mesh.services.client(SessionService, "session").getSession({ sessionId: spawned.id });
@@ -67,7 +68,7 @@ await mesh.agents.delete(agent.agentId);
 console.log(
   JSON.stringify({
     agents,
-    spawned: [spawned.id === again.id, spawned.label, spawned.view.receipt?.files.map((file) => file.name)],
+    spawned: [spawned.id === again.id, spawned.view.metadata, spawned.view.receipt?.files.map((file) => file.name)],
     created: spawned.view.createTime instanceof Date,
     events: events.map((event) => [event.cursor, event.type, event.runState ?? null]),
     state: spawned.state,
@@ -81,6 +82,8 @@ console.log(
     badToken: badToken instanceof Unauthenticated && badToken.reason,
     talked: [sent.runId === second.run.runId, closed, archived, deleted],
     archivedIsHidden: [open.includes(talk.id), everything.includes(talk.id), open.includes(spawned.id)],
+    ticket: ticket.length === 1 && ticket[0] === spawned.id,
+    agent: [agent.version, agent.etag !== ""],
     wire: wire.session?.state === SessionState.CLOSED,
     left: (await listed(mesh.agents.list())).map((one) => one.agentId),
   }),
