@@ -169,14 +169,34 @@ async def test_watch_goes_on_after_its_connection_is_cut(stack: Stack, programs:
     assert seen[-1][1] == "CLOSED"
 
 
-async def test_readme_of_the_package_works_as_it_stands(stack: Stack, programs: Path) -> None:
+async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:
     assert len(blocks(README)) == 1
     assert len(blocks(README)[0].strip().splitlines()) <= 15
     said = await printed(
         "readme.mjs",
         programs,
-        SPAWNMESH_URL=f"http://{stack.targets['session']}",
+        SPAWNMESH_URL=f"http://{gateway}",
         SPAWNMESH_TOKEN=stack.client_token(await a_tenant(stack)),
     )
     assert "RUN SUCCEEDED" in said
     assert sha256(b"The pump is repaired.") in said, "the answer depends on the bytes"
+
+
+async def test_one_address_serves_grpc_and_grpc_web(stack: Stack, gateway: str, programs: Path) -> None:
+    found: dict[str, Any] = json.loads(
+        await printed(
+            "gateway.mjs",
+            programs,
+            GATEWAY=f"http://{gateway}",
+            TOKEN=stack.client_token(await a_tenant(stack)),
+        )
+    )
+    for protocol in ("grpc", "web"):
+        assert found[protocol] == {
+            "last": "CLOSED",
+            "state": "SUCCEEDED",
+            "roles": ["USER", "ASSISTANT"],
+            "audited": True,
+            "refused": ["FailedPrecondition", "UNKNOWN_AGENT", "session.spawnmesh"],
+            "token": ["Unauthenticated", "TOKEN_INVALID"],
+        }
