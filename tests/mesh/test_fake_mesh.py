@@ -1,12 +1,23 @@
 """The mesh in memory behaves as the real one: the same scenario, the same records of it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from spawnmesh_client import Agent, Attachment, Mesh, MeshError, RunFailed, RunNotDone, SessionMode, connect
+from spawnmesh_client import (
+    Agent,
+    Attachment,
+    Conflict,
+    Mesh,
+    MeshError,
+    RunFailed,
+    RunNotDone,
+    SessionMode,
+    connect,
+)
 from spawnmesh_client.testing import FakeMesh
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
@@ -73,6 +84,42 @@ async def conversation(mesh: Mesh, _: Path) -> Record:
     return seen
 
 
+async def listed(mesh: Mesh, _: Path) -> Record:
+    first = await mesh.spawn("Say hello.", label="one", metadata={"ticket": "17", "team": "a b"})
+    await first.result(timeout=60)
+    second = await mesh.spawn("Say hello.", label="two", metadata={"ticket": "18"})
+    await second.result(timeout=60)
+    seen: Record = []
+    for text in (
+        "",
+        "metadata.ticket = 17",
+        'metadata.team = "a b" AND state = CLOSED',
+        "run_state = QUEUED",
+        "agent_id = default AND label = two",
+        f"parent_session_id = {first.session_id}",
+    ):
+        seen += [[(one.label, dict(one.metadata)) async for one in mesh.sessions(text)]]
+    for with_results in (False, True):
+        found = [one async for one in mesh.sessions("label = one", with_results=with_results)]
+        seen += [[one.latest_run and one.latest_run.result_text for one in found]]
+    return seen
+
+
+async def versions(mesh: Mesh, _: Path) -> Record:
+    first = await mesh.agents.put(Agent("clerk", system_prompt="Be brief."))
+    same = await mesh.agents.put(first)
+    second = await mesh.agents.put(replace(first, system_prompt="Be kind."))
+    seen: Record = [first.version, same.version, second.version, first.etag != second.etag]
+    with pytest.raises(Conflict) as stale:
+        await mesh.agents.put(replace(first, system_prompt="Be quick."))
+    with pytest.raises(Conflict):
+        await mesh.agents.delete("clerk", etag=first.etag)
+    seen += [stale.value.reason, stale.value.facts["etag"] == second.etag, stale.value.message]
+    seen += [(await mesh.spawn("Say hello.", agent="clerk")).agent_version]
+    await mesh.agents.delete("clerk", etag=second.etag)
+    return [*seen, await refused(mesh.agents.get("clerk"))]
+
+
 async def repeats(mesh: Mesh, _: Path) -> Record:
     first = await mesh.spawn("Say hello.", request_id="r")
     same = await mesh.spawn("Say hello.", request_id="r")
@@ -137,7 +184,8 @@ async def files(mesh: Mesh, folder: Path) -> Record:
 
 async def agents(mesh: Mesh, _: Path) -> Record:
     clerk = Agent("clerk", system_prompt="You sum up.", tools=("read_file",), max_turn_count=3)
-    seen: Record = [await mesh.agents.put(clerk), await mesh.agents.get("clerk")]
+    found = [await mesh.agents.put(clerk), await mesh.agents.get("clerk")]
+    seen: Record = [replace(one, etag="") for one in found]
     seen += [[one.agent_id for one in await mesh.agents.list()]]
     await mesh.agents.delete("clerk")
     await mesh.agents.delete("clerk")
@@ -146,7 +194,7 @@ async def agents(mesh: Mesh, _: Path) -> Record:
 
 @pytest.mark.parametrize(
     "scenario",
-    [one_run, conversation, repeats, killed, refusals, files, agents],
+    [one_run, conversation, listed, versions, repeats, killed, refusals, files, agents],
     ids=lambda one: one.__name__,
 )
 async def test_scenario_leaves_the_same_record(

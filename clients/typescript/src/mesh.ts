@@ -117,7 +117,9 @@ export class Mesh {
     const transports = new Map<Peer, Transport>();
     this.services = new Services((peer) => {
       const known = transports.get(peer);
-      const transport = known ?? new MeshTransport(platform.transportOf(peer), platform.nameOf(peer), calls);
+      if (known !== undefined) return known;
+      const inner = platform.transportOf(peer);
+      const transport = new MeshTransport(inner, peer, platform.nameOf(peer), calls);
       transports.set(peer, transport);
       return transport;
     });

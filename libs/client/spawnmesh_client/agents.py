@@ -19,7 +19,8 @@ class Agents:
     async def put(self, agent: Agent) -> Agent:
         """Write an agent, or replace the one with its id.
 
-        Runs that are claimed from now on use it.
+        Runs that are claimed from now on use it. Raises Conflict ETAG_DIFFERS, with the current
+        etag in its facts, if the agent has an etag and was changed since.
         """
         profile = AgentProfile(
             agent_id=agent.agent_id,
@@ -31,6 +32,7 @@ class Agents:
             context_token_budget=agent.context_token_budget,
             thinking=ThinkingLevel.ValueType(number_of(agent.thinking or "", ThinkingLevel.DESCRIPTOR)),
             mcp_servers=agent.mcp_servers,
+            etag=agent.etag,
         )
         return view_of(Agent, await self._wire.put_agent(profile))
 
@@ -42,6 +44,9 @@ class Agents:
         """Return all agents, by id."""
         return [view_of(Agent, agent) for agent in await self._wire.agents()]
 
-    async def delete(self, agent_id: str) -> None:
-        """Delete an agent, if it exists. Runs that are claimed from now on fail."""
-        await self._wire.delete_agent(agent_id)
+    async def delete(self, agent_id: str, *, etag: str = "") -> None:
+        """Delete an agent, if it exists. Runs that are claimed from now on fail.
+
+        With an etag, delete this version alone. Raises Conflict ETAG_DIFFERS.
+        """
+        await self._wire.delete_agent(agent_id, etag=etag)

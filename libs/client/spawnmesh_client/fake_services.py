@@ -9,9 +9,10 @@ from typing import Any
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
 from spawnmesh.attachment_blob.v1.upload_pb2 import UPLOAD_STATE_COMPLETE, Upload
-from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh_core.clock import monotonic_seconds
@@ -20,11 +21,11 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.entries import entry_view
+from spawnmesh_client.fake_agents import DEFAULT_AGENT, FakeAgents
 from spawnmesh_client.fake_filter import accepts
 from spawnmesh_client.fake_records import Outcome, SessionRecord, file_of, inline_bytes, now
 
 _POLL_SECONDS = 0.01
-_DEFAULT_AGENT = "default"
 
 
 class FakeServices:
@@ -34,7 +35,7 @@ class FakeServices:
         self.records: dict[str, SessionRecord] = {}
         self.script: deque[Outcome] = deque()
         self.refusals: deque[MeshError] = deque()
-        self._agents = {_DEFAULT_AGENT: tenant_pb2.AgentProfile(agent_id=_DEFAULT_AGENT)}
+        self._agents = FakeAgents()
         self._requests: dict[str, tuple[bytes, str]] = {}
         self._uploads: dict[str, tuple[Upload, bytes]] = {}
         self._deleted: set[str] = set()
@@ -47,12 +48,10 @@ class FakeServices:
         if session_id:
             return rpc.SpawnSessionResponse(session=self._record(session_id).session)
         self._refuse()
-        agent_id = request.agent_id or _DEFAULT_AGENT
-        if agent_id not in self._agents:
-            raise _unknown_agent(agent_id)
+        agent = self._agents.get(request.agent_id or DEFAULT_AGENT)
         if request.context == session_pb2.CONTEXT_MODE_FORK and not request.parent_session_id:
             raise MeshError(Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent")
-        record = self._new_record(request, agent_id)
+        record = self._new_record(request, agent)
         self._requests[request.request_id] = payload, record.session.session_id
         self.records[record.session.session_id] = record
         record.begin()
@@ -168,19 +167,16 @@ class FakeServices:
         return answer
 
     async def PutAgent(self, request: tenant_rpc.PutAgentRequest) -> tenant_rpc.PutAgentResponse:
-        self._agents[request.agent.agent_id] = request.agent
-        return tenant_rpc.PutAgentResponse(agent=request.agent)
+        return tenant_rpc.PutAgentResponse(agent=self._agents.put(request.agent))
 
     async def GetAgent(self, request: tenant_rpc.GetAgentRequest) -> tenant_rpc.GetAgentResponse:
-        if request.agent_id not in self._agents:
-            raise _unknown_agent(request.agent_id)
-        return tenant_rpc.GetAgentResponse(agent=self._agents[request.agent_id])
+        return tenant_rpc.GetAgentResponse(agent=self._agents.get(request.agent_id))
 
     async def ListAgents(self, request: tenant_rpc.ListAgentsRequest) -> tenant_rpc.ListAgentsResponse:
-        return tenant_rpc.ListAgentsResponse(agents=[agent for _, agent in sorted(self._agents.items())])
+        return tenant_rpc.ListAgentsResponse(agents=self._agents.all())
 
     async def DeleteAgent(self, request: tenant_rpc.DeleteAgentRequest) -> tenant_rpc.DeleteAgentResponse:
-        self._agents.pop(request.agent_id, None)
+        self._agents.delete(request.agent_id, request.etag)
         return tenant_rpc.DeleteAgentResponse()
 
     async def UploadFile(self, requests: AsyncIterator[Any]) -> blob_rpc.UploadFileResponse:
@@ -256,7 +252,7 @@ class FakeServices:
                 return record
         raise not_found("attachment set", set_id)
 
-    def _new_record(self, request: rpc.SpawnSessionRequest, agent_id: str) -> SessionRecord:
+    def _new_record(self, request: rpc.SpawnSessionRequest, agent: AgentProfile) -> SessionRecord:
         depth = 0
         if request.parent_session_id:
             parent = self._record(request.parent_session_id)
@@ -269,7 +265,8 @@ class FakeServices:
                 )
         session = session_pb2.Session(
             session_id=new_id(IdKind.SESSION), state=session_pb2.SESSION_STATE_PROVISIONING,
-            agent_id=agent_id, label=request.label, parent_session_id=request.parent_session_id,
+            agent_id=agent.agent_id, agent_version=agent.version, label=request.label,
+            parent_session_id=request.parent_session_id,
             depth=depth, mode=request.mode or session_pb2.SESSION_MODE_RUN,
             context=request.context or session_pb2.CONTEXT_MODE_ISOLATED,
             cleanup=request.cleanup or session_pb2.CLEANUP_DELETE,
@@ -328,12 +325,4 @@ def _reused(request_id: str) -> MeshError:
         Reason.REQUEST_ID_REUSED,
         f"request_id {request_id!r} was used before with another payload; draw a new one",
         facts={"request_id": request_id},
-    )
-
-
-def _unknown_agent(agent_id: str) -> MeshError:
-    return MeshError(
-        Reason.UNKNOWN_AGENT,
-        f"this tenant has no agent {agent_id!r}; PutAgent writes one",
-        facts={"agent_id": agent_id},
     )

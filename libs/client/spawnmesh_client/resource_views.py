@@ -13,7 +13,11 @@ from spawnmesh_client.views import ThinkingLevel
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent of the tenant: the profile that a session runs with."""
+    """An agent of the tenant: the profile that a session runs with.
+
+    `version` and `etag` are the mesh's. An agent that is written with the etag that it was read
+    with replaces this version alone.
+    """
 
     agent_id: str
     system_prompt: str = ""
@@ -24,6 +28,8 @@ class Agent:
     context_token_budget: int = 0
     thinking: ThinkingLevel | None = None
     mcp_servers: tuple[str, ...] = ()
+    version: int = 0
+    etag: str = ""
 
 
 class CooldownScope(Word):
@@ -35,12 +41,22 @@ class CooldownScope(Word):
     PROVIDER = auto()
 
 
+class ProviderKind(Word):
+    """The API of a provider."""
+
+    UNKNOWN = auto()
+    ANTHROPIC = auto()
+    GEMINI = auto()
+    OPENAI = auto()
+    OPENAI_COMPATIBLE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model that the mesh can call."""
 
     model: str
-    provider_kind: str
+    provider_kind: ProviderKind
     context_window_token_count: int
     max_output_token_count: int
     vision: bool
@@ -126,6 +142,29 @@ class Plugin:
     max_wait: timedelta | None = None
 
 
+class DeliveryDecision(Word):
+    """The outcome of a call of a plugin."""
+
+    UNKNOWN = auto()
+    ALLOW = auto()
+    DENY = auto()
+    CONTINUE = auto()
+    REVISE = auto()
+    FINALIZE = auto()
+    PROCEED = auto()
+    REWRITE = auto()
+    BLOCK = auto()
+    CHOSEN = auto()
+    CHANGED = auto()
+    COMPACT = auto()
+    KEEP_WHOLE = auto()
+    TOLD = auto()
+    FAILED = auto()
+    SKIPPED = auto()
+    DEAD = auto()
+    CAPPED = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class PluginDelivery:
     """One call of a plugin."""
@@ -136,7 +175,7 @@ class PluginDelivery:
     run_id: str
     start_time: datetime | None
     latency: timedelta | None
-    decision: str
+    decision: DeliveryDecision
     error: str
     attempt: int
 

@@ -318,6 +318,7 @@ class SessionFields:
     session_id: str
     state: SessionState
     agent_id: str
+    agent_version: int
     label: str
     parent_session_id: str
     parent_run_id: str

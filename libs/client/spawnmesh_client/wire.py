@@ -265,9 +265,12 @@ class WireMesh:
         request = tenant_rpc.GetAgentRequest(agent_id=agent_id)
         return (await self._session.unary(self._tenants.GetAgent, request)).agent
 
-    async def delete_agent(self, agent_id: str) -> None:
-        """Delete an agent of the tenant, if it exists. Runs that are claimed from now on fail."""
-        await self._session.unary(self._tenants.DeleteAgent, tenant_rpc.DeleteAgentRequest(agent_id=agent_id))
+    async def delete_agent(self, agent_id: str, *, etag: str = "") -> None:
+        """Delete an agent of the tenant, if it exists and has the etag. Runs that are claimed from
+        now on fail.
+        """
+        request = tenant_rpc.DeleteAgentRequest(agent_id=agent_id, etag=etag)
+        await self._session.unary(self._tenants.DeleteAgent, request)
 
     async def agents(self) -> Sequence[tenant_pb2.AgentProfile]:
         """Return all of the tenant's agents, by id; none if the tenant does not exist."""

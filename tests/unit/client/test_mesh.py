@@ -282,7 +282,7 @@ async def test_https_url_uses_tls_without_a_certificate_of_the_client(tmp_path: 
     try:
         trusting = ClientSettings(tls_ca_file=tmp_path / "ca.crt")
         async with connect(f"https://localhost:{port}", token="t", settings=trusting) as client:
-            with pytest.raises(InternalError, match="does not know this call"):
+            with pytest.raises(Unimplemented, match="does not know this call"):
                 await client.session(SESSION_ID)
         async with connect(f"https://localhost:{port}", token="t", settings=ClientSettings()) as client:
             with pytest.raises(Unavailable):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2, attachment_pb2, upload_pb2
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
-from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
+from spawnmesh.hook.v1 import delivery_pb2, event_pb2, hook_service_pb2
 from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh.session.v1 import session_pb2, session_service_pb2, tenant_pb2
 from spawnmesh.transcript.v1 import entry_pb2, search_service_pb2
@@ -36,7 +36,7 @@ MESSAGES: dict[type[Any], Any] = {
     resource_views.Cooldown: routing_pb2.Cooldown,
     resource_views.ProviderHealth: routing_pb2.ProviderHealth,
     resource_views.Plugin: hook_service_pb2.Plugin,
-    resource_views.PluginDelivery: hook_service_pb2.Delivery,
+    resource_views.PluginDelivery: delivery_pb2.Delivery,
     resource_views.TenantDeletion: tenant_pb2.TenantDeletion,
     resource_views.Tenant: tenant_pb2.Tenant,
 }
@@ -55,6 +55,8 @@ ENUMS: dict[Any, Any] = {
     views.EntryKind: entry_pb2.EntryKind,
     views.Role: message_pb2.Role,
     resource_views.CooldownScope: routing_pb2.CooldownScope,
+    resource_views.ProviderKind: routing_pb2.ProviderKind,
+    resource_views.DeliveryDecision: delivery_pb2.DeliveryDecision,
     resource_views.HookKind: event_pb2.HookKind,
     resource_views.FailurePolicy: hook_service_pb2.FailurePolicy,
     resource_views.Grant: hook_service_pb2.Grant,

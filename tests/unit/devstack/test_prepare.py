@@ -42,6 +42,7 @@ def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
         write_mesh_file(
             data,
             targets={"session": "127.0.0.1:1"},
+            gateway=None,
             keys=data / "keys",
             traces=data / "t",
             pids={"session": 7},
@@ -56,7 +57,7 @@ def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
 
 def test_second_mesh_on_the_same_data_is_refused_and_the_first_stays_findable(tmp_path):
     with sole_use(tmp_path) as data:
-        write_mesh_file(data, targets={}, keys=data, traces=data, pids={})
+        write_mesh_file(data, targets={}, gateway=None, keys=data, traces=data, pids={})
         with pytest.raises(StackError, match="running"), sole_use(tmp_path):
             pass
         assert (data / "mesh.json").exists()
