@@ -36,7 +36,8 @@ settings.load_profile("tests")  # An example may take long on a busy machine.
 
 # The tests of each of these directories share what takes long to start: a mesh, a cluster.
 _TOGETHER = (Path("tests") / "mesh", Path("tests") / "citus", Path("tests") / "security" / "running_mesh")
-# Except in these files, each of which starts meshes of its own. Another worker can run them.
+# Except in these files, each of which starts meshes of its own. Another worker can run them, one
+# after the other: three meshes at once are more than two cores can keep alive.
 _APART = (Path("tests") / "mesh" / "test_demo.py", Path("tests") / "mesh" / "test_replicas.py")
 # The directories with the longest tests, longest first. If they began last, one worker would run
 # them while the other one has nothing left to do.
@@ -50,8 +51,9 @@ class DirectoriesTogether(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
-        together = () if file in _APART else _TOGETHER
-        return str(next((folder for folder in together if file.is_relative_to(folder)), file))
+        if file in _APART:
+            return "meshes of their own"
+        return str(next((folder for folder in _TOGETHER if file.is_relative_to(folder)), file))
 
 
 @pytest.hookimpl(optionalhook=True)
