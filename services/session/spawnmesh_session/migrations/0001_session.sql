@@ -134,7 +134,7 @@ create index sessions_label_idx on sessions (label, tenant_id, session_id) where
 -- index when a session becomes active.
 create index sessions_live_idx on sessions (tenant_id, session_id) where end_time is null;
 -- list_sessions_to_archive.
-create index sessions_unarchived_idx on sessions (tenant_id, end_time)
+create index sessions_unarchived_idx on sessions (tenant_id, end_time, session_id)
     where end_time >= '-infinity' and archive_time is null and delete_time is null;
 -- list_sessions_to_delete, and list_sessions in the order of the ends.
 create index sessions_undeleted_idx on sessions (tenant_id, end_time, session_id)
