@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import grpc.aio
 import pytest
+import spawnmesh_client
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.deployment.v1 import deployment_service_pb2 as deployment_pb
@@ -72,6 +73,22 @@ async def test_session_with_files_runs_and_is_read_through_one_address(mesh: Mes
         blob_rpc.ListSetsRequest(session_id=session.session_id),
     )
     assert [one.set_id for one in listed.sets] == [session.receipt.set_id]
+
+
+async def test_client_with_one_url_spawns_follows_and_reads(stack: Stack, gateway: str, tenant: str) -> None:
+    files = [Attachment("large.bin", bytes(900_000)), Attachment("a.txt", b"hello")]
+    async with spawnmesh_client.connect(f"http://{gateway}", token=stack.client_token(tenant)) as mesh:
+        session = await mesh.spawn("Say hello.", attachments=files, metadata={"ticket": "17"})
+        kinds = [event.kind async for event in session.events()]
+        assert kinds[-1] is spawnmesh_client.EventKind.CLOSED
+        assert "large.bin: 900000 bytes" in (await session.result(timeout=60)).text
+        assert [one.role for one in [entry async for entry in session.transcript()] if one.role]
+        found = [one.session_id async for one in mesh.sessions("metadata.ticket = 17")]
+        assert found == [session.session_id]
+        assert {one.agent_id for one in await mesh.agents.list()} == {"default"}
+        assert await mesh.models.list()
+        with pytest.raises(spawnmesh_client.NotFound):
+            await mesh.session(f"ses_{26 * '0'}")
 
 
 async def test_each_service_is_reached_where_all_of_them_have_the_rpc(stack: Stack, gateway: str) -> None:
