@@ -41,6 +41,7 @@ PAGES = {
     "ENDED LAST_ENDED": ("end_time < 2999-01-01T00:00:00Z AND agent_id = none", SessionOrder.LAST_ENDED),
 }
 """By source and order. Most leave out all sessions at which they look."""
+WITHOUT_STATISTICS = {"ALL NEWEST", "ALL OLDEST", "CHILDREN NEWEST", "CHILDREN OLDEST"}
 
 Call = Callable[[pb.ListSessionsRequest], Awaitable[pb.ListSessionsResponse]]
 
@@ -141,12 +142,21 @@ async def test_a_page_reads_a_bounded_number_of_rows(
     await copy(remains, mesh, root, "child", parent=root)
     page = {"tenant_id": mesh.tenant, "limit": 51, "scan_limit": 100, "include_archived": False}
     rows: dict[str, int] = {}
-    for name, (filter_, order) in PAGES.items():
-        values = {**list_values(filter_.format(root=root), order), **page, "include_archived": False}
-        rows[name] = await _most_rows(session_database, f"list_sessions {name}", values, mode)
     family = {**list_values(family_root=root), **page}
     rows["family"] = await _most_rows(session_database, "list_descendants ALL NEWEST", family, mode)
+    # For these, no other index is as cheap, whatever PostgreSQL believes of the tenant.
+    for name in sorted(PAGES, key=lambda name: name not in WITHOUT_STATISTICS):
+        if name not in WITHOUT_STATISTICS:
+            await analyze(remains)
+        filter_, order = PAGES[name]
+        values = {**list_values(filter_.format(root=root), order), **page, "include_archived": False}
+        rows[name] = await _most_rows(session_database, f"list_sessions {name}", values, mode)
     assert {name: count for name, count in rows.items() if count > 101} == {}
+
+
+async def analyze(remains: Remains) -> None:
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        await link.execute("analyze session.sessions")
 
 
 async def _most_rows(database: Database, name: str, values: dict[str, Any], mode: str) -> int:
