@@ -11,6 +11,8 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 ADMIN_CLUSTER = "administration"
 _MAX_UPSTREAM_CALLS = 20_000
 _MAX_WAITING_CALLS = 1024
+# Calls that may be retries whatever the budget: a replica that is lost breaks several calls at once.
+_MIN_RETRIES = 16
 
 
 def clusters(settings: GatewaySettings) -> Iterator[Json]:
@@ -106,7 +108,7 @@ def _thresholds(priority: str) -> Json:
         "max_connections": 512,
         "max_pending_requests": _MAX_WAITING_CALLS,
         "max_requests": _MAX_UPSTREAM_CALLS,
-        "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": 3},
+        "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": _MIN_RETRIES},
     }
 
 
