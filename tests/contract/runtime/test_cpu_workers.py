@@ -14,6 +14,7 @@ from spawnmesh_runtime.cpu_workers import INLINE_BYTES, CpuWorkers
 from tests.support import cpu_work
 from tests.support.cpu_work import LARGE
 from tests.support.cpu_workers import cpu_workers, until_ended, worker_pids
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ async def test_workers_that_were_killed_while_idle_are_replaced(workers: CpuWork
     before = worker_pids()
     held = asyncio.create_task(workers.run("t", LARGE, cpu_work.compute))
     other = await workers.run("other", LARGE, cpu_work.pid)
-    (computing,) = worker_pids() - before - {other}
+    (computing,) = await eventually(lambda: worker_pids() - before - {other})
     await workers.run("other", LARGE, cpu_work.pid)
     os.kill(other, signal.SIGKILL)
     await until_ended({other})
