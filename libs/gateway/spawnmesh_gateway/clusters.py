@@ -11,7 +11,7 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 ADMIN_CLUSTER = "administration"
 _MAX_UPSTREAM_CALLS = 20_000
 _MAX_WAITING_CALLS = 1024
-# Calls that may be retries whatever the budget: a replica that is lost breaks several calls at once.
+# Calls that may be retries whatever the budget: a lost replica breaks several calls at once.
 _MIN_RETRIES = 16
 
 
