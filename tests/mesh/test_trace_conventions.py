@@ -43,7 +43,7 @@ REQUIRED = {
     },
     "execute_tool": {"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"},
 }
-"""What the GenAI conventions ask of the span of each operation that succeeded."""
+"""The attributes that the GenAI conventions ask of each operation that succeeded."""
 NAMED_BY = {
     "chat": "gen_ai.request.model",
     "invoke_agent": "gen_ai.agent.name",

@@ -49,7 +49,7 @@ MESSAGES = {
         },
     },
 }
-"""What the GenAI conventions say of messages, as far as we use it."""
+"""The form of messages in the GenAI conventions, as far as we use it."""
 
 
 async def recording(world: World, max_bytes: int = 65_536) -> Router:
