@@ -50,14 +50,23 @@ async def ids_until(mesh: Mesh, token: str, wanted: str, after_change: int = 0) 
     return ids, change
 
 
+async def first_ids(mesh: Mesh, token: str, after_change: int) -> list[str]:
+    """Return the ids of the tenant in all pages that a stream from this position begins with."""
+    ids = list[str]()
+    async with asyncio.timeout(60), aclosing(responses(mesh, token, after_change)) as messages:
+        async for message in messages:
+            ids += [one.token_id for one in message.tokens if one.tenant_id == mesh.tenant]
+            if message.change:
+                return ids
+    raise AssertionError("the stream ended before the last of its first pages")
+
+
 async def position_behind(mesh: Mesh, token: str, revoked: str) -> int:
     """Return a position behind this id. A position is not while an older transaction is open."""
 
     async def position() -> int:
         _, change = await ids_until(mesh, token, revoked)
-        async with asyncio.timeout(60), aclosing(responses(mesh, token, change)) as messages:
-            again = [one.token_id for one in (await anext(messages)).tokens if one.tenant_id == mesh.tenant]
-        return 0 if revoked in again else change
+        return 0 if revoked in await first_ids(mesh, token, change) else change
 
     return await eventually(position)
 
