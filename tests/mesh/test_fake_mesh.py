@@ -116,6 +116,14 @@ async def versions(mesh: Mesh, _: Path) -> Record:
         await mesh.agents.delete("clerk", etag=first.etag)
     seen += [stale.value.reason, stale.value.facts["etag"] == second.etag, stale.value.message]
     seen += [(await mesh.spawn("Say hello.", agent="clerk")).agent_version]
+    changed = await mesh.agents.update(replace(second, models=("a/b",), system_prompt=""), ["models"])
+    seen += [changed.version, changed.system_prompt == second.system_prompt, changed.models]
+    seen += [(await mesh.agents.update(Agent("clerk", max_turn_count=7))).models]
+    for one, fields in ((Agent("nobody"), ["models"]), (changed, ["models"]), (Agent("clerk"), ["version"])):
+        with pytest.raises(MeshError) as refused:
+            await mesh.agents.update(replace(one, models=("c",)), fields)
+        seen += [refused.value.reason, refused.value.message.partition(";")[0]]
+    second = await mesh.agents.get("clerk")
     await mesh.agents.delete("clerk", etag=second.etag)
     return [*seen, await refused(mesh.agents.get("clerk"))]
 

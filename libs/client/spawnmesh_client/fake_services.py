@@ -166,8 +166,8 @@ class FakeServices:
         del answer.hits[request.page_size or 50 :]
         return answer
 
-    async def PutAgent(self, request: tenant_rpc.PutAgentRequest) -> tenant_rpc.PutAgentResponse:
-        return tenant_rpc.PutAgentResponse(agent=self._agents.put(request.agent))
+    async def UpdateAgent(self, request: tenant_rpc.UpdateAgentRequest) -> tenant_rpc.UpdateAgentResponse:
+        return tenant_rpc.UpdateAgentResponse(agent=self._agents.update(request))
 
     async def GetAgent(self, request: tenant_rpc.GetAgentRequest) -> tenant_rpc.GetAgentResponse:
         return tenant_rpc.GetAgentResponse(agent=self._agents.get(request.agent_id))

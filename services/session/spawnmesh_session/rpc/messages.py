@@ -224,6 +224,7 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         create_time=render_time(tenant.create_time),
         state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
         deletion=_render_deletion(tenant.deletion) if tenant.deletion else None,
+        etag=tenant.etag,
     )
 
 
