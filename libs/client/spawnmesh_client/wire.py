@@ -84,6 +84,7 @@ class WireMesh:
         run_timeout_seconds: float | None = None,
         mount_path: str = "",
         parent_session_id: str = "",
+        fork: session_pb2.ForkPoint | None = None,
         request_id: str | None = None,
         wait_seconds: float | None = None,
         on_progress: OnProgress = no_progress,
@@ -117,6 +118,7 @@ class WireMesh:
             uploads=files.uploads,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
+            fork=fork,
         )
         with files.named():
             answer = await self._session.unary(

@@ -175,6 +175,9 @@ def render_session(session: Session) -> pb.Session:
         thinking=render_thinking(session.thinking),
         metadata=session.metadata,
         agent_version=session.agent_version,
+        fork=pb.ForkPoint(session_id=session.fork_session_id, seq=session.fork_seq)
+        if session.fork_seq
+        else None,
     )
 
 

@@ -38,9 +38,10 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         parent_session_id, parent_run_id, parent_epoch = caller.session_id, caller.run_id, caller.epoch
     elif parent_session_id and not is_id(IdKind.SESSION, parent_session_id):
         raise invalid("parent_session_id", "is not a session id")
+    _check_fork(request)
     hint = request.attach_as.mount_path
     mode = request.mode or session_pb2.SESSION_MODE_RUN
-    context = request.context or session_pb2.CONTEXT_MODE_ISOLATED
+    context = request.context or _default_context(request)
     cleanup = request.cleanup or session_pb2.CLEANUP_DELETE
     runtime = request.runtime or session_pb2.RUNTIME_SUBAGENT
     spec = SpawnSpec(
@@ -67,9 +68,25 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         parent_epoch=parent_epoch,
         thinking=parse_thinking(request.thinking),
         metadata={key: parse_text("metadata[]", text) for key, text in request.metadata.items()},
+        fork_session_id=request.fork.session_id,
+        fork_seq=request.fork.seq,
     )
     task = parse_text("task", request.task)
     return SpawnCommand(spec, task, list(request.attachments), list(request.uploads))
+
+
+def _default_context(request: SpawnSessionRequest) -> "session_pb2.ContextMode.ValueType":
+    return session_pb2.CONTEXT_MODE_FORK if request.HasField("fork") else session_pb2.CONTEXT_MODE_ISOLATED
+
+
+def _check_fork(request: SpawnSessionRequest) -> None:
+    """Raise INVALID_REQUEST for a fork with another context or a malformed session id."""
+    if not request.HasField("fork"):
+        return
+    if request.context == session_pb2.CONTEXT_MODE_ISOLATED:
+        raise invalid("context", "is ISOLATED, and `fork` names what to copy")
+    if request.fork.session_id and not is_id(IdKind.SESSION, request.fork.session_id):
+        raise invalid("fork.session_id", "is not a session id")
 
 
 def _payload_hash(request: SpawnSessionRequest, parent_session_id: str) -> bytes:
