@@ -99,7 +99,7 @@ class WireMesh:
         that cannot be read.
         """
         files = await prepare_attachments(
-            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 3 // 4, on_progress
+            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 9 // 10, on_progress
         )
         request = session_rpc.SpawnSessionRequest(
             request_id=request_id or uuid.uuid4().hex,

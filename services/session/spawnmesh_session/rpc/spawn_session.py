@@ -2,6 +2,12 @@
 
 import hashlib
 
+from spawnmesh.attachment_blob.v1.attachment_pb2 import (
+    ENCODING_BASE64,
+    ENCODING_UNSPECIFIED,
+    ENCODING_UTF8,
+    InlineAttachment,
+)
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest, SpawnSessionResponse
 from spawnmesh_core.errors import invalid, not_found
@@ -10,6 +16,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_session.domain.agents import DEFAULT_AGENT_ID
+from spawnmesh_session.domain.inline_files import bytes_of_base64
 from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT
 from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
 from spawnmesh_session.operations.spawn_saga import SpawnCommand
@@ -90,9 +97,26 @@ def _check_fork(request: SpawnSessionRequest) -> None:
 
 
 def _payload_hash(request: SpawnSessionRequest, parent_session_id: str) -> bytes:
-    """Return the SHA-256 of the request without its request_id, with the resolved parent."""
+    """Return the SHA-256 of the request without its request_id, with the resolved parent.
+
+    Files count by their bytes, whether they came as bytes, text or base64.
+    """
     payload = SpawnSessionRequest()
     payload.CopyFrom(request)
     payload.request_id = ""
     payload.parent_session_id = parent_session_id
+    for file in payload.attachments:
+        data = _bytes_of(file)
+        if data is not None:
+            file.data = data
+            file.encoding = ENCODING_UNSPECIFIED
     return hashlib.sha256(payload.SerializeToString(deterministic=True)).digest()
+
+
+def _bytes_of(file: InlineAttachment) -> bytes | None:
+    """Return the bytes of a file that is sent as text; None for bytes, and for malformed text."""
+    if file.HasField("data"):
+        return None
+    if file.encoding == ENCODING_UTF8:
+        return file.content.encode()
+    return bytes_of_base64(file.content) if file.encoding == ENCODING_BASE64 else None
