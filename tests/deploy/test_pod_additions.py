@@ -1,4 +1,4 @@
-"""What operators add to pods: for all workloads by `pod`, for one by `services.<name>.pod`."""
+"""Additions of operators to pods: to all workloads by `pod`, to one by `services.<name>.pod`."""
 
 import json
 from pathlib import Path
