@@ -32,6 +32,7 @@ class Reason(StrEnum):
     PROCESSING_TIME_EXCEEDED = auto()
     RATE_LIMITED = auto()
     UNKNOWN_RPC = auto()
+    OPERATION_COUNT_EXCEEDED = auto()
     UNKNOWN_AGENT = auto()
     AGENT_NOT_SPAWNABLE = auto()
     SPAWN_DEPTH_EXCEEDED = auto()

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import activity_service_pb2_grpc as activity_pb_grpc
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
@@ -187,10 +188,10 @@ class StorageServicer(storage_pb_grpc.StorageServiceServicer):
 
     async def TierTranscript(
         self, request: storage_pb.TierTranscriptRequest, context: Context
-    ) -> storage_pb.TierTranscriptResponse:
+    ) -> Operation:
         return await tier_transcript(request, current_caller(), self._deps)
 
     async def RecountTranscript(
         self, request: storage_pb.RecountTranscriptRequest, context: Context
-    ) -> storage_pb.RecountTranscriptResponse:
+    ) -> Operation:
         return await recount_transcript(request, current_caller(), self._deps)

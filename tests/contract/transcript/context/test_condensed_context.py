@@ -244,9 +244,6 @@ async def test_TierTranscript__condenses_what_was_appended_without_the_tier(tier
 
 
 async def _tier(tiered: Tiered, action: "storage_pb.TierAction.ValueType") -> int:
-    request = storage_pb.TierTranscriptRequest(session_id=tiered.session.session_id, action=action)
-    peer = tiered.session.service.peer
-    with use_token(tiered.session.client_token()):
-        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60)
-    assert (done.done, done.failed_entry_count) == (True, 0)
+    done = await tiered.run_tier(action)
+    assert not done.failed_entry_count
     return done.condensed_entry_count

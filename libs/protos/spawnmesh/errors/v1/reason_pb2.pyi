@@ -96,6 +96,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
     services of the mesh call.
     """
+    REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 24
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+    that are not done. The limit is in the facts.
+    """
     REASON_UNKNOWN_AGENT: _Reason.ValueType  # 30
     """FAILED_PRECONDITION. The tenant has no agent with this id."""
     REASON_AGENT_NOT_SPAWNABLE: _Reason.ValueType  # 31
@@ -338,6 +342,10 @@ The limit is in the facts (`max_seconds`). The same call would fail again: send 
 REASON_UNKNOWN_RPC: Reason.ValueType  # 23
 """UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
 services of the mesh call.
+"""
+REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 24
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+that are not done. The limit is in the facts.
 """
 REASON_UNKNOWN_AGENT: Reason.ValueType  # 30
 """FAILED_PRECONDITION. The tenant has no agent with this id."""
