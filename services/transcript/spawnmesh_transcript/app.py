@@ -25,7 +25,7 @@ from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_postgres.long_running.runner import OperationRunner
-from spawnmesh_postgres.long_running.servicer import add_operations
+from spawnmesh_postgres.long_running.servicer import GOOGLE_NAME, OPERATION_SERVICE, add_operations
 from spawnmesh_postgres.long_running.store import CHANNEL as OPERATIONS_CHANNEL
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
@@ -121,6 +121,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_tenant_participant(server, deps.database, TranscriptTenants(deps.policies), caller_tenant_id)
         add_jobs(server, deps.database)
         add_operations(server, deps.operations, caller_role)
+        server.serve_also_as(GOOGLE_NAME, OPERATION_SERVICE)
         add_audit(server, deps.database, "transcript", caller_scope)
         add_deployment(
             server,

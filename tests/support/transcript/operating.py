@@ -38,9 +38,7 @@ async def call_operations(session: "Session", rpc: str, request: Any, *, token: 
     """Call an RPC of OperationService."""
     peer = session.service.peer
     with use_token(token or session.client_token()):
-        return await peer.unary(
-            getattr(OperationServiceStub(peer.channel), rpc), request, timeout_seconds=60
-        )
+        return await peer.unary(getattr(OperationServiceStub(peer.channel), rpc), request, timeout_seconds=60)
 
 
 async def carry(service: "Service") -> int:

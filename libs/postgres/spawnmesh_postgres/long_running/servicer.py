@@ -19,6 +19,10 @@ from spawnmesh_postgres.long_running import store
 from spawnmesh_postgres.long_running.operation import StoredOperation
 from spawnmesh_postgres.long_running.operations import Operations
 
+OPERATION_SERVICE = pb.DESCRIPTOR.services_by_name["OperationService"].full_name
+GOOGLE_NAME = "google.longrunning.Operations"
+"""The service is served under this name too. The messages have the same bytes."""
+
 _DEFAULT_PAGE_SIZE = 50
 _DEFAULT_TIMEOUT_SECONDS = 30.0
 _FILTERS = {"": None, "done = true": True, "done = false": False}

@@ -37,9 +37,7 @@ async def find_started(database: Database, tenant_id: str, new: NewOperation) ->
 
     Raises REQUEST_ID_REUSED if the request_id belongs to another request.
     """
-    rows = await database.call(
-        tenant_id, _SQL["find_operation_of_request"], {"request_id": new.request_id}
-    )
+    rows = await database.call(tenant_id, _SQL["find_operation_of_request"], {"request_id": new.request_id})
     return _same(StoredOperation(**rows[0]), new) if rows else None
 
 

@@ -186,9 +186,7 @@ class StorageServicer(storage_pb_grpc.StorageServiceServicer):
     ) -> storage_pb.ListTranscriptsResponse:
         return await list_transcripts(request, current_caller(), self._deps)
 
-    async def TierTranscript(
-        self, request: storage_pb.TierTranscriptRequest, context: Context
-    ) -> Operation:
+    async def TierTranscript(self, request: storage_pb.TierTranscriptRequest, context: Context) -> Operation:
         return await tier_transcript(request, current_caller(), self._deps)
 
     async def RecountTranscript(

@@ -16,9 +16,7 @@ from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key
 
 
-async def tier_transcript(
-    request: pb.TierTranscriptRequest, caller: Caller, deps: Dependencies
-) -> Operation:
+async def tier_transcript(request: pb.TierTranscriptRequest, caller: Caller, deps: Dependencies) -> Operation:
     """Start the operation, or return the one that the same call has started.
 
     Raises NOT_FOUND, TIER_DISABLED, DEPENDENCY_UNAVAILABLE without a blob store, REQUEST_ID_REUSED

@@ -6,9 +6,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
-from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import message_token_count
 

@@ -3,12 +3,13 @@ RecountTranscript."""
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2 import Operation
+from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.operations.v1 import operation_service_pb2 as pb
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
@@ -18,6 +19,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.long_running import store
 from spawnmesh_postgres.long_running.operation import MAX_OPEN, Progress, StoredOperation
 from spawnmesh_runtime.caller import ClientRole
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.serving import shared_settings
@@ -68,12 +70,12 @@ async def row_of(session: TierSession, database: Database, name: str) -> StoredO
 
 
 @pytest.fixture
-async def long(tier_session: TierSession) -> AsyncIterator[TierSession]:
+async def long(tier_session: TierSession) -> TierSession:
     """A transcript of 1,201 entries, which take two steps."""
     claim = await tier_session.session.acquire(1)
     for _ in range(5):
         await tier_session.session.append([assistant("word") for _ in range(240)], claim=claim)
-    yield tier_session
+    return tier_session
 
 
 async def test_WaitOperation__returns_the_response_and_the_counts(old: TierSession) -> None:
@@ -210,6 +212,40 @@ async def test_CancelOperation__needs_the_role_of_the_rpc(old: TierSession) -> N
     for token in tokens.values():
         with refused(Reason.ROLE_MISSING):
             await cancel(old, started.name, token=token)
+
+
+async def test_OperationService__is_served_as_googles_service_too(old: TierSession) -> None:
+    started = await old.start_tier(DRY_RUN)
+    await result_of(old.session, started, KIND)
+    peer = old.session.service.peer
+    stub: Any = OperationsStub(peer.channel)
+    with use_token(old.session.client_token()):
+        found = await peer.unary(
+            stub.GetOperation, operations_pb2.GetOperationRequest(name=started.name), timeout_seconds=60
+        )
+        page = await peer.unary(
+            stub.ListOperations,
+            operations_pb2.ListOperationsRequest(name="services/transcript", filter="done = true"),
+            timeout_seconds=60,
+        )
+        waited = await peer.unary(
+            stub.WaitOperation,
+            operations_pb2.WaitOperationRequest(name=started.name, timeout=Duration(seconds=1)),
+            timeout_seconds=60,
+        )
+        for call, kind in (("CancelOperation", "Cancel"), ("DeleteOperation", "Delete")):
+            request = getattr(operations_pb2, f"{kind}OperationRequest")(name=started.name)
+            await peer.unary(getattr(stub, call), request, timeout_seconds=60)
+        with refused(Reason.INVALID_REQUEST):
+            await peer.unary(
+                stub.GetOperation, operations_pb2.GetOperationRequest(name="x"), timeout_seconds=60
+            )
+    assert found == waited == page.operations[0]
+    assert response_of(found, KIND).cooled_entry_count == 4
+    with refused(Reason.NOT_FOUND):
+        await get(old, started.name)
+    with refused(Reason.TOKEN_MISSING), use_token(""):
+        await peer.unary(stub.GetOperation, operations_pb2.GetOperationRequest(name=started.name))
 
 
 async def test_ListOperations__pages_newest_first(old: TierSession) -> None:
