@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from spawnmesh.operations.v1 import operation_service_pb2 as rpc
-from spawnmesh.operations.v1.operation_metadata_pb2 import OperationMetadata
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
 from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceStub
 from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_calls.wire_errors import error_of_status

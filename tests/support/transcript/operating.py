@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.operations.v1 import operation_service_pb2 as pb
-from spawnmesh.operations.v1.operation_metadata_pb2 import OperationMetadata
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
 from spawnmesh.operations.v1.operation_service_pb2_grpc import OperationServiceStub
 from spawnmesh_calls.wire_errors import error_of_status
 from spawnmesh_postgres.jobs.worker import JobWorker

@@ -5,8 +5,7 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 from google.longrunning.operations_pb2 import Operation
-from spawnmesh.operations.v1.operation_metadata_pb2 import OperationMetadata
-from spawnmesh.operations.v1.operation_service_pb2 import WaitOperationRequest
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata, WaitOperationRequest
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh_calls.wire_errors import status_of
 from spawnmesh_client.wire import WireMesh

@@ -9,7 +9,7 @@ from google.longrunning.operations_pb2 import Operation
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import status_pb2
-from spawnmesh.operations.v1.operation_metadata_pb2 import OperationMetadata
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata
 from spawnmesh_core.errors import not_found
 
 from spawnmesh_postgres.database import Database

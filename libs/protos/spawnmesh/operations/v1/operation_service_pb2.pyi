@@ -5,9 +5,11 @@ Long work of clients, as operations that are followed, waited for and cancelled.
 
 from collections import abc as _abc
 from google.longrunning import operations_pb2 as _operations_pb2
+from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -19,6 +21,78 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class OperationMetadata(_message.Message):
+    """The `metadata` of every operation: how far it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    CANCEL_TIME_FIELD_NUMBER: _builtins.int
+    DONE_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    PARTIAL_RESPONSE_FIELD_NUMBER: _builtins.int
+    RETRY_REASON_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """The RPC that started it, such as `TierTranscript`."""
+    subject: _builtins.str
+    """The subject of the token that started it."""
+    done_count: _builtins.int
+    """The number of things that it has looked at, such as entries of a transcript. It never decreases."""
+    total_count: _builtins.int
+    """The number of things that there are to look at. 0 if it is not known yet."""
+    retry_reason: _builtins.str
+    """The reason why the newest step failed, such as `DEPENDENCY_UNAVAILABLE`, if it is tried again.
+    Empty otherwise.
+    """
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """The time of its start."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """The time of its newest progress."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """The time of its end. Absent until it is done."""
+
+    @_builtins.property
+    def cancel_time(self) -> _timestamp_pb2.Timestamp:
+        """The time at which a client requested that it ends. Absent if none did."""
+
+    @_builtins.property
+    def partial_response(self) -> _any_pb2.Any:
+        """The response as far as it is known, with the counts of the steps so far. It is absent before the
+        first step. The counts of a step whose process was lost are missing.
+        """
+
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        cancel_time: _timestamp_pb2.Timestamp | None = ...,
+        done_count: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+        partial_response: _any_pb2.Any | None = ...,
+        retry_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "end_time", b"end_time", "partial_response", b"partial_response", "update_time", b"update_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "done_count", b"done_count", "end_time", b"end_time", "method", b"method", "partial_response", b"partial_response", "retry_reason", b"retry_reason", "subject", b"subject", "total_count", b"total_count", "update_time", b"update_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationMetadata: _TypeAlias = OperationMetadata  # noqa: Y015
 
 @_typing.final
 class GetOperationRequest(_message.Message):
