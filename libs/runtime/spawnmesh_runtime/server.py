@@ -73,7 +73,7 @@ class MeshServer(grpc.aio.Server):
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
-        self._wrapped: dict[str, Mapping[str, Any]] = {}
+        self._wrapped: dict[str, dict[str, Any]] = {}
         self._health = HealthServicer()
         self.drain = Drain()
         self._open = OpenServices(
@@ -119,7 +119,7 @@ class MeshServer(grpc.aio.Server):
         """
         self._serve(alias, self._wrapped[service_name])
 
-    def _serve(self, name: str, wrapped: Mapping[str, Any]) -> None:
+    def _serve(self, name: str, wrapped: dict[str, Any]) -> None:
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, wrapped),))
         self._services.append(name)
 

@@ -21,7 +21,7 @@ create table operations (
     cancel_time  timestamptz,
     end_time     timestamptz,
     primary key (tenant_id, operation_id),
-    unique (tenant_id, request_id),
+    unique (tenant_id, method, request_id),
     check (error is null or end_time is not null),
     check (done_count >= 0 and total_count >= 0 and step_count >= 0)
 );

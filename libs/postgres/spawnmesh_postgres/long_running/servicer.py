@@ -104,7 +104,9 @@ class OperationServicer(OperationServiceServicer):
         operation = await self._operations.get(tenant_id, name)
         needed = self._operations.role_of(operation)
         if role < needed:
-            needed_name = policy_pb2.Role.Name(needed).removeprefix("ROLE_").lower()
+            needed_name = (
+                policy_pb2.Role.DESCRIPTOR.values_by_number[needed].name.removeprefix("ROLE_").lower()
+            )
             raise MeshError(
                 Reason.ROLE_MISSING,
                 f"a change of this operation needs the role {needed_name}, which the token does not have",

@@ -37,7 +37,8 @@ async def find_started(database: Database, tenant_id: str, new: NewOperation) ->
 
     Raises REQUEST_ID_REUSED if the request_id belongs to another request.
     """
-    rows = await database.call(tenant_id, _SQL["find_operation_of_request"], {"request_id": new.request_id})
+    values = {"method": new.type.method, "request_id": new.request_id}
+    rows = await database.call(tenant_id, _SQL["find_operation_of_request"], values)
     return _same(StoredOperation(**rows[0]), new) if rows else None
 
 
@@ -175,7 +176,7 @@ def _bytes(message: Message) -> bytes:
 
 def _same(known: StoredOperation, new: NewOperation) -> StoredOperation:
     """Return the known operation. Raises REQUEST_ID_REUSED if another request started it."""
-    if (known.method, known.request) != (new.type.method, _bytes(new.request)):
+    if known.request != _bytes(new.request):
         raise MeshError(
             Reason.REQUEST_ID_REUSED,
             "another request was sent with this request_id; choose a new one",

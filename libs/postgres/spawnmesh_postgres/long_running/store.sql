@@ -6,10 +6,10 @@ select pg_advisory_xact_lock(
 )
 
 -- name: find_operation_of_request
--- Takes no lock. Index: operations_tenant_id_request_id_key.
+-- Takes no lock. Index: operations_tenant_id_method_request_id_key.
 select operation_id, method, request, subject, response, position, step_count, done_count, total_count,
        retry_reason, error, create_time, update_time, cancel_time, end_time
-from operations where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+from operations where tenant_id = %(tenant_id)s and method = %(method)s and request_id = %(request_id)s
 
 -- name: count_open_operations
 -- Takes no lock. Counts up to %(limit)s. Index: operations_open_idx.
