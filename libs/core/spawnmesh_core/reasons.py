@@ -32,7 +32,6 @@ class Reason(StrEnum):
     PROCESSING_TIME_EXCEEDED = auto()
     RATE_LIMITED = auto()
     UNKNOWN_RPC = auto()
-    OPERATION_COUNT_EXCEEDED = auto()
     UNKNOWN_AGENT = auto()
     AGENT_NOT_SPAWNABLE = auto()
     SPAWN_DEPTH_EXCEEDED = auto()
@@ -93,3 +92,4 @@ class Reason(StrEnum):
     ENDPOINT_NOT_REACHED = auto()
     PLUGIN_COUNT_EXCEEDED = auto()
     GATE_COUNT_EXCEEDED = auto()
+    OPERATION_COUNT_EXCEEDED = auto()

@@ -96,10 +96,6 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
     services of the mesh call.
     """
-    REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 24
-    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
-    that are not done. The limit is in the facts.
-    """
     REASON_UNKNOWN_AGENT: _Reason.ValueType  # 30
     """FAILED_PRECONDITION. The tenant has no agent with this id."""
     REASON_AGENT_NOT_SPAWNABLE: _Reason.ValueType  # 31
@@ -263,6 +259,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
     is in the facts. An existing gate can be replaced.
     """
+    REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 150
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+    that are not done. The limit is in the facts.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` is the name of the value without the prefix `REASON_`. `domain` is
@@ -342,10 +342,6 @@ The limit is in the facts (`max_seconds`). The same call would fail again: send 
 REASON_UNKNOWN_RPC: Reason.ValueType  # 23
 """UNIMPLEMENTED. The gateway has no such RPC or path. It is misspelled, or it is an RPC that only
 services of the mesh call.
-"""
-REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 24
-"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
-that are not done. The limit is in the facts.
 """
 REASON_UNKNOWN_AGENT: Reason.ValueType  # 30
 """FAILED_PRECONDITION. The tenant has no agent with this id."""
@@ -509,5 +505,9 @@ existing plugin can be replaced.
 REASON_GATE_COUNT_EXCEEDED: Reason.ValueType  # 135
 """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
 is in the facts. An existing gate can be replaced.
+"""
+REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 150
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+that are not done. The limit is in the facts.
 """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
