@@ -15,7 +15,15 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from generate import INCLUDES, PROTOS, RULES, compile_contracts, write_rules
+from generate import (
+    INCLUDES,
+    OPERATIONS,
+    PROTOS,
+    RULES,
+    compile_contracts,
+    write_operations,
+    write_rules,
+)
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 ERROR_DETAILS = ("google/rpc/error_details.proto", "google/rpc/status.proto")
@@ -46,6 +54,8 @@ def write_imports(folder: Path, names: list[str]) -> None:
     for name in names:
         if name == RULES:
             write_rules(folder)
+        elif name == OPERATIONS:
+            write_operations(folder)
         else:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(_existing(name, INCLUDES), folder / name)

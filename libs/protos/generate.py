@@ -7,6 +7,7 @@ differ from what the contracts give.
 import argparse
 import filecmp
 import importlib.metadata
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ PROTOS = HERE.parents[1] / "protos"
 INCLUDES = (Path(grpc_tools.__file__).parent / "_proto", Path(error_details_pb2.__file__).parents[2])
 """The folders with the text of imports: `google/protobuf`, and `google/rpc`."""
 RULES = "buf/validate/validate.proto"
+OPERATIONS = "google/longrunning/operations.proto"
+"""An import whose text is in a file of another name in its Python package."""
+_TEXT_OF_OPERATIONS = "google/longrunning/operations_proto.proto"
 _PACKAGES = ("spawnmesh", "buf")
 
 
@@ -40,6 +44,13 @@ def write_rules(folder: Path) -> None:
     version = importlib.metadata.version("protovalidate")
     head = f"// Printed from the descriptor in protovalidate {version}, licensed under Apache-2.0.\n"
     file.write_text(head + print_proto(rules_descriptor()))
+
+
+def write_operations(folder: Path) -> None:
+    """Write the import of long-running operations under the name that contracts import."""
+    text = next(path for include in INCLUDES if (path := include / _TEXT_OF_OPERATIONS).exists())
+    (folder / OPERATIONS).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(text, folder / OPERATIONS)
 
 
 def rules_descriptor() -> FileDescriptorProto:
@@ -60,7 +71,8 @@ def compile_contracts(*options: str, others: Sequence[str] = ()) -> None:
         known.file.append(rules_descriptor())
         descriptors = Path(scratch) / "rules.binpb"
         descriptors.write_bytes(known.SerializeToString())
-        folders = [f"-I{folder}" for folder in (PROTOS, *INCLUDES)]
+        write_operations(Path(scratch))
+        folders = [f"-I{folder}" for folder in (PROTOS, *INCLUDES, scratch)]
         arguments = [*folders, f"--descriptor_set_in={descriptors}", *options, *contracts(), *others]
         if protoc.main(["protoc", *arguments]) != 0:
             sys.exit("the contracts do not compile; see the lines above")

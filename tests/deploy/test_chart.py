@@ -19,7 +19,7 @@ FOREIGN = {
         *("selector.matchLabels", "endpoints.port", "endpoints.interval"),
         *("endpoints.relabelings.sourceLabels", "endpoints.relabelings.targetLabel"),
     },
-    "PrometheusRule": {"groups.name"} | {f"groups.rules.{field}" for field in ("alert", "expr", "for", "labels", "annotations")},
+    "PrometheusRule": {"groups.name"} | {f"groups.rules.{field}" for field in ("alert", "record", "expr", "for", "labels", "annotations")},
     "Certificate": {
         *("secretName", "issuerRef.name", "issuerRef.kind", "issuerRef.group", "usages", "dnsNames", "ipAddresses"),
         *("privateKey.algorithm", "privateKey.size", "privateKey.rotationPolicy"),

@@ -42,8 +42,7 @@ def test_nothing_of_it_is_there_unless_it_is_enabled(values: str) -> None:
 def test_kubernetes_takes_its_objects_and_its_pods_are_restricted(values: str) -> None:
     mine = [one for one in objects(values, ON) if one["metadata"]["name"] == "gateway"]
     kinds = {one["kind"] for one in mine}
-    assert {"ServiceAccount", "Service", "Deployment", "NetworkPolicy"} <= kinds
-    assert ("PodDisruptionBudget" in kinds) == (values == "production")
+    assert {"ServiceAccount", "Service", "Deployment", "NetworkPolicy", "PodDisruptionBudget"} <= kinds
     for one in mine:
         if one["kind"] not in FOREIGN:
             kubernetes_validate.validate(one, "1.29", strict=True)

@@ -15,19 +15,22 @@ from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Audience, Scope
+from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_runtime.methods import policy_of
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, RunReason
 
 from tests.support.deploy.instruments import series
+from tests.support.deploy.queries import ADDED, groupings, labels_of, selectors
 from tests.support.deploy.rendering import CI, ROOT, helm, of_kind
 
-# Labels that Prometheus and the ServiceMonitor add to every series.
-ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
 # Values of labels that the source does not state literally, but takes from a set.
 VALUES = {
     ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {
         state.lower() for state in TERMINAL_RUN_STATES
     },
+    ("spawnmesh.session.runs.ended", "error_type"): {reason.value for reason in (*Reason, *RunReason)}
+    | {"_OTHER"},
+    ("spawnmesh.model_router.attempts", "error_type"): {reason.value for reason in FailoverReason},
     ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held"},
     ("spawnmesh.jobs", "spawnmesh_job_state"): {"waiting", "working", "dead"},
     ("spawnmesh.garbage.items", "spawnmesh_garbage_kind"): {
@@ -52,14 +55,21 @@ VALUES = {
     ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
     ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
     ("rpc.server.call.duration", "rpc_method"): {"Check", "Watch"}
-    | {method.name for service in mesh_services() for method in service.methods},
+    | {method.name for service in mesh_services() for method in service.methods}
+    | {f"{service.full_name}/{method.name}" for service in mesh_services() for method in service.methods},
 }
 
 
 def rules() -> list[dict[str, Any]]:
-    (group,) = of_kind("PrometheusRule", "production")["spawnmesh"]["spec"]["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    """Return the rules that alert."""
+    groups = of_kind("PrometheusRule", "production")["spawnmesh"]["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def records() -> dict[str, str]:
+    """Return the expressions of the rules that record a series, by its name."""
+    groups = of_kind("PrometheusRule", "production")["spawnmesh"]["spec"]["groups"]
+    return {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
 
 
 def dashboards() -> dict[str, Any]:
@@ -72,6 +82,7 @@ def dashboards() -> dict[str, Any]:
 def queries() -> Iterator[tuple[str, str]]:
     for rule in rules():
         yield rule["alert"], rule["expr"]
+    yield from records().items()
     for name, board in dashboards().items():
         for panel in board["panels"]:
             for target in panel["targets"]:
@@ -79,41 +90,11 @@ def queries() -> Iterator[tuple[str, str]]:
                 yield f"{name}: {panel['title']}", expression
 
 
-def selectors(expression: Any) -> Iterator[Any]:
-    """Yield every selector of series in the expression."""
-    if isinstance(expression, promql.VectorSelector):
-        yield expression
-        return
-    for part in ("lhs", "rhs", "expr", "vector_selector", "param"):
-        inner = getattr(expression, part, None)
-        if inner is not None and not isinstance(inner, str):
-            yield from selectors(inner)
-    for argument in getattr(expression, "args", None) or ():
-        yield from selectors(argument)
-
-
-def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
-    """Yield the labels of each `by`, and the series that it groups."""
-    if isinstance(expression, promql.AggregateExpr) and expression.modifier is not None:
-        yield set(expression.modifier.labels), [selector.name for selector in selectors(expression.expr)]
-    for part in ("lhs", "rhs", "expr", "param"):
-        inner = getattr(expression, part, None)
-        if inner is not None and not isinstance(inner, str):
-            yield from groupings(inner)
-    for argument in getattr(expression, "args", None) or ():
-        yield from groupings(argument)
-
-
-def labels_of(name: str) -> set[str]:
-    """Return the labels of the instrument to which the series belongs."""
-    return set() if name == "up" else set(series()[name].labels)
-
-
 def values_of(name: str, label: str) -> Set[str] | None:
     """Return all values that the label can have, or None if they are not known in advance."""
     if label == "component":
         return set(of_kind("Deployment", "production"))
-    if name == "up":
+    if name == "up" or name in records():
         return None
     instrument = series()[name]
     return VALUES.get((instrument.name, label), instrument.labels.get(label))
@@ -123,7 +104,7 @@ def values_of(name: str, label: str) -> Set[str] | None:
 def test_query_asks_for_series_that_there_are(where: str, query: str) -> None:
     asked = [selector.name for selector in selectors(promql.parse(query))]
     assert asked
-    assert [name for name in asked if name != "up" and name not in series()] == []
+    assert [name for name in asked if name not in {"up", *records(), *series()}] == []
 
 
 @pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])
@@ -141,7 +122,9 @@ def test_query_compares_labels_with_values_that_they_can_have(where: str, query:
         for matcher in selector.matchers.matchers:
             known = values_of(selector.name, matcher.name)
             if known is not None:
-                assert set(re.findall(r"\w[\w-]*", matcher.value)) <= known, matcher.name
+                is_exact = matcher.op == promql.MatchOp.Equal
+                compared = {matcher.value} if is_exact else set(re.findall(r"\w[\w-]*", matcher.value))
+                assert compared <= known | {""}, matcher.name
 
 
 def test_values_are_known_of_what_alerts_compare() -> None:

@@ -1,8 +1,6 @@
 """The chart accepts the settings that a process reads, except those that the chart itself sets."""
 
-import importlib
 import json
-import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,34 +14,22 @@ from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_runtime.call_limits import DefaultCallLimits
 from spawnmesh_runtime.oidc import OidcIssuer
 
-from tests.support.deploy.rendering import CI, ROOT, helm, of_kind, pods
+from tests.support.deploy.rendering import CI, helm, of_kind, pods
+from tests.support.deploy.settings_schema import SERVICES, schema, settings_of
 
-SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
-SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
-# Secrets, which are files, and settings that are the same for the whole mesh.
-NOT_TO_BE_SET = re.compile(SCHEMA["$defs"]["settings"]["propertyNames"]["not"]["pattern"])
-
-
-def read_by(service: str) -> set[str]:
-    """Return the variables that the process of the service reads, without their prefix."""
-    package = f"spawnmesh_{service.replace('-', '_')}"
-    pascal = "".join(part.capitalize() for part in service.split("-"))
-    model = getattr(importlib.import_module(f"{package}.settings"), f"{pascal}Settings")
-    return {name.upper() for name in model.model_fields}
+SCHEMA = schema()
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_settings_that_are_taken_are_those_that_the_process_reads(service: str) -> None:
-    taken = SCHEMA["$defs"][f"settingsOf-{service}"]["enum"]
-    assert taken == sorted(name for name in read_by(service) if not NOT_TO_BE_SET.search(name))
+    """`python -m tests.support.deploy.settings_schema` writes them."""
+    assert SCHEMA["$defs"][f"settingsOf-{service}"] == settings_of(service)
 
 
 @pytest.mark.parametrize("workload", SCHEMA["properties"]["services"]["properties"])
 def test_every_workload_takes_settings_of_its_service_alone(workload: str) -> None:
-    names = SCHEMA["properties"]["services"]["properties"][workload]["properties"]["settings"][
-        "propertyNames"
-    ]
-    assert names == {"$ref": f"#/$defs/settingsOf-{workload.removesuffix('-worker')}"}
+    settings = SCHEMA["properties"]["services"]["properties"][workload]["properties"]["settings"]
+    assert settings == {"$ref": f"#/$defs/settingsOf-{workload.removesuffix('-worker')}"}
 
 
 def test_bundled_plugins_that_are_taken_are_those_that_the_hook_service_reads() -> None:

@@ -21,6 +21,12 @@ from tests.support.deploy.rendering import Object, refusal
         ({"services": {"attachment-blob": {"settings": {"S3_SECRET_KEY": "x"}}}}, "S3_SECRET_KEY"),
         ({"services": {"session": {"settings": {"lease_ttl": 3}}}}, "lease_ttl"),
         ({"services": {"session": {"settings": {"LEASE_TTL": 3}}}}, "LEASE_TTL"),
+        ({"services": {"session": {"settings": {"LEASE_TTL_SECONDS": "abc"}}}}, "/services/session/settings/LEASE_TTL_SECONDS"),
+        ({"services": {"session-worker": {"settings": {"LEASE_TTL_SECONDS": 0}}}}, "/services/session-worker/settings/LEASE_TTL_SECONDS"),
+        ({"services": {"runner": {"settings": {"MAX_RUNS": 65}}}}, "/services/runner/settings/MAX_RUNS"),
+        ({"services": {"runner": {"settings": {"MAX_RUNS": 2.5}}}}, "/services/runner/settings/MAX_RUNS"),
+        ({"services": {"hook": {"settings": {"ALLOW_PRIVATE_ENDPOINTS": "yes"}}}}, "/services/hook/settings/ALLOW_PRIVATE_ENDPOINTS"),
+        ({"services": {"attachment-blob": {"settings": {"S3_ENCRYPTION": "aes"}}}}, "/services/attachment-blob/settings/S3_ENCRYPTION"),
         ({"services": {"hook-worker": {"settings": {"MAX_RUNS": 3}}}}, "MAX_RUNS"),
         ({"services": {"runner": {"settings": {"LEASE_TTL_SECONDS": 3}}}}, "LEASE_TTL_SECONDS"),
         (

@@ -15,6 +15,7 @@ from spawnmesh_model_router.store.policies import POLICIES_CHANNEL
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_postgres.long_running.store import CHANNEL as OPERATIONS
 from spawnmesh_session.store import events, revoked_tokens, run_queue
 from spawnmesh_transcript.operations.change_notifier import CHANNEL as ENTRIES
 
@@ -22,7 +23,7 @@ CHANNELS = {
     "session": (run_queue.CHANNEL, events.CHANNEL, JOBS, revoked_tokens.CHANNEL),
     "hook": (CLAIM_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, JOBS),
     "model_router": (COOLDOWNS_CHANNEL, POLICIES_CHANNEL),
-    "transcript": (ENTRIES,),
+    "transcript": (ENTRIES, JOBS, OPERATIONS),
 }
 """The channels of each service."""
 

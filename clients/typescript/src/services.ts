@@ -5,6 +5,7 @@ import { type Client, createClient, type Transport } from "@connectrpc/connect";
 import { AttachmentBlobService } from "./gen/spawnmesh/attachment_blob/v1/attachment_blob_service_pb.js";
 import { HookService } from "./gen/spawnmesh/hook/v1/hook_service_pb.js";
 import { ModelRouterService } from "./gen/spawnmesh/model_router/v1/model_router_service_pb.js";
+import { OperationService } from "./gen/spawnmesh/operations/v1/operation_service_pb.js";
 import { SessionService } from "./gen/spawnmesh/session/v1/session_service_pb.js";
 import { TenantService } from "./gen/spawnmesh/session/v1/tenant_service_pb.js";
 import { TokenService } from "./gen/spawnmesh/session/v1/token_service_pb.js";
@@ -52,6 +53,10 @@ export class Services {
   }
   get activity(): Client<typeof ActivityService> {
     return this.client(ActivityService, "transcript");
+  }
+  /** The operations of `transcript`: `TierTranscript` and `RecountTranscript` start them. */
+  get operation(): Client<typeof OperationService> {
+    return this.client(OperationService, "transcript");
   }
   get archive(): Client<typeof ArchiveService> {
     return this.client(ArchiveService, "transcript");

@@ -46,13 +46,22 @@ _PASSING = (Reason.DEPENDENCY_UNAVAILABLE, Reason.POOL_EXHAUSTED)
 
 
 def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | bytes], ...]:
-    """Return the trailing metadata of the refusal. An error of another service keeps its domain.
-
-    Long texts are cut, so that any client accepts the metadata: the message and each fact to 1,000
-    bytes, all facts and violations to 2,500.
+    """Return the trailing metadata of the refusal, which is its `status_of`.
 
     Except for DRAINING, the metadata also tells the channel of the caller not to retry on its own:
     the caller decides when to retry a call that this process has answered.
+    """
+    packed = (DETAILS_KEY, status_of(error, domain).SerializeToString())
+    if error.reason is Reason.DRAINING:
+        return (packed,)
+    return packed, ("grpc-retry-pushback-ms", "-1")
+
+
+def status_of(error: MeshError, domain: str) -> status_pb2.Status:
+    """Return the refusal as a status. An error of another service keeps its domain.
+
+    Long texts are cut, so that any client accepts the status as metadata: the message and each fact
+    to 1,000 bytes, all facts and violations to 2,500.
     """
     left = _DETAILS_MAX_BYTES
     info = error_details_pb2.ErrorInfo(reason=error.reason.value, domain=error.domain or domain)
@@ -75,10 +84,7 @@ def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | byt
     status = status_pb2.Status(code=code_pb2.Code.Value(error.status.value), message=shortened(error.message))
     for detail in details:
         status.details.add().Pack(detail)
-    packed = (DETAILS_KEY, status.SerializeToString())
-    if error.reason is Reason.DRAINING:
-        return (packed,)
-    return packed, ("grpc-retry-pushback-ms", "-1")
+    return status
 
 
 def shortened(text: str, max_bytes: int = _MESSAGE_MAX_BYTES) -> str:
@@ -132,9 +138,29 @@ def client_error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
     )
 
 
+def error_of_status(status: status_pb2.Status) -> MeshError:
+    """Return the refusal that a status in a message is, such as the error of an operation."""
+    code = code_pb2.Code.Name(status.code) if status.code in code_pb2.Code.values() else "INTERNAL"
+    refusal = _refusal_in(status, status.message, code)
+    if refusal is not None:
+        return refusal
+    known = Status(code) if code in Status.__members__ else Status.INTERNAL
+    return MeshError(_OF_BARE.get(code, Reason.INTERNAL), shortened(status.message), status=known)
+
+
 def _sent_refusal(message: str, metadata: Iterable[Any], code: str) -> MeshError | None:
     packed = next((value for key, value in metadata if key == DETAILS_KEY and isinstance(value, bytes)), None)
-    if packed is None or code not in Status.__members__:
+    if packed is None:
+        return None
+    try:
+        return _refusal_in(status_pb2.Status.FromString(packed), message, code)
+    except DecodeError:
+        return None
+
+
+def _refusal_in(sent: status_pb2.Status, message: str, code: str) -> MeshError | None:
+    """Return the refusal in the details; None if they are not of the mesh."""
+    if code not in Status.__members__:
         return None
     info, retry, bad = (
         error_details_pb2.ErrorInfo(),
@@ -142,7 +168,7 @@ def _sent_refusal(message: str, metadata: Iterable[Any], code: str) -> MeshError
         error_details_pb2.BadRequest(),
     )
     try:
-        for detail in status_pb2.Status.FromString(packed).details:
+        for detail in sent.details:
             for known in (info, retry, bad):
                 detail.Unpack(known)
     except DecodeError:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from spawnmesh_client.attachments import Attachment
     from spawnmesh_client.client import Mesh, connect
+    from spawnmesh_client.operations import Operation
     from spawnmesh_client.outcomes import Result, RunFailed, RunNotDone
     from spawnmesh_client.resource_views import Agent, Model, Plugin, Tenant
     from spawnmesh_client.session import Session
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "spawnmesh_client.attachments": ("Attachment",),
     "spawnmesh_client.client": ("Mesh", "connect"),
+    "spawnmesh_client.operations": ("Operation",),
     "spawnmesh_client.outcomes": ("Result", "RunFailed", "RunNotDone"),
     "spawnmesh_client.resource_views": ("Agent", "Model", "Plugin", "Tenant"),
     "spawnmesh_client.session": ("Session",),
@@ -89,6 +91,7 @@ __all__ = [
     "MeshError",
     "Model",
     "NotFound",
+    "Operation",
     "PermissionDenied",
     "Plugin",
     "Reason",

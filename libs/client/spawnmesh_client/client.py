@@ -16,6 +16,7 @@ from spawnmesh_client.connections import open_service
 from spawnmesh_client.discovery import find_mesh
 from spawnmesh_client.files import Files
 from spawnmesh_client.models import Models
+from spawnmesh_client.operations import Operations
 from spawnmesh_client.outcomes import Result
 from spawnmesh_client.plugins import Plugins
 from spawnmesh_client.session import Session, session_view
@@ -158,6 +159,11 @@ class Mesh:
     def models(self) -> Models:
         """The models that the mesh can call."""
         return Models(self.wire)
+
+    @property
+    def operations(self) -> Operations:
+        """The long work of the tenant."""
+        return Operations(self.wire)
 
     @property
     def plugins(self) -> Plugins:

@@ -20,6 +20,7 @@ from spawnmesh_client.client import Mesh
 from spawnmesh_client.files import Files
 from spawnmesh_client.loop_thread import LoopThread
 from spawnmesh_client.models import Models
+from spawnmesh_client.operations import Operation, OperationFields, Operations
 from spawnmesh_client.outcomes import Result
 from spawnmesh_client.plugins import Plugins
 from spawnmesh_client.session import Session
@@ -82,11 +83,14 @@ def _iterating(method: Any) -> Any:
 
 
 def _shown(value: Any, loop: LoopThread) -> Any:
-    """Return the value, or the blocking session of a session."""
-    if not isinstance(value, Session):
-        return value
-    shown = {one.name: getattr(value, one.name) for one in dataclasses.fields(SessionFields)}
-    return SyncSession(**shown, _inner=value, _loop=loop)
+    """Return the value, or the blocking session or operation of one."""
+    if isinstance(value, Session):
+        shown = {one.name: getattr(value, one.name) for one in dataclasses.fields(SessionFields)}
+        return SyncSession(**shown, _inner=value, _loop=loop)
+    if isinstance(value, Operation):
+        shown = {one.name: getattr(value, one.name) for one in dataclasses.fields(OperationFields)}
+        return SyncOperation(**shown, _inner=value, _loop=loop)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,35 @@ class SyncSession(SessionFields):
     children = _sessions(Session.children)
     transcript = _iterated(Session.transcript)
     search = _blocking(Session.search)
+
+
+def _operation(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Operation]],
+) -> Callable[Concatenate[Any, P], "SyncOperation"]:
+    """Return the blocking method of one that returns an operation."""
+    made: Callable[Concatenate[Any, P], SyncOperation] = _waiting(method)
+    return made
+
+
+def _operations(
+    method: Callable[Concatenate[Any, P], AsyncIterator[Operation]],
+) -> Callable[Concatenate[Any, P], Iterator["SyncOperation"]]:
+    """Return the blocking method of one that yields operations."""
+    made: Callable[Concatenate[Any, P], Iterator[SyncOperation]] = _iterating(method)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOperation(OperationFields):
+    """An operation as `Operation`, whose methods block."""
+
+    _inner: Operation = field(repr=False, compare=False)
+    _loop: LoopThread = field(repr=False, compare=False)
+
+    result = _blocking(Operation.result)
+    refresh = _operation(Operation.refresh)
+    cancel = _blocking(Operation.cancel)
+    delete = _blocking(Operation.delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +172,16 @@ class SyncModels(_Group):
 
     list = _blocking(Models.list)
     health = _blocking(Models.health)
+
+
+class SyncOperations(_Group):
+    """`mesh.operations`."""
+
+    get = _operation(Operations.get)
+    list = _operations(Operations.list)
+    wait = _operation(Operations.wait)
+    cancel = _blocking(Operations.cancel)
+    delete = _blocking(Operations.delete)
 
 
 class SyncPlugins(_Group):
@@ -198,6 +241,11 @@ class SyncMesh:
     def models(self) -> SyncModels:
         """The models that the mesh can call."""
         return SyncModels(self._inner.models, self._loop)
+
+    @property
+    def operations(self) -> SyncOperations:
+        """The long work of the tenant."""
+        return SyncOperations(self._inner.operations, self._loop)
 
     @property
     def plugins(self) -> SyncPlugins:

@@ -1,16 +1,15 @@
 """Tiering: move large payloads of transcripts between the database and the blob store."""
 
+import uuid
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
-from spawnmesh_core.errors import MeshError
+from spawnmesh_calls.wire_errors import error_of_status
 
-from spawnmesh_client.retry_policy import RetryPolicy
+from spawnmesh_client.operations import OnOperation, ignore_progress, response_of, run_operation
 from spawnmesh_client.token_peer import TokenPeer
 
-_RETRY_SECONDS = 60.0
-_CALL_SECONDS = 60.0
 _COUNTS = (
     "examined_entry_count",
     "externalized_entry_count",
@@ -25,10 +24,7 @@ _COUNTS = (
 
 @dataclass(slots=True)
 class TierCounts:
-    """Counts of moved entries, or of those that would move, named as in the contract.
-
-    Moves of a call whose answer was lost are not counted.
-    """
+    """Counts of moved entries, or of those that would move, named as in the contract."""
 
     examined_entry_count: int = 0
     externalized_entry_count: int = 0
@@ -41,34 +37,31 @@ class TierCounts:
     failure_reason: str = ""
 
     def add(self, done: "pb.TierTranscriptResponse | TierCounts") -> None:
-        """Add the counts of one call."""
+        """Add the counts of one operation."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(done, name))
         self.failure_reason = done.failure_reason or self.failure_reason
 
 
 async def tier_transcript(
-    peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: TierCounts
+    peer: TokenPeer,
+    session_id: str,
+    action: pb.TierAction.ValueType,
+    done: TierCounts,
+    on_progress: OnOperation = ignore_progress,
 ) -> None:
-    """Tier a complete transcript in several calls.
+    """Tier a complete transcript by an operation, and wait for it.
 
-    Add each call's counts to `done`, also if a later call fails.
+    Add its counts to `done`, also those of an operation that fails later.
 
-    It continues after restarts of the service, and may be repeated if interrupted. Raises
-    MeshError: NOT_FOUND for a session without a transcript, TIER_DISABLED.
+    It goes on after restarts of the service. Raises MeshError: NOT_FOUND for a session without a
+    transcript, TIER_DISABLED, and the error of the operation.
     """
     stub = StorageServiceStub(peer.channel)
-    request = pb.TierTranscriptRequest(session_id=session_id, action=action)
-    retry = RetryPolicy(_RETRY_SECONDS)
-    while True:
-        retry.begin_attempt()
-        try:
-            answer = await peer.unary(stub.TierTranscript, request, timeout_seconds=_CALL_SECONDS)
-        except MeshError as error:
-            await retry.wait_before_next(error)
-            continue
-        retry.record_answer()
-        done.add(answer)
-        if answer.done:
-            return
-        request.after_seq = answer.next_after_seq
+    request = pb.TierTranscriptRequest(session_id=session_id, action=action, request_id=uuid.uuid4().hex)
+    operation = await run_operation(peer, stub.TierTranscript, request, on_progress)
+    counts = response_of(operation)
+    if isinstance(counts, pb.TierTranscriptResponse):
+        done.add(counts)
+    if operation.HasField("error"):
+        raise error_of_status(operation.error)

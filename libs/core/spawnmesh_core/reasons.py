@@ -93,3 +93,4 @@ class Reason(StrEnum):
     ENDPOINT_NOT_REACHED = auto()
     PLUGIN_COUNT_EXCEEDED = auto()
     GATE_COUNT_EXCEEDED = auto()
+    OPERATION_COUNT_EXCEEDED = auto()

@@ -9,6 +9,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from spawnmesh_gateway.rpcs import GatewayRpc
 
 _VARIABLE = re.compile(r"\{([a-z_.]+)\}")
+_RESOURCE = re.compile(r"\{([a-z_.]+)=([^}]*)\}")
+_COLLECTION = re.compile(r"(?<=/)([a-z]+)s/\*$")
 _VERBS = ("get", "put", "post", "delete", "patch")
 
 
@@ -16,16 +18,26 @@ _VERBS = ("get", "put", "post", "delete", "patch")
 class HttpRule:
     """The verb, the path and the field of the body of an RPC: `*` is the whole request, and an
     empty one no body. A `*` within the path is a service.
+
+    `resource` is the field whose value is a part of the path with slashes, such as the `name` of
+    `/v1/services/*/operations/{operation_id}`; empty if there is none. The variables of such a path
+    are no fields.
     """
 
     rpc: GatewayRpc
     verb: str
     path: str
     body: str
+    resource: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The fields of the request that are in the path, such as `agent.agent_id`."""
+        return (self.resource,) if self.resource else self.segments
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The variables of the path."""
         return tuple(_VARIABLE.findall(self.path))
 
     def field(self, variable: str) -> FieldDescriptor:
@@ -49,4 +61,12 @@ def http_rule(rpc: GatewayRpc) -> HttpRule | None:
     verb = declared.WhichOneof("pattern")
     if verb not in _VERBS:
         return None
-    return HttpRule(rpc, verb, getattr(declared, verb), declared.body)
+    path = getattr(declared, verb)
+    resource = _RESOURCE.search(path)
+    if resource is None:
+        return HttpRule(rpc, verb, path, declared.body)
+    # The last `*` is the id of the resource, except for a service.
+    shape = resource[2]
+    if shape != "services/*":
+        shape = _COLLECTION.sub(r"\1s/{\1_id}", shape)
+    return HttpRule(rpc, verb, path.replace(resource[0], shape), declared.body, resource[1])

@@ -130,6 +130,15 @@ def caller_scope() -> tuple[str, bool]:
     return caller.tenant_id, caller.role is ClientRole.ADMIN
 
 
+def caller_role() -> tuple[str, int]:
+    """Return the tenant of the RPC being served, and the number of the client's role.
+
+    Raises LookupError outside of an RPC.
+    """
+    caller = current_caller()
+    return caller.tenant_id, int(caller.role)
+
+
 def caller_or_none() -> Caller | None:
     """Return the caller of the RPC being served, or None outside of an RPC."""
     return _caller.get()

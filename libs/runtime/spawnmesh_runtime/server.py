@@ -73,6 +73,7 @@ class MeshServer(grpc.aio.Server):
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
+        self._wrapped: dict[str, dict[str, Any]] = {}
         self._health = HealthServicer()
         self.drain = Drain()
         self._open = OpenServices(
@@ -109,8 +110,18 @@ class MeshServer(grpc.aio.Server):
         for name, handler in method_handlers.items():
             method = ServedMethod(service_name, name, policy_of(described[name]))
             wrapped[name] = wire_handler(handler, self._intercepted(method, handler, described[name]))
-        self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
-        self._services.append(service_name)
+        self._wrapped[service_name] = wrapped
+        self._serve(service_name, wrapped)
+
+    def serve_also_as(self, alias: str, service_name: str) -> None:
+        """Serve a service that was added under the name of another contract too, whose messages
+        have the same bytes. Policies and rules are those of the service.
+        """
+        self._serve(alias, self._wrapped[service_name])
+
+    def _serve(self, name: str, wrapped: dict[str, Any]) -> None:
+        self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, wrapped),))
+        self._services.append(name)
 
     def _intercepted(self, method: ServedMethod, handler: Any, described: MethodDescriptor) -> Step:
         process, path = self._process, f"{method.service}/{method.name}"

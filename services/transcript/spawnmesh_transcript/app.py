@@ -23,9 +23,13 @@ from spawnmesh_postgres.jobs.servicer import add_jobs
 from spawnmesh_postgres.jobs.store import CHANNEL as JOBS_CHANNEL
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_postgres.long_running.operations import Operations
+from spawnmesh_postgres.long_running.runner import OperationRunner
+from spawnmesh_postgres.long_running.servicer import GOOGLE_NAME, OPERATION_SERVICE, add_operations
+from spawnmesh_postgres.long_running.store import CHANNEL as OPERATIONS_CHANNEL
 from spawnmesh_postgres.tenant_participant_servicer import add_tenant_participant
 from spawnmesh_runtime.call_limits_follower import following_call_limits
-from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
+from spawnmesh_runtime.caller import caller_role, caller_scope, caller_tenant_id
 from spawnmesh_runtime.cpu_workers import open_cpu_workers
 from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -36,6 +40,7 @@ from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
+from spawnmesh_transcript.jobs.carry_operations import TranscriptSteps
 from spawnmesh_transcript.jobs.externalize_payloads import PayloadExternalizer
 from spawnmesh_transcript.jobs.forget_activities import forget_activities
 from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports
@@ -54,6 +59,7 @@ from spawnmesh_transcript.operations.activity_recorder import open_activity_reco
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
+from spawnmesh_transcript.operations.operation_types import OPERATION_TYPES
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
 from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
 from spawnmesh_transcript.operations.search.find_entries import CONCURRENT_SEARCHES, SearchDependencies
@@ -114,6 +120,8 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         add_StorageServiceServicer_to_server(StorageServicer(deps), server)
         add_tenant_participant(server, deps.database, TranscriptTenants(deps.policies), caller_tenant_id)
         add_jobs(server, deps.database)
+        add_operations(server, deps.operations, caller_role)
+        server.serve_also_as(GOOGLE_NAME, OPERATION_SERVICE)
         add_audit(server, deps.database, "transcript", caller_scope)
         add_deployment(
             server,
@@ -149,7 +157,7 @@ async def open_dependencies(
         open_listener(
             settings.database_direct_url or settings.database_url,
             name="transcript-listener",
-            channels=(CHANNEL,),
+            channels=(CHANNEL, OPERATIONS_CHANNEL),
         )
     )
     workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
@@ -176,6 +184,7 @@ async def open_dependencies(
             FairLimiter(LimiterPolicy("searches", "", CONCURRENT_SEARCHES, tenant_capacity=1)),
         ),
         tiering=PayloadTiering(database, blobs, workers, uploader, activities, ExternalizationMetrics(meter)),
+        operations=Operations("transcript", database, listener, OPERATION_TYPES),
         model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
         hooks=await _open_peer(stack, process, "hook", settings.hook_target),
         stub_metrics=StubMetrics(meter),
@@ -221,23 +230,35 @@ async def open_worker(
                 database, blobs, reporter, stop, entries_per_round=settings.verified_entries_per_round
             )
             maintenance["verify_transcripts"] = verifier.verify
+        workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
+        tiering = PayloadTiering(database, blobs, workers, uploader, activities, metrics)
+        steps = TranscriptSteps(database, blobs, workers, tiering)
+        operations = OperationRunner("transcript", database, steps.by_method())
         yield Worker(
             database,
             maintenance,
             SizeMetrics(meter),
             stop,
             interval_seconds=settings.work_interval_seconds,
-            publications=await _open_publications(stack, process, settings, database),
+            jobs=await _open_jobs(stack, process, settings, database, operations),
         )
 
 
-async def _open_publications(
-    stack: AsyncExitStack, process: Process, settings: TranscriptSettings, database: Database
-) -> JobWorker | None:
-    """Build the worker of the background jobs, not running; None without a hook service."""
+async def _open_jobs(
+    stack: AsyncExitStack,
+    process: Process,
+    settings: TranscriptSettings,
+    database: Database,
+    operations: OperationRunner,
+) -> JobWorker:
+    """Build the worker of the background jobs, not running.
+
+    Without a hook service, the publication of summaries waits.
+    """
+    kinds = [operations.kind()]
     hooks = await _open_peer(stack, process, "hook", settings.hook_target)
-    if hooks is None:
-        return None
+    if hooks is not None:
+        kinds.append(SummaryPublisher(database, hooks).kind())
     listener = await stack.enter_async_context(
         open_listener(
             settings.database_direct_url or settings.database_url,
@@ -248,7 +269,7 @@ async def _open_publications(
     return JobWorker(
         database,
         listener,
-        [SummaryPublisher(database, hooks).kind()],
+        kinds,
         run_for_tenant,
         JobMetrics(process.metrics.meter),
         grace_seconds=0.0,

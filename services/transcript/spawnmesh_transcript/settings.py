@@ -25,7 +25,7 @@ class TranscriptSettings(CpuWorkerSettings):
     """`host:port` of the model router. Without it, or without `hook_target`, nothing is compacted.
     """
     hook_target: str | None = None
-    """`host:port` of the hook service. Without it, the background jobs of the worker wait."""
+    """`host:port` of the hook service. Without it, the publication of summaries waits."""
     session_target: str | None = None
     """`host:port` of the session service, from which this service learns which tokens are revoked.
 

@@ -35,7 +35,7 @@ from spawnmesh_runtime.methods import policy_of
 from tests.support.security.every_rpc import Answer, RunningMesh, Served, ask
 from tests.support.security.forms import form_of, id_fields, with_id
 from tests.support.security.raw_calls import METHODS
-from tests.support.security.tenants import Filled, fill_tenant
+from tests.support.security.tenants import Filled, fill_tenant, start_operation
 from tests.support.transcript.dialects import CLAUDE, file_of
 from tests.support.waiting import eventually
 
@@ -112,6 +112,7 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
             spawn = sessions.SpawnSessionRequest(request_id=f"more-{number}", task=f"{tenant.marker} more")
             spawn.attachments.add(name="a.txt", content="a", encoding=1)
             await peer.unary(SessionServiceStub(peer.channel).SpawnSession, spawn, timeout_seconds=60)
+        await start_operation(client, tenant.ids["session"], "another")
         await _register_observer(client)
         summary = await _import_summary(client)
     async with await psycopg.AsyncConnection.connect(running.stack.superuser_dsn) as connection:

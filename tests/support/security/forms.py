@@ -45,6 +45,10 @@ _IDS_OF_RPCS = {
     "spawnmesh.jobs.v1.DiscardJobRequest.kind": "job_kind",
     "spawnmesh.jobs.v1.RetryJobRequest.key": "job_key",
     "spawnmesh.jobs.v1.DiscardJobRequest.key": "job_key",
+    "spawnmesh.operations.v1.GetOperationRequest.name": "operation",
+    "spawnmesh.operations.v1.WaitOperationRequest.name": "operation",
+    "spawnmesh.operations.v1.CancelOperationRequest.name": "operation",
+    "spawnmesh.operations.v1.DeleteOperationRequest.name": "operation",
     "spawnmesh.transcript.v1.Source.id": "source",
 }
 
@@ -144,6 +148,8 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
         "eventJson": '{"hook_event_name":"Stop","session_id":"a","stop_hook_active":false}'
     },
     "ModelRouterService.Generate": lambda ids: {"model": "scripted/agent", "messages": [_TEXT_MESSAGE]},
+    "OperationService.ListOperations": lambda ids: {"name": "services/transcript", "filter": None},
+    "OperationService.WaitOperation": lambda ids: {"timeout": "0s"},
     "SearchService.SearchEntries": lambda ids: {"withDescendants": True},
     "SessionService.ListSessions": lambda ids: {"requestId": None},
     "SessionService.WaitSession": lambda ids: {"timeout": "0s"},

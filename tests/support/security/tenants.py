@@ -21,7 +21,9 @@ from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.token_service_pb2_grpc import TokenServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import storage_service_pb2 as storage
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcripts
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
@@ -194,6 +196,17 @@ async def _work_on_the_run(tenant: Filled) -> None:
         ids["child_session"] = spawned.session.session_id
     async with tenant.connected(tenant.token(CallerKind.CLIENT)) as client:
         await client.send(ids["session"], f"{marker} message", request_id=ids["request"])
+        ids["operation"] = await start_operation(client, ids["session"], ids["request"])
+
+
+async def start_operation(client: WireMesh, session_id: str, request_id: str) -> str:
+    """Start an operation that changes nothing. Return its name."""
+    peer = client.service("transcript")
+    request = storage.RecountTranscriptRequest(session_id=session_id, dry_run=True, request_id=request_id)
+    started = await peer.unary(
+        StorageServiceStub(peer.channel).RecountTranscript, request, timeout_seconds=60
+    )
+    return str(started.name)
 
 
 async def _read_stored_ids(tenant: Filled) -> bool:

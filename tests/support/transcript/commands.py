@@ -1,5 +1,6 @@
 """Run `spawnmesh transcript` as a client of a tenant."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -18,6 +19,12 @@ def command(commands: Commands) -> Command:
         await session.enter_tenant()
         target = session.service.target
         options = ("--session-target", target, "--transcript-target", target, "transcript", *arguments)
-        return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})
+        # The worker of the service carries the operations that the command starts.
+        carrying = asyncio.create_task(session.service.jobs.run_jobs_forever())
+        try:
+            return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})
+        finally:
+            carrying.cancel()
+            await asyncio.gather(carrying, return_exceptions=True)
 
     return run

@@ -129,8 +129,7 @@ class Stage:
     async def publish(self, *, hook_target: str = "") -> int:
         """Run the jobs that are due, as the worker does. Return the number of attempts."""
         async with self.worker(hook_target=hook_target) as worker:
-            assert worker.publications is not None
-            return await worker.publications.run_due()
+            return await worker.jobs.run_due()
 
     async def jobs(self) -> list[job_pb2.Job]:
         """Return the background jobs of the tenant."""

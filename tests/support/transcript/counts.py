@@ -1,6 +1,7 @@
 """Transcripts whose tokens are counted by one vocabulary or another."""
 
 import itertools
+import secrets
 from typing import Any
 
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
@@ -10,9 +11,8 @@ from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 
-from tests.support.transcript.fixtures import (
-    Session,
-)
+from tests.support.transcript.fixtures import Session
+from tests.support.transcript.operating import result_of
 
 O200K, CL100K = Vocabulary.O200K, Vocabulary.CL100K
 
@@ -37,14 +37,15 @@ async def set_vocabulary(session: Session, version: int, vocabulary: str, **more
 
 
 async def recount(
-    session: Session, *, dry_run: bool = False, after_seq: int = 0, max_entry_count: int = 0, token: str = ""
+    session: Session, *, dry_run: bool = False, token: str = ""
 ) -> storage_pb.RecountTranscriptResponse:
-    """Call RecountTranscript once."""
+    """Run an operation of RecountTranscript, and return its response."""
     request = storage_pb.RecountTranscriptRequest(
-        session_id=session.session_id, dry_run=dry_run, after_seq=after_seq, max_entry_count=max_entry_count
+        session_id=session.session_id, dry_run=dry_run, request_id=secrets.token_hex(8)
     )
     peer = session.service.peer
     with use_token(token or session.client_token()):
-        return await peer.unary(
+        started = await peer.unary(
             StorageServiceStub(peer.channel).RecountTranscript, request, timeout_seconds=60
         )
+    return await result_of(session, started, storage_pb.RecountTranscriptResponse)

@@ -21,6 +21,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -30,6 +31,7 @@ from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support import tenancy
+from tests.support.transcript.operating import idle_worker
 from tests.support.transcript.tables import Superuser
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class Service:
     client_minter: TokenMinter
     dsn: ServiceDsn
     target: str
+    jobs: JobWorker
+    """It carries operations when a test calls it."""
     tenant_ids: set[str] = field(default_factory=set)
     """Tenants that were prepared."""
 
@@ -259,8 +263,9 @@ async def serving(dsn: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator
         start_process("transcript", chosen) as process,
         _serving(process, chosen) as port,
         open_peer(process, "transcript", f"127.0.0.1:{port}") as peer,
+        idle_worker(chosen) as jobs,
     ):
-        yield Service(peer, session, hook, client, dsn, f"127.0.0.1:{port}")
+        yield Service(peer, session, hook, client, dsn, f"127.0.0.1:{port}", jobs)
 
 
 @asynccontextmanager

@@ -1,20 +1,24 @@
 """The transcript service with a real blob store, and tenants with large tool results."""
 
 import json
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
+from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceStub
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_transcript.app import open_service
@@ -28,6 +32,7 @@ from tests.support.transcript.fixtures import (
     assistant,
     text_block,
 )
+from tests.support.transcript.operating import idle_worker, result_of
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)
 
@@ -74,6 +79,29 @@ class Tiered:
                 self.session.service.stub.AssembleContext, request, timeout_seconds=60
             )
 
+    async def start_tier(
+        self, action: "storage_pb.TierAction.ValueType", *, request_id: str = "", token: str = ""
+    ) -> Operation:
+        """Start an operation that no worker carries yet."""
+        request = storage_pb.TierTranscriptRequest(
+            session_id=self.session.session_id,
+            action=action,
+            request_id=request_id or secrets.token_hex(8),
+        )
+        peer = self.session.service.peer
+        with use_token(token or self.session.client_token()):
+            return await peer.unary(
+                StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60
+            )
+
+    async def run_tier(self, action: "storage_pb.TierAction.ValueType") -> storage_pb.TierTranscriptResponse:
+        """Run an operation, and return its response."""
+        started = await self.start_tier(action)
+        response: storage_pb.TierTranscriptResponse = await result_of(
+            self.session, started, storage_pb.TierTranscriptResponse
+        )
+        return response
+
     async def describe(self, file_id: str, *, token: str = "", **more: Any) -> file_pb.DescribeFileResponse:
         stub = FileServiceStub(self.session.service.peer.channel)
         with use_token(token or self.session.client_token()):
@@ -105,8 +133,9 @@ async def tier_service(service: Service, blobs: BlobService, keys: Path) -> Asyn
     async with (
         served("transcript", settings, open_service) as target,
         caller_at(target, "transcript") as peer,
+        idle_worker(settings) as jobs,
     ):
-        yield replace(service, peer=peer, target=target)
+        yield replace(service, peer=peer, target=target, jobs=jobs)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from tests.support.serving import caller_at, served, shared_settings
 from tests.support.transcript.chains import check_chain
 from tests.support.transcript.files import exported
 from tests.support.transcript.fixtures import Service, Session, assistant, text_block
+from tests.support.transcript.operating import idle_worker
 from tests.support.transcript.tables import Superuser
 from tests.support.transcript.tier import NO_TAIL, Tiered, answering, calling, image_block, long_text
 
@@ -37,27 +38,14 @@ PICTURE = hashlib.shake_128(b"picture").digest(20_000)
 class TierSession(Tiered):
     """A tiered session, and the RPCs that move its payloads."""
 
-    async def tier_once(self, action: pb.TierAction.ValueType, **more: Any) -> pb.TierTranscriptResponse:
-        request = pb.TierTranscriptRequest(session_id=self.session.session_id, action=action, **more)
-        peer = self.session.service.peer
-        with use_token(self.session.client_token()):
-            return await peer.unary(
-                StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60
-            )
-
-    async def tier(self, action: pb.TierAction.ValueType, *, page: int = 0) -> dict[str, Any]:
-        """Call until done, and return the sums that are not zero, without the fields that every
-        call repeats."""
-        sums: dict[str, Any] = {}
-        after_seq = 0
-        while True:
-            answer = await self.tier_once(action, after_seq=after_seq, max_entry_count=page)
-            for field, value in answer.ListFields():
-                if field.name not in ("examined_entry_count", "next_after_seq", "done"):
-                    sums[field.name] = value if isinstance(value, str) else sums.get(field.name, 0) + value
-            after_seq = answer.next_after_seq
-            if answer.done:
-                return sums
+    async def tier(self, action: pb.TierAction.ValueType) -> dict[str, Any]:
+        """Run an operation, and return the counts of its response that are not zero."""
+        response = await self.run_tier(action)
+        return {
+            field.name: value
+            for field, value in response.ListFields()
+            if field.name != "examined_entry_count"
+        }
 
     async def sizes(self, page_size: int = 0) -> list[pb.TranscriptSize]:
         """Return the sizes of all pages."""
@@ -207,8 +195,9 @@ async def replica(service: Service, keys: Path, blob_target: str) -> AsyncIterat
     async with (
         served("transcript", settings, open_service) as target,
         caller_at(target, "transcript") as peer,
+        idle_worker(settings) as jobs,
     ):
-        yield replace(service, peer=peer, target=target)
+        yield replace(service, peer=peer, target=target, jobs=jobs)
 
 
 @pytest.fixture

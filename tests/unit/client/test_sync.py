@@ -20,6 +20,7 @@ from spawnmesh_client.client import Mesh
 from spawnmesh_client.files import Files
 from spawnmesh_client.loop_thread import LoopThread
 from spawnmesh_client.models import Models
+from spawnmesh_client.operations import Operation, Operations
 from spawnmesh_client.plugins import Plugins
 from spawnmesh_client.session import Session
 from spawnmesh_client.tenants import Tenants
@@ -44,6 +45,8 @@ PAIRS = [
     (Agents, sync.SyncAgents),
     (Files, sync.SyncFiles),
     (Models, sync.SyncModels),
+    (Operation, sync.SyncOperation),
+    (Operations, sync.SyncOperations),
     (Plugins, sync.SyncPlugins),
     (Tenants, sync.SyncTenants),
 ]

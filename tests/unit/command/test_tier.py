@@ -4,22 +4,26 @@ from typing import Any, cast
 
 import grpc.aio
 import pytest
+from google.longrunning.operations_pb2 import Operation
+from spawnmesh.operations.v1.operation_service_pb2 import OperationMetadata, WaitOperationRequest
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
+from spawnmesh_calls.wire_errors import status_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_command.cli.tier import _tier
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 SESSION = "ses_" + "0" * 26
+NAME = "services/transcript/operations/opr_" + "0" * 26
 FAILURE = MeshError(Reason.INTERNAL, "internal error; trace 1")
 
 
 class HalfWay:
-    """A transcript service that tiers some entries and then fails."""
+    """A transcript service whose operation tiers some entries and then fails, or does not start."""
 
     def __init__(self, channel: grpc.aio.Channel, *, first: bool) -> None:
         self.channel = channel
-        self._answers = [] if first else [pb.TierTranscriptResponse(**DONE, next_after_seq=5)]
+        self._starts = not first
 
     def service(self, _name: str) -> "HalfWay":
         return self
@@ -28,9 +32,19 @@ class HalfWay:
         if isinstance(request, pb.ListTranscriptsRequest):
             size = pb.TranscriptSize(session_id=SESSION, stored_bytes=100, logical_bytes=100)
             return pb.ListTranscriptsResponse(transcripts=[size])
-        if self._answers:
-            return self._answers.pop()
+        if isinstance(request, WaitOperationRequest):
+            return failed_operation()
+        if self._starts:
+            return Operation(name=NAME)
         raise FAILURE
+
+
+def failed_operation() -> Operation:
+    operation = Operation(name=NAME, done=True, error=status_of(FAILURE, "transcript.spawnmesh"))
+    metadata = OperationMetadata()
+    metadata.partial_response.Pack(pb.TierTranscriptResponse(**DONE))
+    operation.metadata.Pack(metadata)
+    return operation
 
 
 DONE: dict[str, Any] = {

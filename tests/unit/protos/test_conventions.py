@@ -12,9 +12,11 @@ METHODS = [method for service in mesh_services() for method in service.methods]
 REQUEST_IDS = {
     "AppendEntries",
     "DispatchBeforeAgentFinalize",
+    "RecountTranscript",
     "RelayNativeStop",
     "SendMessage",
     "SpawnSession",
+    "TierTranscript",
 }
 """The RPCs whose caller chooses an id for their repeats."""
 PAGE_FIELDS = {"page_size", "page_token", "next_page_token", "has_more"}

@@ -1,4 +1,13 @@
-{{/* What every pod of the mesh has in common: no rights in the cluster, none on the node. */}}
+{{/* What is added to the pods of a component: the values of `pod`, and over them those of its own. Its own lists and
+     its own affinity are instead of those of `pod`; maps have both. */}}
+{{- define "spawnmesh.podAdditions" -}}
+{{- $own := dig "pod" (dict) (index .root.Values.services .component) -}}
+{{- $pod := mergeOverwrite (deepCopy .root.Values.pod) (deepCopy $own) -}}
+{{- if hasKey $own "affinity" }}{{ $_ := set $pod "affinity" $own.affinity }}{{ end -}}
+{{- toYaml $pod -}}
+{{- end -}}
+
+{{/* What every pod of the mesh has in common: no rights in the cluster, none on the node; and where it may run, by `pod`. */}}
 {{- define "spawnmesh.podCommon" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -8,17 +17,23 @@ securityContext:
   runAsGroup: 10001
   fsGroup: 10001
   seccompProfile: {type: RuntimeDefault}
-{{- with .Values.image.pullSecrets }}
+{{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
 {{- end }}
-{{- with .Values.pod.nodeSelector }}
+{{- with .pod.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pod.tolerations }}
+{{- with .pod.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 

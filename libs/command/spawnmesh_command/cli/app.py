@@ -15,6 +15,7 @@ from spawnmesh_command.cli import (
     audit,
     hooks,
     jobs,
+    operations,
     operators,
     router,
     sessions,
@@ -37,7 +38,18 @@ def build_app() -> typer.Typer:
     """
     app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
-    for commands in (sessions, agents, transcripts, attachments, hooks, router, jobs, audit, operators):
+    for commands in (
+        sessions,
+        agents,
+        transcripts,
+        attachments,
+        hooks,
+        router,
+        jobs,
+        operations,
+        audit,
+        operators,
+    ):
         commands.add_commands(app)
     for entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
         try:

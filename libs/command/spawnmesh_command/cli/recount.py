@@ -11,6 +11,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json
@@ -47,7 +48,9 @@ def recount(
     async def body(mesh: WireMesh) -> bool:
         peer = mesh.service("transcript")
         if session_id:
-            _print(session_id, await recount_transcript(peer, session_id, dry_run=not apply), as_json=as_json)
+            with shown_progress(session_id) as show:
+                counted = await recount_transcript(peer, session_id, dry_run=not apply, on_progress=show)
+            _print(session_id, counted, as_json=as_json)
             return True
         return await _all(mesh, dry_run=not apply, as_json=as_json)
 
@@ -60,7 +63,10 @@ async def _all(mesh: WireMesh, *, dry_run: bool, as_json: bool) -> bool:
     is_well = True
     async for transcript in list_transcripts(peer):
         try:
-            counted = await recount_transcript(peer, transcript.session_id, dry_run=dry_run)
+            with shown_progress(transcript.session_id) as show:
+                counted = await recount_transcript(
+                    peer, transcript.session_id, dry_run=dry_run, on_progress=show
+                )
         except MeshError as error:
             if not refused_with(error, Reason.NOT_FOUND):  # It was deleted after it was listed.
                 print_error(f"{transcript.session_id}: {error}")

@@ -12,6 +12,7 @@ from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_command.cli.operations import shown_progress
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import console, plain, print_json
@@ -68,7 +69,8 @@ async def _tier(mesh: WireMesh, action: pb.TierAction.ValueType, session_id: str
             continue
         done = TierCounts()
         try:
-            await tier_transcript(peer, size.session_id, action, done)
+            with shown_progress(size.session_id) as show:
+                await tier_transcript(peer, size.session_id, action, done, show)
         except MeshError as error:
             if refused_with(error, Reason.TIER_DISABLED) or (session_id and not done.examined_entry_count):
                 raise

@@ -83,8 +83,8 @@ def _path_parameters(rule: HttpRule, schemas: Schemas) -> Iterator[Json]:
     if _SERVICE in rule.path:
         services: Json = {"type": "string", "enum": list(rule.rpc.services)}
         yield {"name": "service", "in": "path", "required": True, "schema": services}
-    for variable in rule.variables:
-        schema = schemas.field(rule.field(variable))
+    for variable in rule.segments:
+        schema = {"type": "string"} if rule.resource else schemas.field(rule.field(variable))
         yield {"name": variable, "in": "path", "required": True, "schema": schema}
 
 

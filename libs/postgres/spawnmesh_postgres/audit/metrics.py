@@ -14,6 +14,8 @@ class AuditMetrics:
             unit="{call}",
             description="Calls for the audit log by result: stored, or lost because too many were waiting.",
         )
+        self.stored(0)
+        self.lost(0)  # Otherwise no alert would see the first one.
         self._pending = pending
         meter.create_observable_gauge(
             "spawnmesh.audit.pending",

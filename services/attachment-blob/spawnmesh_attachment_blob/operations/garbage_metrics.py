@@ -33,15 +33,19 @@ class GarbageMetrics:
             unit="s",
             description="Duration of the collection of one tenant.",
         )
+        self._count(GarbageCounts())  # Otherwise no alert would see the first of a kind.
 
     def record_collected(self, counts: GarbageCounts, seconds: float) -> None:
         """Record a collection that completed and was no dry run."""
-        found = asdict(counts)
-        self._objects.add(found.pop(f"seen_object{_SUFFIX}"))
-        for name, count in found.items():
-            self._items.add(count, {"spawnmesh.garbage.kind": name.removesuffix(_SUFFIX)})
+        self._count(counts)
         self._duration.record(seconds)
 
     def record_failed(self, error: BaseException, seconds: float) -> None:
         """Record a collection that failed and was no dry run."""
         self._duration.record(seconds, {"error.type": type(error).__name__})
+
+    def _count(self, counts: GarbageCounts) -> None:
+        found = asdict(counts)
+        self._objects.add(found.pop(f"seen_object{_SUFFIX}"))
+        for name, count in found.items():
+            self._items.add(count, {"spawnmesh.garbage.kind": name.removesuffix(_SUFFIX)})

@@ -25,10 +25,9 @@ log = structlog.get_logger()
 
 
 class Worker:
-    """Run `publications`, the background jobs, and the maintenance of each tenant in order.
+    """Run the background jobs, and the maintenance of each tenant in order.
 
-    Several workers may run: in each interval, one of them takes a tenant. Without `publications`
-    the jobs wait.
+    Several workers may run: in each interval, one of them takes a tenant.
     """
 
     def __init__(
@@ -39,22 +38,23 @@ class Worker:
         stop: asyncio.Event,
         *,
         interval_seconds: float,
-        publications: JobWorker | None = None,
+        jobs: JobWorker,
     ) -> None:
         self._database = database
         self._maintenance = maintenance
         self._metrics = metrics
         self._stop = stop
         self._interval_seconds = interval_seconds
-        self.publications = publications
+        self.jobs = jobs
 
     async def work(self) -> None:
         """Work until stopped. Retries while the database or another service is unavailable."""
         async with asyncio.TaskGroup() as tasks:
             beat = send_heartbeats(self._database, "transcript-worker")
-            background = [tasks.create_task(beat, name="beat")]
-            if self.publications is not None:
-                background.append(tasks.create_task(self.publications.run_jobs_forever(), name="jobs"))
+            background = [
+                tasks.create_task(beat, name="beat"),
+                tasks.create_task(self.jobs.run_jobs_forever(), name="jobs"),
+            ]
             while not self._stop.is_set():
                 await self.work_once()
                 try:

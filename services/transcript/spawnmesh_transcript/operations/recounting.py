@@ -24,15 +24,19 @@ from spawnmesh_transcript.store.recounts import ScannedCount
 
 _PAGE_ROWS = 64
 _BATCH_BYTES = 4 * 1024 * 1024  # Of bodies in memory, which are counted before anything is written.
-_CALL_SECONDS = 8.0  # After it the recount returns, even if it was to examine more entries.
+_CALL_SECONDS = 8.0  # After it the step returns, even if it was to examine more entries.
 _ATTEMPTS = 3  # TierTranscript may change references meanwhile.
 
 
 @dataclass(slots=True)
 class RecountReport:
-    """The entries that were examined and recounted, and where to continue until `done`."""
+    """The entries that a step examined and recounted, and where to continue until `done`.
+
+    `last_seq` is the last entry of the transcript.
+    """
 
     next_after_seq: int
+    last_seq: int
     token_vocabulary: Vocabulary
     examined_entry_count: int = 0
     recounted_entry_count: int = 0
@@ -62,7 +66,7 @@ async def recount(
         transcript = await transcript_store.get_transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
     pages = _Recount(database, blobs, workers, key, transcript.head.incarnation, policy.token_vocabulary)
-    report = RecountReport(after_seq, policy.token_vocabulary)
+    report = RecountReport(after_seq, transcript.head.seq, policy.token_vocabulary)
     while (
         not report.done and report.examined_entry_count < max_entry_count and monotonic_seconds() < deadline
     ):

@@ -1,23 +1,36 @@
-"""The actions of TierTranscript, and the counts that a call of it reports."""
+"""The actions of TierTranscript, and the counts that one of its steps reports."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from spawnmesh.transcript.v1 import storage_service_pb2 as pb
+
 
 class TierAction(StrEnum):
-    """The action of a call."""
+    """The action of an operation."""
 
     DRY_RUN = "DRY_RUN"
     APPLY = "APPLY"
     REVERT = "REVERT"
 
 
+ACTIONS = {
+    pb.TIER_ACTION_DRY_RUN: TierAction.DRY_RUN,
+    pb.TIER_ACTION_APPLY: TierAction.APPLY,
+    pb.TIER_ACTION_REVERT: TierAction.REVERT,
+}
+
+
 @dataclass(slots=True)
 class TierReport:
-    """The counts of one call, spelled as in the contract."""
+    """The counts of one step, spelled as in the contract, and where the next step continues.
+
+    `last_seq` is the last entry of the transcript.
+    """
 
     next_after_seq: int
+    last_seq: int = 0
     examined_entry_count: int = 0
     externalized_entry_count: int = 0
     cooled_entry_count: int = 0

@@ -1,6 +1,6 @@
-"""Move large payloads of a transcript to the blob store and back, some entries in each call.
+"""Move large payloads of a transcript to the blob store and back, some entries in each step.
 
-A repeated call resumes.
+A repeated step resumes.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from spawnmesh_transcript.store.entries import EntrySize
 from spawnmesh_transcript.store.tier import InlineEntry, PayloadLocation
 
 _PAGE_ROWS = 64
-_CALL_SECONDS = 8.0  # After it the call returns, even if it was to examine more entries.
+_CALL_SECONDS = 8.0  # After it the step returns, even if it was to examine more entries.
 _ATTEMPTS = 3
 _LARGE_ROLES = frozenset({"USER", "ASSISTANT", "TOOL_RESULT"})
 
@@ -111,8 +111,8 @@ class PayloadTiering:
         Raises NOT_FOUND, TIER_DISABLED, and DEPENDENCY_UNAVAILABLE without a blob store.
         """
         deadline = monotonic_seconds() + _CALL_SECONDS
-        policy, stale_seq = await self._begin(key, action)
-        report = TierReport(next_after_seq=after_seq)
+        policy, stale_seq, last_seq = await self.check(key, action)
+        report = TierReport(next_after_seq=after_seq, last_seq=last_seq)
         while not report.done and report.examined_entry_count < max_entry_count:
             row_count = min(_PAGE_ROWS, max_entry_count - report.examined_entry_count)
             try:
@@ -120,7 +120,7 @@ class PayloadTiering:
             except (psycopg.Error, PoolTimeout):
                 if not report.examined_entry_count:
                     raise
-                break  # Report what is done; the next call resumes, or raises.
+                break  # Report what is done; the next step resumes, or raises.
             if page.sizes:
                 match action:
                     case TierAction.DRY_RUN:
@@ -138,7 +138,11 @@ class PayloadTiering:
             await self._record(key, report)
         return report
 
-    async def _begin(self, key: Key, action: TierAction) -> tuple[TranscriptPolicy, int]:
+    async def check(self, key: Key, action: TierAction) -> tuple[TranscriptPolicy, int, int]:
+        """Return the policy, the last stale entry and the last entry of the transcript.
+
+        Raises NOT_FOUND, TIER_DISABLED, and DEPENDENCY_UNAVAILABLE without a blob store.
+        """
         async with self._database.transaction(key.tenant_id) as connection:
             await snapshots.begin_snapshot(connection)
             transcript = await transcript_store.get_transcript(connection, key)
@@ -148,7 +152,7 @@ class PayloadTiering:
             raise tier_disabled()
         if not self._blobs.is_connected:
             raise not_configured("blob store", "ATTACHMENT_BLOB_TARGET")
-        return replace(policy, stub_large_tool_payloads=True), stale_seq
+        return replace(policy, stub_large_tool_payloads=True), stale_seq, transcript.head.seq
 
     async def _read_page(
         self, key: Key, after_seq: int, row_count: int, stale_seq: int, policy: TranscriptPolicy

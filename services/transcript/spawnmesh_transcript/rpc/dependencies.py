@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_postgres.long_running.operations import Operations
 from spawnmesh_runtime.cpu_workers import CpuWorkers
 from spawnmesh_runtime.limiter import FairLimiter
 from spawnmesh_runtime.peers import Peer
@@ -42,6 +43,7 @@ class Dependencies:
     import_threads: ImportThreads
     search: SearchDependencies
     tiering: PayloadTiering
+    operations: Operations
     model_router: Peer | None
     hooks: Peer | None
     stub_metrics: StubMetrics

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
+from google.longrunning.operations_pb2 import Operation
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import activity_service_pb2_grpc as activity_pb_grpc
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
@@ -185,12 +186,10 @@ class StorageServicer(storage_pb_grpc.StorageServiceServicer):
     ) -> storage_pb.ListTranscriptsResponse:
         return await list_transcripts(request, current_caller(), self._deps)
 
-    async def TierTranscript(
-        self, request: storage_pb.TierTranscriptRequest, context: Context
-    ) -> storage_pb.TierTranscriptResponse:
+    async def TierTranscript(self, request: storage_pb.TierTranscriptRequest, context: Context) -> Operation:
         return await tier_transcript(request, current_caller(), self._deps)
 
     async def RecountTranscript(
         self, request: storage_pb.RecountTranscriptRequest, context: Context
-    ) -> storage_pb.RecountTranscriptResponse:
+    ) -> Operation:
         return await recount_transcript(request, current_caller(), self._deps)

@@ -16,11 +16,12 @@ from spawnmesh_transcript.store.rows import Row
 _SQL = load_statements(__name__)
 FIND_POLICY = _SQL["find_policy"]
 
-# Jobs first, so that nothing more is published. Rows and jobs may be written for a transcript while
-# its row exists, and activities while their head does.
+# Jobs first, so that nothing more is published, and no operation goes on. Rows and jobs may be
+# written for a transcript while its row exists, and activities while their head does.
 TENANT_TABLES = TenantTables(
     rows=(
         "jobs",
+        "operations",
         "entries",
         "appends",
         "search_progress",

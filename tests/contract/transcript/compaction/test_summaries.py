@@ -243,15 +243,14 @@ async def test_observers_are_notified_once_the_hook_service_accepts_it(
         start_process("transcript", settings) as process,
         open_worker(process, settings, asyncio.Event()) as worker,
     ):
-        assert worker.publications is not None
         peers.hook_failure = MeshError(Reason.DEPENDENCY_UNAVAILABLE, "away")
-        assert await worker.publications.run_due() == 2
+        assert await worker.jobs.run_due() == 2
         peers.hook_failure = None
-        assert await worker.publications.run_due() == 0, "they pause"
+        assert await worker.jobs.run_due() == 0, "they pause"
         await superuser.execute(
             "update jobs set due_time = now() where tenant_id = %s", [compacting.session.tenant_id]
         )
-        assert [await worker.publications.run_due() for _ in range(2)] == [2, 0]
+        assert [await worker.jobs.run_due() for _ in range(2)] == [2, 0]
     assert len(peers.published) == 2
     told = {event.event_key: event for event in peers.published}
     assert told.keys() == {f"after_compaction:v1:{summary.entry_id}" for summary in (first, second)}

@@ -4,12 +4,9 @@ import json
 
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
-from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
-from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import open_database
-from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.transcript.commands import Command
 from tests.support.transcript.compaction import (
@@ -17,6 +14,7 @@ from tests.support.transcript.compaction import (
     CompactionService,
     words,
 )
+from tests.support.transcript.counts import recount
 from tests.support.transcript.fixtures import (
     assistant,
     refused,
@@ -104,16 +102,10 @@ async def test_CompactTranscript__covered_tokens_follow_a_recount(
     await compacting.converse(claim, turns=5, name="పరీక్ష వాక్యం")
     await compacting.set_threshold(1, 0, token_vocabulary="cl100k_base")
 
-    async def recount() -> None:
-        request = storage_pb.RecountTranscriptRequest(session_id=compacting.session.session_id)
-        stub = StorageServiceStub(compacting.session.service.peer.channel)
-        with use_token(compacting.session.client_token()):
-            done = await compacting.session.service.peer.unary(
-                stub.RecountTranscript, request, timeout_seconds=60
-            )
-        assert done.recounted_entry_count == 10
+    async def count_again() -> None:
+        assert (await recount(compacting.session)).recounted_entry_count == 10
 
-    compacting.peers.on_generate = recount
+    compacting.peers.on_generate = count_again
     sources = (await compacting.compact(claim)).summary.body.compaction.sources
     entries = await compacting.session.entries()
     assert await covered(superuser, compacting) == [

@@ -6,9 +6,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
-from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
 from spawnmesh_transcript.operations.bodies.tokens import message_token_count
 
@@ -244,9 +242,6 @@ async def test_TierTranscript__condenses_what_was_appended_without_the_tier(tier
 
 
 async def _tier(tiered: Tiered, action: "storage_pb.TierAction.ValueType") -> int:
-    request = storage_pb.TierTranscriptRequest(session_id=tiered.session.session_id, action=action)
-    peer = tiered.session.service.peer
-    with use_token(tiered.session.client_token()):
-        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60)
-    assert (done.done, done.failed_entry_count) == (True, 0)
+    done = await tiered.run_tier(action)
+    assert not done.failed_entry_count
     return done.condensed_entry_count

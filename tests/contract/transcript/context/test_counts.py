@@ -8,7 +8,6 @@ from psycopg import AsyncConnection
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
-from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_transcript.domain.token_vocabularies import Vocabulary
@@ -188,7 +187,7 @@ async def test_AssembleContext__reports_entries_that_another_vocabulary_counted(
     by_o200k = await context(session, model="openai/o3")
     assert (by_o200k.is_estimate, by_o200k.token_vocabulary) == (True, O200K)
     assert [entry.token_count for entry in by_o200k.entries[:2]] == tokens(by_o200k.entries[:2], O200K)
-    assert (await recount(session)).done
+    await recount(session)
     counted = await context(session)
     assert (counted.is_estimate, counted.token_vocabulary) == (False, CL100K)
     assert [entry.token_count for entry in counted.entries] == tokens(counted.entries, CL100K)
@@ -221,12 +220,7 @@ async def test_RecountTranscript__gives_the_counts_of_a_new_append(
     after = await session.entries()
     assert [entry.token_count for entry in after] == tokens(after, CL100K)
     assert [entry.chain_hash for entry in after] == [entry.chain_hash for entry in before]
-    assert (done.examined_entry_count, done.recounted_entry_count, done.next_after_seq, done.done) == (
-        6,
-        4,
-        6,
-        True,
-    )
+    assert (done.examined_entry_count, done.recounted_entry_count) == (6, 4)
     assert done.token_count_before == sum(entry.token_count for entry in before[1:5])
     assert done.token_count_after == sum(entry.token_count for entry in after[1:5])
     assert done.token_vocabulary == CL100K
@@ -234,26 +228,6 @@ async def test_RecountTranscript__gives_the_counts_of_a_new_append(
     assert await stored_counts(superuser, session) == (total, total, {CL100K})
     again = await recount(session)
     assert (again.examined_entry_count, again.recounted_entry_count, again.token_count_after) == (6, 0, 0)
-
-
-async def test_RecountTranscript__resumes(session: Session, superuser: Superuser) -> None:
-    await session.append([user(f"{number} {TEXT}") for number in range(150)])
-    await set_vocabulary(session, 1, CL100K)
-    calls, recounted, after_seq = 0, 0, 0
-    while True:
-        answer = await recount(session, after_seq=after_seq, max_entry_count=70)
-        assert answer.examined_entry_count <= 70
-        calls, recounted, after_seq = (
-            calls + 1,
-            recounted + answer.recounted_entry_count,
-            answer.next_after_seq,
-        )
-        if answer.done:
-            break
-    assert (calls, recounted, after_seq) == (3, 150, 151)
-    entries = await session.entries()
-    total = sum(tokens(entries, CL100K))
-    assert await stored_counts(superuser, session) == (total, total, {CL100K})
 
 
 async def test_RecountTranscript__loses_nothing_beside_writers(
@@ -272,9 +246,9 @@ async def test_RecountTranscript__loses_nothing_beside_writers(
         tasks.create_task(write())
         for version, vocabulary in enumerate([CL100K, O200K, CL100K], start=1):
             await set_vocabulary(session, version, vocabulary)
-            await asyncio.gather(*(recount(session, after_seq=after_seq) for after_seq in (0, 0, 90)))
+            await asyncio.gather(*(recount(session) for _ in range(3)))
         is_over.set()
-    assert (await recount(session)).done
+    await recount(session)
     entries: list[entry_pb2.Entry] = []
     while page := await session.entries(after_seq=entries[-1].seq if entries else 0):
         entries += page
@@ -332,12 +306,7 @@ async def test_TierTranscript__later_references_are_counted_as_their_entries_are
     await tiered.converse(claim, TEXT * 200)
     await tiered.session.append([assistant("end")], claim=claim)
     await set_vocabulary(tiered.session, 3, CL100K, stub_large_tool_payloads=True)
-    peer = tiered.session.service.peer
-    request = storage_pb.TierTranscriptRequest(
-        session_id=tiered.session.session_id, action=storage_pb.TIER_ACTION_APPLY
-    )
-    with use_token(tiered.session.client_token()):
-        done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request, timeout_seconds=60)
+    done = await tiered.run_tier(storage_pb.TIER_ACTION_APPLY)
     assert done.externalized_entry_count == 1
     assembled = await tiered.context(tail=NO_TAIL)
     assert len(assembled.stubbed) == 1
@@ -354,10 +323,6 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
     await set_vocabulary(tiered.session, 3, CL100K, stub_large_tool_payloads=True)
     session = tiered.session
     [entry] = [entry for entry in await session.entries() if entry.seq == seq]
-    request = storage_pb.TierTranscriptRequest(
-        session_id=session.session_id, action=storage_pb.TIER_ACTION_APPLY
-    )
-    stub = StorageServiceStub(session.service.peer.channel)
     async with await AsyncConnection.connect(session.service.dsn.owner, autocommit=False) as recounting:
         await recounting.execute("set local search_path = transcript")
         head = (await session.page()).head
@@ -374,10 +339,7 @@ async def test_TierTranscript__references_made_during_a_recount_are_counted_as_t
         }
         for name in ("lock_for_recount", "recount_entries"):
             await recounting.execute(all_statements()[name], asked)
-        with use_token(session.client_token()):
-            tiering = asyncio.create_task(
-                session.service.peer.unary(stub.TierTranscript, request, timeout_seconds=60)
-            )
+        tiering = asyncio.create_task(tiered.run_tier(storage_pb.TIER_ACTION_APPLY))
         # The move has read the entry, and waits for the recount's lock.
         async with asyncio.timeout(60):
             while not await waits_for(superuser, recounting):

@@ -303,7 +303,7 @@ async def test_ListTranscripts__lists_readable_transcripts_in_pages(filled: Tier
     stranger = filled.to(replace(filled.session, tenant_id=f"{filled.session.tenant_id}-x"))
     assert await stranger.sizes() == []
     with refused(Reason.NOT_FOUND):
-        await stranger.tier_once(REVERT)
+        await stranger.start_tier(REVERT)
 
 
 def _bytes(answer: Any) -> bytes:

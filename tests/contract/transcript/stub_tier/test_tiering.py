@@ -56,7 +56,7 @@ async def test_TierTranscript__moves_results_appended_without_the_tier(
     planned = await old.tier(DRY_RUN)
     assert await count_rows(superuser, old, "payloads") == 0
     assert planned["externalized_entry_count"] == planned["cooled_entry_count"] == 4
-    assert await old.tier(APPLY, page=2) == planned
+    assert await old.tier(APPLY) == planned
     assert await old.tier(APPLY) == await old.tier(DRY_RUN) == {}
     assert (await old.readings())["entries"] == before
     twin = old.to(old.session.sibling())
@@ -67,15 +67,6 @@ async def test_TierTranscript__moves_results_appended_without_the_tier(
         return [re.sub("file_[0-9a-z]{26}", "", text_of(entry)) for entry in context.entries]
 
     assert shown(await old.context(tail=NO_TAIL)) == shown(await twin.context(tail=NO_TAIL))
-
-
-async def test_TierTranscript__a_call_processes_no_more_than_requested(old: TierSession) -> None:
-    first = await old.tier_once(APPLY, max_entry_count=5)
-    assert (first.examined_entry_count, first.next_after_seq, first.done) == (5, 5, False)
-    assert first.cooled_entry_count == 2
-    rest = await old.tier_once(APPLY, after_seq=5)
-    assert (rest.examined_entry_count, rest.next_after_seq, rest.done) == (4, 9, True)
-    assert (await old.tier_once(APPLY, after_seq=9)).done
 
 
 async def test_TierTranscript__fresh_results_stay_inline(
@@ -103,7 +94,7 @@ async def test_TierTranscript__a_revert_restores_the_original_rows(
     before, stored = await old.readings(), await bodies(superuser, old)
     applied = await old.tier(APPLY)
     [file_id, *_] = [one.file_ids[0] for one in (await old.context(tail=NO_TAIL)).stubbed]
-    reverted = await old.tier(REVERT, page=3)
+    reverted = await old.tier(REVERT)
     assert reverted == {"reverted_entry_count": 4, "reverted_bytes": applied["cooled_bytes"]}
     assert await old.tier(REVERT) == {}
     assert await bodies(superuser, old) == stored

@@ -27,7 +27,7 @@ async def test_TierTranscript__several_calls_at_once_move_each_entry_once(
 ) -> None:
     planned = await old.tier(DRY_RUN)
     before = await old.readings()
-    done = await asyncio.gather(*(old.tier(APPLY, page=3) for _ in range(4)))
+    done = await asyncio.gather(*(old.tier(APPLY) for _ in range(4)))
     assert sum(one.get("cooled_entry_count", 0) for one in done) == 4
     assert sum(one.get("cooled_bytes", 0) for one in done) == planned["cooled_bytes"]
     assert not any("failed_entry_count" in one for one in done)
@@ -52,7 +52,7 @@ async def test_TierTranscript__apply_and_revert_at_once_beside_readers(
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(read())
         for _ in range(6):
-            await asyncio.gather(filled.tier(APPLY, page=4), filled.tier(REVERT, page=3))
+            await asyncio.gather(filled.tier(APPLY), filled.tier(REVERT))
         over.set()
     assert reading.result() > 5
     await nothing_is_lost(filled, superuser, before)
@@ -85,7 +85,7 @@ async def test_TierTranscript__beside_a_deletion_leaves_nothing(
 ) -> None:
     if action == REVERT:
         await old.tier(APPLY)
-    done = await asyncio.gather(old.tier(action, page=2), old.session.delete(), return_exceptions=True)
+    done = await asyncio.gather(old.tier(action), old.session.delete(), return_exceptions=True)
     assert {error.reason for error in done if isinstance(error, MeshError)} <= {Reason.NOT_FOUND}
     await old.session.delete()
     assert await count_rows(superuser, old, "payloads") == await count_rows(superuser, old, "stubs") == 0
@@ -98,10 +98,11 @@ async def test_TierTranscript__beside_a_purge_leaves_nothing(old: TierSession, s
         while not (await old.session.purge_tenant()).done:
             pass
 
-    done = await asyncio.gather(old.tier(APPLY, page=2), purge(), return_exceptions=True)
+    done = await asyncio.gather(old.tier(APPLY), purge(), return_exceptions=True)
     assert {error.reason for error in done if isinstance(error, MeshError)} <= {
         Reason.NOT_FOUND,
         Reason.TIER_DISABLED,
+        Reason.UNKNOWN_TENANT,
     }
     for table in ("payloads", "stubs", "entries", "transcripts"):
         assert await count_rows(superuser, old, table) == 0

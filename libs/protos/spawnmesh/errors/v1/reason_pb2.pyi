@@ -264,6 +264,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
     is in the facts. An existing gate can be replaced.
     """
+    REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 150
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+    that are not done. The limit is in the facts.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` is the name of the value without the prefix `REASON_`. `domain` is
@@ -511,5 +515,9 @@ existing plugin can be replaced.
 REASON_GATE_COUNT_EXCEEDED: Reason.ValueType  # 135
 """RESOURCE_EXHAUSTED. The tenant has reached its limit of plugins that something waits for, which
 is in the facts. An existing gate can be replaced.
+"""
+REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 150
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
+that are not done. The limit is in the facts.
 """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/storage_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a spawnmesh/policy/v1/policy.proto\"U\n\x16ListTranscriptsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"p\n\x17ListTranscriptsResponse\x12<\n\x0btranscripts\x18\x01 \x03(\x0b\x32\'.spawnmesh.transcript.v1.TranscriptSize\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"{\n\x0eTranscriptSize\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x65ntry_count\x18\x02 \x01(\x03\x12\x13\n\x0btoken_count\x18\x03 \x01(\x03\x12\x15\n\rlogical_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cstored_bytes\x18\x05 \x01(\x03\"\xbd\x01\n\x15TierTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12?\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32#.spawnmesh.transcript.v1.TierActionB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12#\n\x0fmax_entry_count\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x90N(\x00\"\xb9\x02\n\x16TierTranscriptResponse\x12\x1c\n\x14\x65xamined_entry_count\x18\x01 \x01(\x03\x12 \n\x18\x65xternalized_entry_count\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ooled_entry_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x63ooled_bytes\x18\x04 \x01(\x03\x12\x1c\n\x14reverted_entry_count\x18\x05 \x01(\x03\x12\x16\n\x0ereverted_bytes\x18\x06 \x01(\x03\x12\x1a\n\x12\x66\x61iled_entry_count\x18\x07 \x01(\x03\x12\x16\n\x0e\x66\x61ilure_reason\x18\x08 \x01(\t\x12\x16\n\x0enext_after_seq\x18\t \x01(\x03\x12\x0c\n\x04\x64one\x18\n \x01(\x08\x12\x1d\n\x15\x63ondensed_entry_count\x18\x0b \x01(\x03\"\x90\x01\n\x18RecountTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1a\n\tafter_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12#\n\x0fmax_entry_count\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x90N(\x00\"\xcf\x01\n\x19RecountTranscriptResponse\x12\x1c\n\x14\x65xamined_entry_count\x18\x01 \x01(\x03\x12\x1d\n\x15recounted_entry_count\x18\x02 \x01(\x03\x12\x1a\n\x12token_count_before\x18\x03 \x01(\x03\x12\x19\n\x11token_count_after\x18\x04 \x01(\x03\x12\x18\n\x10token_vocabulary\x18\x05 \x01(\t\x12\x16\n\x0enext_after_seq\x18\x06 \x01(\x03\x12\x0c\n\x04\x64one\x18\x07 \x01(\x08*q\n\nTierAction\x12\x1b\n\x17TIER_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13TIER_ACTION_DRY_RUN\x10\x01\x12\x15\n\x11TIER_ACTION_APPLY\x10\x02\x12\x16\n\x12TIER_ACTION_REVERT\x10\x03\x32\x9a\x04\n\x0eStorageService\x12\x9b\x01\n\x0fListTranscripts\x12/.spawnmesh.transcript.v1.ListTranscriptsRequest\x1a\x30.spawnmesh.transcript.v1.ListTranscriptsResponse\"%\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/transcripts\x12\xad\x01\n\x0eTierTranscript\x12..spawnmesh.transcript.v1.TierTranscriptRequest\x1a/.spawnmesh.transcript.v1.TierTranscriptResponse\":\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x02\x82\xd3\xe4\x93\x02&\"!/v1/transcripts/{session_id}:tier:\x01*\x12\xb9\x01\n\x11RecountTranscript\x12\x31.spawnmesh.transcript.v1.RecountTranscriptRequest\x1a\x32.spawnmesh.transcript.v1.RecountTranscriptResponse\"=\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x03\x38\x05\x82\xd3\xe4\x93\x02)\"$/v1/transcripts/{session_id}:recount:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/transcript/v1/storage_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a#google/longrunning/operations.proto\x1a spawnmesh/policy/v1/policy.proto\"U\n\x16ListTranscriptsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"p\n\x17ListTranscriptsResponse\x12<\n\x0btranscripts\x18\x01 \x03(\x0b\x32\'.spawnmesh.transcript.v1.TranscriptSize\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"{\n\x0eTranscriptSize\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x65ntry_count\x18\x02 \x01(\x03\x12\x13\n\x0btoken_count\x18\x03 \x01(\x03\x12\x15\n\rlogical_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cstored_bytes\x18\x05 \x01(\x03\"\x9c\x01\n\x15TierTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12?\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32#.spawnmesh.transcript.v1.TierActionB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1e\n\nrequest_id\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x01\"\x93\x02\n\x16TierTranscriptResponse\x12\x1c\n\x14\x65xamined_entry_count\x18\x01 \x01(\x03\x12 \n\x18\x65xternalized_entry_count\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ooled_entry_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x63ooled_bytes\x18\x04 \x01(\x03\x12\x1c\n\x14reverted_entry_count\x18\x05 \x01(\x03\x12\x16\n\x0ereverted_bytes\x18\x06 \x01(\x03\x12\x1a\n\x12\x66\x61iled_entry_count\x18\x07 \x01(\x03\x12\x16\n\x0e\x66\x61ilure_reason\x18\x08 \x01(\t\x12\x1d\n\x15\x63ondensed_entry_count\x18\t \x01(\x03\"o\n\x18RecountTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x1e\n\nrequest_id\x18\x03 \x01(\tB\n\xbaH\x07r\x05 \x01(\x80\x01\"\xa9\x01\n\x19RecountTranscriptResponse\x12\x1c\n\x14\x65xamined_entry_count\x18\x01 \x01(\x03\x12\x1d\n\x15recounted_entry_count\x18\x02 \x01(\x03\x12\x1a\n\x12token_count_before\x18\x03 \x01(\x03\x12\x19\n\x11token_count_after\x18\x04 \x01(\x03\x12\x18\n\x10token_vocabulary\x18\x05 \x01(\t*q\n\nTierAction\x12\x1b\n\x17TIER_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13TIER_ACTION_DRY_RUN\x10\x01\x12\x15\n\x11TIER_ACTION_APPLY\x10\x02\x12\x16\n\x12TIER_ACTION_REVERT\x10\x03\x32\xc4\x05\n\x0eStorageService\x12\x9b\x01\n\x0fListTranscripts\x12/.spawnmesh.transcript.v1.ListTranscriptsRequest\x1a\x30.spawnmesh.transcript.v1.ListTranscriptsResponse\"%\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/transcripts\x12\x82\x02\n\x0eTierTranscript\x12..spawnmesh.transcript.v1.TierTranscriptRequest\x1a\x1d.google.longrunning.Operation\"\xa0\x01\x90\x02\x02\xca\x41[\n.spawnmesh.transcript.v1.TierTranscriptResponse\x12)spawnmesh.operations.v1.OperationMetadata\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02&\"!/v1/transcripts/{session_id}:tier:\x01*\x12\x8e\x02\n\x11RecountTranscript\x12\x31.spawnmesh.transcript.v1.RecountTranscriptRequest\x1a\x1d.google.longrunning.Operation\"\xa6\x01\x90\x02\x02\xca\x41^\n1spawnmesh.transcript.v1.RecountTranscriptResponse\x12)spawnmesh.operations.v1.OperationMetadata\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02)\"$/v1/transcripts/{session_id}:recount:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,38 +43,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['action']._loaded_options = None
   _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['action']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
-  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['after_seq']._loaded_options = None
-  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['after_seq']._serialized_options = b'\272H\004\"\002(\000'
-  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['max_entry_count']._loaded_options = None
-  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['max_entry_count']._serialized_options = b'\272H\007\032\005\030\220N(\000'
+  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_TIERTRANSCRIPTREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\007r\005 \001(\200\001'
   _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
-  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['after_seq']._loaded_options = None
-  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['after_seq']._serialized_options = b'\272H\004\"\002(\000'
-  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['max_entry_count']._loaded_options = None
-  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['max_entry_count']._serialized_options = b'\272H\007\032\005\030\220N(\000'
+  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_RECOUNTTRANSCRIPTREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\007r\005 \001(\200\001'
   _globals['_STORAGESERVICE'].methods_by_name['ListTranscripts']._loaded_options = None
   _globals['_STORAGESERVICE'].methods_by_name['ListTranscripts']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\021\022\017/v1/transcripts'
   _globals['_STORAGESERVICE'].methods_by_name['TierTranscript']._loaded_options = None
-  _globals['_STORAGESERVICE'].methods_by_name['TierTranscript']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\002\202\323\344\223\002&\"!/v1/transcripts/{session_id}:tier:\001*'
+  _globals['_STORAGESERVICE'].methods_by_name['TierTranscript']._serialized_options = b'\220\002\002\312A[\n.spawnmesh.transcript.v1.TierTranscriptResponse\022)spawnmesh.operations.v1.OperationMetadata\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002&\"!/v1/transcripts/{session_id}:tier:\001*'
   _globals['_STORAGESERVICE'].methods_by_name['RecountTranscript']._loaded_options = None
-  _globals['_STORAGESERVICE'].methods_by_name['RecountTranscript']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0038\005\202\323\344\223\002)\"$/v1/transcripts/{session_id}:recount:\001*'
-  _globals['_TIERACTION']._serialized_start=1358
-  _globals['_TIERACTION']._serialized_end=1471
-  _globals['_LISTTRANSCRIPTSREQUEST']._serialized_start=167
-  _globals['_LISTTRANSCRIPTSREQUEST']._serialized_end=252
-  _globals['_LISTTRANSCRIPTSRESPONSE']._serialized_start=254
-  _globals['_LISTTRANSCRIPTSRESPONSE']._serialized_end=366
-  _globals['_TRANSCRIPTSIZE']._serialized_start=368
-  _globals['_TRANSCRIPTSIZE']._serialized_end=491
-  _globals['_TIERTRANSCRIPTREQUEST']._serialized_start=494
-  _globals['_TIERTRANSCRIPTREQUEST']._serialized_end=683
-  _globals['_TIERTRANSCRIPTRESPONSE']._serialized_start=686
-  _globals['_TIERTRANSCRIPTRESPONSE']._serialized_end=999
-  _globals['_RECOUNTTRANSCRIPTREQUEST']._serialized_start=1002
-  _globals['_RECOUNTTRANSCRIPTREQUEST']._serialized_end=1146
-  _globals['_RECOUNTTRANSCRIPTRESPONSE']._serialized_start=1149
-  _globals['_RECOUNTTRANSCRIPTRESPONSE']._serialized_end=1356
-  _globals['_STORAGESERVICE']._serialized_start=1474
-  _globals['_STORAGESERVICE']._serialized_end=2012
+  _globals['_STORAGESERVICE'].methods_by_name['RecountTranscript']._serialized_options = b'\220\002\002\312A^\n1spawnmesh.transcript.v1.RecountTranscriptResponse\022)spawnmesh.operations.v1.OperationMetadata\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002)\"$/v1/transcripts/{session_id}:recount:\001*'
+  _globals['_TIERACTION']._serialized_start=1252
+  _globals['_TIERACTION']._serialized_end=1365
+  _globals['_LISTTRANSCRIPTSREQUEST']._serialized_start=204
+  _globals['_LISTTRANSCRIPTSREQUEST']._serialized_end=289
+  _globals['_LISTTRANSCRIPTSRESPONSE']._serialized_start=291
+  _globals['_LISTTRANSCRIPTSRESPONSE']._serialized_end=403
+  _globals['_TRANSCRIPTSIZE']._serialized_start=405
+  _globals['_TRANSCRIPTSIZE']._serialized_end=528
+  _globals['_TIERTRANSCRIPTREQUEST']._serialized_start=531
+  _globals['_TIERTRANSCRIPTREQUEST']._serialized_end=687
+  _globals['_TIERTRANSCRIPTRESPONSE']._serialized_start=690
+  _globals['_TIERTRANSCRIPTRESPONSE']._serialized_end=965
+  _globals['_RECOUNTTRANSCRIPTREQUEST']._serialized_start=967
+  _globals['_RECOUNTTRANSCRIPTREQUEST']._serialized_end=1078
+  _globals['_RECOUNTTRANSCRIPTRESPONSE']._serialized_start=1081
+  _globals['_RECOUNTTRANSCRIPTRESPONSE']._serialized_end=1250
+  _globals['_STORAGESERVICE']._serialized_start=1368
+  _globals['_STORAGESERVICE']._serialized_end=2076
 # @@protoc_insertion_point(module_scope)

@@ -149,27 +149,23 @@ class TierTranscriptRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
-    AFTER_SEQ_FIELD_NUMBER: _builtins.int
-    MAX_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     action: Global___TierAction.ValueType
     """The action."""
-    after_seq: _builtins.int
-    """Only entries after this seq. 0 means from the first."""
-    max_entry_count: _builtins.int
-    """The largest number of entries to look at. 0 means 1,000."""
+    request_id: _builtins.str
+    """Chosen by the caller for this operation. A repeat of the call has the same one."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         action: Global___TierAction.ValueType = ...,
-        after_seq: _builtins.int = ...,
-        max_entry_count: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "after_seq", b"after_seq", "max_entry_count", b"max_entry_count", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,7 +173,7 @@ Global___TierTranscriptRequest: _TypeAlias = TierTranscriptRequest  # noqa: Y015
 
 @_typing.final
 class TierTranscriptResponse(_message.Message):
-    """Response of TierTranscript."""
+    """The response of an operation of TierTranscript: the counts of the whole transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -189,8 +185,6 @@ class TierTranscriptResponse(_message.Message):
     REVERTED_BYTES_FIELD_NUMBER: _builtins.int
     FAILED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     FAILURE_REASON_FIELD_NUMBER: _builtins.int
-    NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
-    DONE_FIELD_NUMBER: _builtins.int
     CONDENSED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     examined_entry_count: _builtins.int
     """The number of entries that were looked at."""
@@ -205,13 +199,11 @@ class TierTranscriptResponse(_message.Message):
     reverted_bytes: _builtins.int
     """The bytes that were restored."""
     failed_entry_count: _builtins.int
-    """The number of entries that failed. Readers see them unchanged, and a repeat tries them again."""
+    """The number of entries that failed. Readers see them unchanged, and another operation tries them
+    again.
+    """
     failure_reason: _builtins.str
     """The reason of the newest failure, such as `DEPENDENCY_UNAVAILABLE`. Empty if nothing failed."""
-    next_after_seq: _builtins.int
-    """The `after_seq` of the next call."""
-    done: _builtins.bool
-    """Nothing is left after `next_after_seq`."""
     condensed_entry_count: _builtins.int
     """The number of messages that contexts can condense from now on. REVERT undoes it."""
     def __init__(
@@ -225,13 +217,11 @@ class TierTranscriptResponse(_message.Message):
         reverted_bytes: _builtins.int = ...,
         failed_entry_count: _builtins.int = ...,
         failure_reason: _builtins.str = ...,
-        next_after_seq: _builtins.int = ...,
-        done: _builtins.bool = ...,
         condensed_entry_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["condensed_entry_count", b"condensed_entry_count", "cooled_bytes", b"cooled_bytes", "cooled_entry_count", b"cooled_entry_count", "done", b"done", "examined_entry_count", b"examined_entry_count", "externalized_entry_count", b"externalized_entry_count", "failed_entry_count", b"failed_entry_count", "failure_reason", b"failure_reason", "next_after_seq", b"next_after_seq", "reverted_bytes", b"reverted_bytes", "reverted_entry_count", b"reverted_entry_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condensed_entry_count", b"condensed_entry_count", "cooled_bytes", b"cooled_bytes", "cooled_entry_count", b"cooled_entry_count", "examined_entry_count", b"examined_entry_count", "externalized_entry_count", b"externalized_entry_count", "failed_entry_count", b"failed_entry_count", "failure_reason", b"failure_reason", "reverted_bytes", b"reverted_bytes", "reverted_entry_count", b"reverted_entry_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,27 +235,23 @@ class RecountTranscriptRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
-    AFTER_SEQ_FIELD_NUMBER: _builtins.int
-    MAX_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     dry_run: _builtins.bool
     """Report only, and change nothing."""
-    after_seq: _builtins.int
-    """Only entries after this seq. 0 means from the first."""
-    max_entry_count: _builtins.int
-    """The largest number of entries to look at. 0 means 1,000."""
+    request_id: _builtins.str
+    """Chosen by the caller for this operation. A repeat of the call has the same one."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
-        after_seq: _builtins.int = ...,
-        max_entry_count: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "dry_run", b"dry_run", "max_entry_count", b"max_entry_count", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,7 +259,7 @@ Global___RecountTranscriptRequest: _TypeAlias = RecountTranscriptRequest  # noqa
 
 @_typing.final
 class RecountTranscriptResponse(_message.Message):
-    """Response of RecountTranscript."""
+    """The response of an operation of RecountTranscript: the counts of the whole transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -282,8 +268,6 @@ class RecountTranscriptResponse(_message.Message):
     TOKEN_COUNT_BEFORE_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_AFTER_FIELD_NUMBER: _builtins.int
     TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
-    NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
-    DONE_FIELD_NUMBER: _builtins.int
     examined_entry_count: _builtins.int
     """The number of entries that were looked at."""
     recounted_entry_count: _builtins.int
@@ -294,10 +278,6 @@ class RecountTranscriptResponse(_message.Message):
     """Their tokens in the current vocabulary."""
     token_vocabulary: _builtins.str
     """The current vocabulary."""
-    next_after_seq: _builtins.int
-    """The `after_seq` of the next call."""
-    done: _builtins.bool
-    """Nothing is left after `next_after_seq`."""
     def __init__(
         self,
         *,
@@ -306,12 +286,10 @@ class RecountTranscriptResponse(_message.Message):
         token_count_before: _builtins.int = ...,
         token_count_after: _builtins.int = ...,
         token_vocabulary: _builtins.str = ...,
-        next_after_seq: _builtins.int = ...,
-        done: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "examined_entry_count", b"examined_entry_count", "next_after_seq", b"next_after_seq", "recounted_entry_count", b"recounted_entry_count", "token_count_after", b"token_count_after", "token_count_before", b"token_count_before", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examined_entry_count", b"examined_entry_count", "recounted_entry_count", b"recounted_entry_count", "token_count_after", b"token_count_after", "token_count_before", b"token_count_before", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

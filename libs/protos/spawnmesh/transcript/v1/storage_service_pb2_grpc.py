@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -43,12 +44,12 @@ class StorageServiceStub:
         self.TierTranscript = channel.unary_unary(
                 '/spawnmesh.transcript.v1.StorageService/TierTranscript',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptResponse.FromString,
+                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString,
                 _registered_method=True)
         self.RecountTranscript = channel.unary_unary(
                 '/spawnmesh.transcript.v1.StorageService/RecountTranscript',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptResponse.FromString,
+                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString,
                 _registered_method=True)
 
 
@@ -67,25 +68,29 @@ class StorageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TierTranscript(self, request, context):
-        """Moves large payloads of a transcript between the database and the blob store, some entries for
-        each call: continue with `next_after_seq` until `done`.
+        """Starts an operation that moves large payloads of a transcript between the database and the blob
+        store.
         - APPLY puts the large payloads of older entries into the blob store, as an append would have
         done, and drops the inline copies of entries that are no longer fresh.
         - REVERT restores the inline copies and releases payloads and references. Then no file of the
         entry exists.
         - DRY_RUN reports what APPLY would do and changes nothing.
-        A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
-        at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
-        if the tenant has `stub_large_tool_payloads` off.
+        An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
+        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
+        has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
+        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+        as it is kept; with another payload: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecountTranscript(self, request, context):
-        """Counts the tokens of entries again that were counted by another vocabulary than that of the
-        tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
-        dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
+        """Starts an operation that counts the tokens of entries again that were counted by another
+        vocabulary than that of the tenant's settings. A dry run changes nothing. It is safe beside
+        writers. Until it is done, contexts are estimates. NOT_FOUND without a transcript, also for an
+        operation that has begun. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns
+        the same operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,12 +107,12 @@ def add_StorageServiceServicer_to_server(servicer, server):
             'TierTranscript': grpc.unary_unary_rpc_method_handler(
                     servicer.TierTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptRequest.FromString,
-                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptResponse.SerializeToString,
+                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
             ),
             'RecountTranscript': grpc.unary_unary_rpc_method_handler(
                     servicer.RecountTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptRequest.FromString,
-                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptResponse.SerializeToString,
+                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -164,7 +169,7 @@ class StorageService:
             target,
             '/spawnmesh.transcript.v1.StorageService/TierTranscript',
             spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptRequest.SerializeToString,
-            spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.TierTranscriptResponse.FromString,
+            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
             options,
             channel_credentials,
             insecure,
@@ -191,7 +196,7 @@ class StorageService:
             target,
             '/spawnmesh.transcript.v1.StorageService/RecountTranscript',
             spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptRequest.SerializeToString,
-            spawnmesh_dot_transcript_dot_v1_dot_storage__service__pb2.RecountTranscriptResponse.FromString,
+            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
             options,
             channel_credentials,
             insecure,

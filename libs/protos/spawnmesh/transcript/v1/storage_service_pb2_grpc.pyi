@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from google.longrunning import operations_pb2 as _operations_pb2
 from grpc import aio as _aio
 from spawnmesh.transcript.v1 import storage_service_pb2 as _storage_service_pb2
 import abc as _abc_1
@@ -39,22 +40,26 @@ class StorageServiceStub:
     than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
     is created meanwhile may be missed.
     """
-    TierTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]
-    """Moves large payloads of a transcript between the database and the blob store, some entries for
-    each call: continue with `next_after_seq` until `done`.
+    TierTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _operations_pb2.Operation]
+    """Starts an operation that moves large payloads of a transcript between the database and the blob
+    store.
     - APPLY puts the large payloads of older entries into the blob store, as an append would have
       done, and drops the inline copies of entries that are no longer fresh.
     - REVERT restores the inline copies and releases payloads and references. Then no file of the
       entry exists.
     - DRY_RUN reports what APPLY would do and changes nothing.
-    A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
-    at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
-    if the tenant has `stub_large_tool_payloads` off.
+    An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
+    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
+    has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
+    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+    as it is kept; with another payload: REQUEST_ID_REUSED.
     """
-    RecountTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _storage_service_pb2.RecountTranscriptResponse]
-    """Counts the tokens of entries again that were counted by another vocabulary than that of the
-    tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
-    dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
+    RecountTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _operations_pb2.Operation]
+    """Starts an operation that counts the tokens of entries again that were counted by another
+    vocabulary than that of the tenant's settings. A dry run changes nothing. It is safe beside
+    writers. Until it is done, contexts are estimates. NOT_FOUND without a transcript, also for an
+    operation that has begun. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns
+    the same operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
     """
 
 @_typing.type_check_only
@@ -68,22 +73,26 @@ class StorageServiceAsyncStub(StorageServiceStub):
     than requested, or none. Only an empty `next_page_token` marks the last page. A transcript that
     is created meanwhile may be missed.
     """
-    TierTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]  # type: ignore[assignment]
-    """Moves large payloads of a transcript between the database and the blob store, some entries for
-    each call: continue with `next_after_seq` until `done`.
+    TierTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _operations_pb2.Operation]  # type: ignore[assignment]
+    """Starts an operation that moves large payloads of a transcript between the database and the blob
+    store.
     - APPLY puts the large payloads of older entries into the blob store, as an append would have
       done, and drops the inline copies of entries that are no longer fresh.
     - REVERT restores the inline copies and releases payloads and references. Then no file of the
       entry exists.
     - DRY_RUN reports what APPLY would do and changes nothing.
-    A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
-    at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
-    if the tenant has `stub_large_tool_payloads` off.
+    An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
+    beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
+    has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
+    OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+    as it is kept; with another payload: REQUEST_ID_REUSED.
     """
-    RecountTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _storage_service_pb2.RecountTranscriptResponse]  # type: ignore[assignment]
-    """Counts the tokens of entries again that were counted by another vocabulary than that of the
-    tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
-    dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
+    RecountTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _operations_pb2.Operation]  # type: ignore[assignment]
+    """Starts an operation that counts the tokens of entries again that were counted by another
+    vocabulary than that of the tenant's settings. A dry run changes nothing. It is safe beside
+    writers. Until it is done, contexts are estimates. NOT_FOUND without a transcript, also for an
+    operation that has begun. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns
+    the same operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
     """
 
 class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -106,17 +115,19 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _storage_service_pb2.TierTranscriptRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_storage_service_pb2.TierTranscriptResponse, _abc.Awaitable[_storage_service_pb2.TierTranscriptResponse]]:
-        """Moves large payloads of a transcript between the database and the blob store, some entries for
-        each call: continue with `next_after_seq` until `done`.
+    ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
+        """Starts an operation that moves large payloads of a transcript between the database and the blob
+        store.
         - APPLY puts the large payloads of older entries into the blob store, as an append would have
           done, and drops the inline copies of entries that are no longer fresh.
         - REVERT restores the inline copies and releases payloads and references. Then no file of the
           entry exists.
         - DRY_RUN reports what APPLY would do and changes nothing.
-        A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
-        at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
-        if the tenant has `stub_large_tool_payloads` off.
+        An entry that fails is counted and stays unchanged; another operation does the rest. It is safe
+        beside writers and readers. NOT_FOUND without a transcript. TIER_DISABLED for APPLY if the tenant
+        has `stub_large_tool_payloads` off; an operation that has begun fails with either of them too.
+        OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns the same operation as long
+        as it is kept; with another payload: REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -124,10 +135,12 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _storage_service_pb2.RecountTranscriptRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_storage_service_pb2.RecountTranscriptResponse, _abc.Awaitable[_storage_service_pb2.RecountTranscriptResponse]]:
-        """Counts the tokens of entries again that were counted by another vocabulary than that of the
-        tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
-        dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
+    ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
+        """Starts an operation that counts the tokens of entries again that were counted by another
+        vocabulary than that of the tenant's settings. A dry run changes nothing. It is safe beside
+        writers. Until it is done, contexts are estimates. NOT_FOUND without a transcript, also for an
+        operation that has begun. OPERATION_COUNT_EXCEEDED. A repeat with the same `request_id` returns
+        the same operation as long as it is kept; with another payload: REQUEST_ID_REUSED.
         """
 
 def add_StorageServiceServicer_to_server(servicer: StorageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,122 @@
+"""OperationService of every service with operations."""
+
+from collections.abc import Callable
+from typing import Any
+
+from google.longrunning.operations_pb2 import Operation
+from grpc import aio
+from spawnmesh.operations.v1 import operation_service_pb2 as pb
+from spawnmesh.operations.v1.operation_service_pb2_grpc import (
+    OperationServiceServicer,
+    add_OperationServiceServicer_to_server,
+)
+from spawnmesh.policy.v1 import policy_pb2
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.page_tokens import page_token, position_of
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_postgres.long_running import store
+from spawnmesh_postgres.long_running.operation import StoredOperation
+from spawnmesh_postgres.long_running.operations import Operations
+
+OPERATION_SERVICE = pb.DESCRIPTOR.services_by_name["OperationService"].full_name
+GOOGLE_NAME = "google.longrunning.Operations"
+"""The service is served under this name too. The messages have the same bytes."""
+
+_DEFAULT_PAGE_SIZE = 50
+_DEFAULT_TIMEOUT_SECONDS = 30.0
+_FILTERS = {"": None, "done = true": True, "done = false": False}
+
+Context = aio.ServicerContext[Any, Any]
+
+
+class OperationServicer(OperationServiceServicer):
+    """The servicer of OperationService, on the operations of one service.
+
+    `caller_role` returns the tenant of the call that is being served, and the number of the role of
+    its caller.
+    """
+
+    def __init__(self, operations: Operations, caller_role: Callable[[], tuple[str, int]]) -> None:
+        self._operations = operations
+        self._caller_role = caller_role
+
+    async def GetOperation(self, request: pb.GetOperationRequest, context: Context) -> Operation:
+        tenant_id, _ = self._caller_role()
+        return self._operations.render(await self._operations.get(tenant_id, request.name))
+
+    async def ListOperations(
+        self, request: pb.ListOperationsRequest, context: Context
+    ) -> pb.ListOperationsResponse:
+        tenant_id, _ = self._caller_role()
+        if request.name != f"services/{self._operations.service}":
+            raise not_found("service", request.name)
+        size = request.page_size or _DEFAULT_PAGE_SIZE
+        position = position_of(request, (str,), tenant_id)
+        found = await store.list_operations(
+            self._operations.database,
+            tenant_id,
+            before_id=position[0] if position else store.NEWEST,
+            is_done=_FILTERS[request.filter],
+            limit=size + 1,
+        )
+        page = found[:size]
+        return pb.ListOperationsResponse(
+            operations=map(self._operations.render, page),
+            next_page_token=(
+                page_token([page[-1].operation_id], request, tenant_id) if len(found) > size else ""
+            ),
+        )
+
+    async def WaitOperation(self, request: pb.WaitOperationRequest, context: Context) -> Operation:
+        tenant_id, _ = self._caller_role()
+        seconds = _DEFAULT_TIMEOUT_SECONDS
+        if request.HasField("timeout"):
+            seconds = request.timeout.ToNanoseconds() / 1e9
+        return self._operations.render(await self._operations.wait(tenant_id, request.name, seconds))
+
+    async def CancelOperation(
+        self, request: pb.CancelOperationRequest, context: Context
+    ) -> pb.CancelOperationResponse:
+        tenant_id, operation = await self._changeable(request.name)
+        await store.request_cancellation(self._operations.database, tenant_id, operation.operation_id)
+        return pb.CancelOperationResponse()
+
+    async def DeleteOperation(
+        self, request: pb.DeleteOperationRequest, context: Context
+    ) -> pb.DeleteOperationResponse:
+        tenant_id, operation = await self._changeable(request.name)
+        if not await store.delete(self._operations.database, tenant_id, operation.operation_id):
+            await self._operations.get(tenant_id, request.name)  # NOT_FOUND: another call deleted it.
+            raise MeshError(
+                Reason.CONFLICT,
+                "the operation is not done; cancel it first",
+                facts={"name": request.name},
+            )
+        return pb.DeleteOperationResponse()
+
+    async def _changeable(self, name: str) -> tuple[str, StoredOperation]:
+        """Return the tenant and the operation.
+
+        Raises NOT_FOUND, and ROLE_MISSING for a caller that could not have started it.
+        """
+        tenant_id, role = self._caller_role()
+        operation = await self._operations.get(tenant_id, name)
+        needed = self._operations.role_of(operation)
+        if role < needed:
+            needed_name = (
+                policy_pb2.Role.DESCRIPTOR.values_by_number[needed].name.removeprefix("ROLE_").lower()
+            )
+            raise MeshError(
+                Reason.ROLE_MISSING,
+                f"a change of this operation needs the role {needed_name}, which the token does not have",
+                facts={"role_needed": needed_name},
+            )
+        return tenant_id, operation
+
+
+def add_operations(
+    server: aio.Server, operations: Operations, caller_role: Callable[[], tuple[str, int]]
+) -> None:
+    """Add the OperationService of a service with the table of operations."""
+    add_OperationServiceServicer_to_server(OperationServicer(operations, caller_role), server)
