@@ -153,7 +153,7 @@ async def test_a_refused_file_is_named(tenant: Tenant) -> None:
     )
     with pytest.raises(MeshError) as refused, over.named():
         await stage_uploads(tenant, items=over.inline)
-    assert refused.value.reason is Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE
+    assert refused.value.reason is Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED
     assert refused.value.facts["file"] == "long", "an empty file is accepted"
 
     with pytest.raises(MeshError) as refused:
