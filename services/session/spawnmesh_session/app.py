@@ -189,7 +189,9 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
     async with (
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
-        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
+        open_call_limits_feed(
+            components.database, components.listener, process.call_limits, settings.call_limits_ceiling
+        ) as call_limits,
         open_audit_log(components.database, process.metrics.meter, process.logger) as audit,
         open_serving_beats(components.database) as beats,
     ):

@@ -28,7 +28,9 @@ async def _serve(settings: SessionSettings, folder: Path) -> None:
         start_process("session", settings) as process,
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
-        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
+        open_call_limits_feed(
+            components.database, components.listener, process.call_limits, settings.call_limits_ceiling
+        ) as call_limits,
         open_audit_log(components.database) as audit,
     ):
         server = make_server(
