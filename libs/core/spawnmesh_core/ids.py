@@ -33,6 +33,7 @@ class IdKind(StrEnum):
     DELIVERY = "del"
     INCARNATION = "inc"
     AUDIT_EVENT = "aud"
+    RESERVATION = "rsv"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 
 
