@@ -53,7 +53,7 @@ class CallLimitsFeed:
         async with self._database.transaction(ALL_TENANTS) as connection:
             stored = await tenants.read_call_limits(connection)
         known = {
-            tenant_id: ParseDict(self.ceiling.bound(settings), Limits())
+            tenant_id: ParseDict(dict(self.ceiling.bound(settings)), Limits())
             for tenant_id, settings in stored.items()
         }
         if known == self._known:
