@@ -105,7 +105,7 @@ class ProcessSettings(BaseSettings):
     revocations_wait_seconds: float = Field(default=30.0, ge=0, le=90)
     """The longest time that a process that starts waits for the revocations before it serves.
 
-    It serves without them afterwards, so that an outage of the session service ends no other one.
+    Then it serves without them: an outage of the session service must not stop all services.
     """
     max_revoked_tokens: int = Field(default=100_000, ge=10, le=10_000_000)
     """Revoked tokens that the process remembers, and as many ended runs."""

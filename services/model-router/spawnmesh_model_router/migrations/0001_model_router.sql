@@ -110,12 +110,12 @@ create policy tenant on budget_periods
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
--- The largest cost of each call in progress of a tenant with a limit of its spending. A call removes
--- its row when its last cost is charged. After a crash, the row expires with the deadline of the call:
--- the next admission or charge of the tenant removes it.
+-- The largest cost of each call in progress of a tenant with a limit of its spending. A call
+-- removes its row when its last cost is charged. After a crash, the row expires with the deadline of
+-- the call: the next admission or charge of the tenant removes it.
 --
--- Whoever writes here has locked the row of the current day in budget_periods. Primary key:
--- release_reservations; it also reads all rows of the tenant for those that have expired.
+-- A transaction that writes here has locked the row of the current day in budget_periods. Primary
+-- key: release_reservations; it also reads all rows of the tenant for those that have expired.
 create table budget_reservations (
     tenant_id      text        not null,
     reservation_id text        not null,

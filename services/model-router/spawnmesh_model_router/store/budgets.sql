@@ -49,8 +49,8 @@ where b.tenant_id = %(tenant_id)s and b.period = 'DAY' and b.begin_time = r.day_
 
 -- name: reserve_spending
 -- The row of the day is locked, by a statement before: this one sees what others have reserved.
--- Reserves in order for each call before which the spending and the reservations are below its limit,
--- and returns these. Index: budget_periods_pkey.
+-- Reserves in order for each call before which the spending and the reservations are below its
+-- limit, and returns these. Index: budget_periods_pkey.
 with used as (
     select begin_time, spend_micros + reserved_micros as micros from budget_periods
     where tenant_id = %(tenant_id)s and period = 'DAY' and begin_time = date_trunc('day', now(), 'UTC')
@@ -60,7 +60,8 @@ with used as (
                sum(spend_micros) over (order by place rows between unbounded preceding and 1 preceding), 0
            ) as before_micros
     from unnest(
-        %(reservation_ids)s::text[], %(spend_micros)s::bigint[], %(spend_limits)s::bigint[], %(seconds)s::float8[]
+        %(reservation_ids)s::text[], %(spend_micros)s::bigint[], %(spend_limits)s::bigint[],
+        %(seconds)s::float8[]
     ) with ordinality as given (reservation_id, spend_micros, spend_limit, seconds, place)
 ), admitted as (
     select asked.*, used.begin_time from asked, used where used.micros + before_micros < spend_limit

@@ -301,9 +301,9 @@ async def test_VerifyTranscript__has_threads_of_its_own(session: Session) -> Non
     await session.append([assistant("z" * 100_000)], claim=claim)
     release = Event()
     loop = asyncio.get_running_loop()
-    taken = [loop.run_in_executor(None, release.wait, 60) for _ in range(64)]
+    taken = [loop.run_in_executor(None, release.wait, 120) for _ in range(64)]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await intact(session)
     finally:
         release.set()
