@@ -111,8 +111,8 @@ create policy tenant on budget_periods
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 -- The largest cost of each call in progress of a tenant with a limit of its spending. A call
--- removes its row when its last cost is charged. After a crash, the row expires with the deadline of
--- the call: the next admission or charge of the tenant removes it.
+-- removes its row when its last cost is charged. After a crash, the row expires with the deadline
+-- of the call: the next admission or charge of the tenant removes it.
 --
 -- A transaction that writes here has locked the row of the current day in budget_periods. Primary
 -- key: release_reservations; it also reads all rows of the tenant for those that have expired.
