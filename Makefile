@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup demo up chart conformance test collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=,
 
 seeded-bugs: $(READY) ## Seed known bugs, one at a time, into a copy of the product, and check that tests catch each; AREA=data or security
 	@python -m tests.chaos.seeded_bugs $(if $(AREA),--area "$(AREA)")
+
+security: $(READY) ## Attack every RPC, token, message and plugin: the tests of tests/security; SEED= orders them
+	@pytest -n 2 -q --dist loadfile tests/security -p randomly --randomly-seed=$(SEED)
 
 test-quick: $(READY) lint ## Run the static checks and the unit tests
 	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)

@@ -16,7 +16,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_session.domain.tenants import require_ready
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_text, render_tenant
-from spawnmesh_session.rpc.tenant_settings import parse_settings
+from spawnmesh_session.rpc.tenant_settings import check_call_limits, parse_settings
 from spawnmesh_session.store import tenants
 
 _CHANGEABLE = ("display_name", "settings")
@@ -45,8 +45,11 @@ async def update_tenant(
                     f"{request.settings_version}; look at it again",
                     facts={"tenant_id": tenant_id, "settings_version": version},
                 )
+            are_limits_new = wanted[1].get("call_limits") != locked.settings.get("call_limits")
+            if are_limits_new:
+                check_call_limits(wanted[1], deps.call_limits.ceiling)
             await tenants.update_tenant(connection, tenant_id, *wanted)
-            if wanted[1].get("call_limits") != locked.settings.get("call_limits"):
+            if are_limits_new:
                 await tenants.notify_of_call_limits(connection)
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         push_id = await deps.settings_push.begin(connection, tenant_id)

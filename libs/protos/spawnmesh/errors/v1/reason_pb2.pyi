@@ -238,7 +238,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """
     REASON_BUDGET_EXCEEDED: _Reason.ValueType  # 114
     """RESOURCE_EXHAUSTED with RetryInfo. The tenant has used up its requests, tokens, spending or
-    upload budget. The facts name which.
+    upload budget, or calls in progress may use up the rest of its spending. The facts name which.
     """
     REASON_GRANT_MISSING: _Reason.ValueType  # 130
     """FAILED_PRECONDITION. A plugin requested a hook without the grant that it needs."""
@@ -485,7 +485,7 @@ spliced.
 """
 REASON_BUDGET_EXCEEDED: Reason.ValueType  # 114
 """RESOURCE_EXHAUSTED with RetryInfo. The tenant has used up its requests, tokens, spending or
-upload budget. The facts name which.
+upload budget, or calls in progress may use up the rest of its spending. The facts name which.
 """
 REASON_GRANT_MISSING: Reason.ValueType  # 130
 """FAILED_PRECONDITION. A plugin requested a hook without the grant that it needs."""
