@@ -13,7 +13,7 @@ where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
 -- name: extend_cooldown
 -- Locks the row. Index: cooldowns_pkey. The later deadline wins, with its reason and count, so
 -- replicas that fail at the same time cannot shorten a cooldown. A failure during a cooldown that
--- it does not lengthen still counts. Writes nothing for a purged tenant.
+-- it does not lengthen still counts: domain.cooldown.merge. Writes nothing for a purged tenant.
 insert into cooldowns as c
     (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
 select %(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,

@@ -81,8 +81,8 @@ def entries(draw: st.DrawFn) -> Placed:
     entry = QueueEntry(
         run_id="",
         due_time=NOW + draw(st.sampled_from((-HOUR, -HOUR, -HOUR, HOUR))),
-        expire_time=NOW + draw(st.sampled_from((2 * HOUR, 2 * HOUR, 2 * HOUR, timedelta(), -HOUR))),
-        attempts_left=draw(st.sampled_from((0, 1, 2))),
+        expire_time=NOW + draw(st.sampled_from((2 * HOUR, 2 * HOUR, 2 * HOUR, 2 * HOUR, timedelta()))),
+        attempts_left=draw(st.sampled_from((1, 2, 0))),
         is_leased=draw(st.booleans()),
         again_time=draw(st.sampled_from((None, NOW - HOUR, NOW + HOUR))),
     )
@@ -137,7 +137,7 @@ def link(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> Any:
 
 
 any_queues = settings(
-    max_examples=100,
+    max_examples=200,
     derandomize=True,
     database=None,
     deadline=None,
