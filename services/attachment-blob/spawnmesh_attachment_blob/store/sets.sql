@@ -1,14 +1,13 @@
 -- name: stage_set
 -- A separate statement after join_writers, so that it sees a purge that began while that waited.
 -- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
--- set and its files if the limits are the given ones, the set id is new, and `needed_bytes` fit into
--- the tenant's quota: `create_time` is null otherwise. Sets that are being staged are not seen here:
--- `add_usage` looks again when it counts the bytes. Bytes that the tenant has stored are not needed;
--- they are only looked for if all of them would not fit. Then inserts the blobs that
--- have no row (`added`), in the order of their hashes. Waits for transactions that stage or release
--- the set, and for those that store the same bytes for the first time; later ones wait until this
--- transaction ends.
--- Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
+-- set and its files if the limits are the given ones, the set id is new, and `needed_bytes` fit
+-- into the tenant's quota: `create_time` is null otherwise. Sets that are being staged are not seen
+-- here: `add_usage` looks again when it counts the bytes. Bytes that the tenant has stored are not
+-- needed; they are only looked for if all of them would not fit. Then inserts the blobs that have
+-- no row (`added`), in the order of their hashes. Waits for transactions that stage or release the
+-- set, and for those that store the same bytes for the first time; later ones wait until this
+-- transaction ends. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
 with quota as (
     select
         t.free_bytes,

@@ -1,4 +1,4 @@
-"""How many tokens of clients a tenant may revoke, and how long they are refused.
+"""The limit of revoked tokens of clients, and the time for which they are refused.
 
 The statement `revoke_token` decides alike, with the limit and the times as parameters: it counts
 and writes in one step, by the clock of the database. A test compares the two.

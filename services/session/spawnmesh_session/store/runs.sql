@@ -183,7 +183,8 @@ returning attempt_count
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
 -- queue, the session gets an event, and the tokens of the run are revoked if it was ever claimed.
--- Uses tables of the coordinator too: they change only if the run ends here. Index: runs_pkey, sessions_pkey, run_queue_pkey, revoked_tokens_pkey.
+-- Uses tables of the coordinator too: they change only if the run ends here. Index: runs_pkey,
+-- sessions_pkey, run_queue_pkey, revoked_tokens_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
