@@ -63,7 +63,7 @@ async def run(bench: Bench) -> None:
         await operator.create_tenant(TENANT)
     async with (
         connect_wire(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
-        _floors(stack) as floor,
+        floors(stack) as floor,
     ):
         with raw_puts(stack, TENANT) as puts:
             runner = stack.processes["runner"]
@@ -73,7 +73,7 @@ async def run(bench: Bench) -> None:
 
 
 @asynccontextmanager
-async def _floors(stack: Stack) -> AsyncIterator[Floor]:
+async def floors(stack: Stack) -> AsyncIterator[Floor]:
     """Open a function that calls a bare server as clients call the mesh, and returns the seconds of
     the call.
     """
@@ -101,7 +101,7 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
     runner.pause()  # Otherwise the runner would work during the next spawn.
     try:
         works: dict[str, Work] = {
-            "floor": lambda: _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
+            "floor": lambda: hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
             "spawn": lambda: _spawn(mesh, []),
         }
         samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
@@ -111,7 +111,7 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
             return [bench.fresh_bytes(4 * KIB) for _ in range(3)]
 
         async def floor_with_files() -> float:
-            return await _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
+            return await hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
 
         with_files: dict[str, Work] = {"floor": floor_with_files, "spawn": lambda: _spawn(mesh, files())}
         samples = await bench.compare(with_files, rounds=ROUNDS, warm_up=WARM_UP)
@@ -120,7 +120,8 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
         runner.resume()
 
 
-async def _hops(floor: Floor, paths: tuple[str, ...]) -> float:
+async def hops(floor: Floor, paths: tuple[str, ...]) -> float:
+    """Return the seconds of the calls of a floor, one after the other."""
     return sum([await floor(path) for path in paths])
 
 

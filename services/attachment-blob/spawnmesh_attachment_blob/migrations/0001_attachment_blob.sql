@@ -25,7 +25,10 @@ create table attachment_tenants (
     -- The bytes of blobs that are STORED.
     stored_bytes bigint not null default 0 check (stored_bytes >= 0),
     -- The announced sizes of uploads that are not COMPLETE.
-    uploading_bytes bigint not null default 0 check (uploading_bytes >= 0)
+    uploading_bytes bigint not null default 0 check (uploading_bytes >= 0),
+    -- The bytes that still fit into the quota, as domain.storage.StorageUsage has them.
+    free_bytes bigint not null
+    generated always as (greatest(max_stored_bytes - stored_bytes - uploading_bytes, 0)) stored
 );
 
 -- The tenants that the worker goes through: ids and times alone, since they are read over all
