@@ -1,9 +1,9 @@
 """Write the bill of materials of all pinned packages and images, in the JSON format of CycloneDX.
 
 Usage: `bill_of_materials.py FILE [BASE_DIGEST]`. The packages are those of constraints.txt, of the
-tools and of the optional model, each with its version and the hashes of all files that pip accepts
-for it. The images are the base image of the Dockerfile, with its digest if one is given, and those
-that the chart brings for a trial, by their tags.
+tools, of the optional model and of the examples, each with its version and the hashes of all files
+that pip accepts for it. The images are the base image of the Dockerfile, with its digest if one is
+given, and those that the chart brings for a trial, by their tags.
 """
 
 import re
@@ -19,11 +19,12 @@ from cyclonedx.output.json import JsonV1Dot6
 from install import ROOT, pins
 from packageurl import PackageURL
 
-# The tools are in nothing that is delivered.
+# The tools and the packages of the examples are in nothing that is delivered.
 PIN_FILES = {
     "constraints.txt": ComponentScope.REQUIRED,
     "requirements-smollm2.txt": ComponentScope.OPTIONAL,
     "requirements-tools.txt": ComponentScope.EXCLUDED,
+    "requirements-examples.txt": ComponentScope.EXCLUDED,
 }
 _CHART = ROOT / "deploy" / "helm" / "spawnmesh"
 

@@ -12,8 +12,11 @@ import pytest
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import shell
+from tests.support.mesh.shell import ROOT, shell
 from tests.support.transcript.dialects import claude, file_of
+
+FRAMEWORKS = {"PYTHONPATH": str(ROOT / "build" / "examples")}
+"""The environment of the examples that use frameworks of others. `make examples` installs them."""
 
 
 @pytest.fixture
@@ -97,6 +100,25 @@ async def test_worker_answers_with_its_functions(
     text, words = printed.splitlines()
     assert text.startswith("I am the scripted model")
     assert words == f"{len(text.split())} words"
+
+
+async def test_graph_of_langgraph_answers_with_a_model_and_a_child(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    printed = await answered_by("langgraph_worker.py", ("grapher",), stack, tmp_path, tenant | FRAMEWORKS)
+    count, draft, review = printed.splitlines()
+    assert (count, draft.startswith("I am the scripted model")) == ("1 messages", True)
+    assert draft.endswith("You said: Say hello.")
+    assert review.endswith(f"You said: Review this: {draft}"), "the child has read the draft"
+
+
+async def test_agents_of_the_openai_sdk_answer_with_the_models_of_the_mesh(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    printed = await answered_by("openai_agents_worker.py", ("sdk",), stack, tmp_path, tenant | FRAMEWORKS)
+    written, judged = printed.splitlines()
+    assert written.endswith("You said: Say hello.")
+    assert judged.endswith(f"You said: {written}"), "the second agent has read the answer of the first"
 
 
 async def test_transcript_is_imported_and_continued(
