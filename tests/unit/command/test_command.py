@@ -359,9 +359,17 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
 
     assert result.exit_code == 1
     assert result.stderr == (
-        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with"
-        " SPAWNMESH_GATEWAY_TARGET\n"
+        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with SPAWNMESH_URL\n"
     )
+
+
+def test_url_that_is_none_is_refused_by_the_name_of_its_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPAWNMESH_URL", "mesh.example.com:443")
+
+    result = invoke("--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_URL\n"
 
 
 def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
