@@ -108,6 +108,19 @@ def test_bill_of_materials_has_every_pin_with_its_hashes(tmp_path: Path) -> None
         assert one["scope"] == PIN_FILES[file], purl
 
 
+def test_bill_of_materials_has_the_packages_of_the_typescript_client(tmp_path: Path) -> None:
+    listed = bill(tmp_path / "bill.json")
+    found = {purl: one["scope"] for purl, one in listed.items() if purl.startswith("pkg:npm/")}
+    package = json.loads((ROOT / "clients/typescript/package.json").read_text())
+    scopes = {"dependencies": "required", "devDependencies": "excluded"}
+    assert found == {
+        f"pkg:npm/{name.replace('@', '%40')}@{version}": scope
+        for key, scope in scopes.items()
+        for name, version in package[key].items()
+    }
+    assert len(found) >= 6
+
+
 def test_bill_of_materials_has_the_images(tmp_path: Path) -> None:
     digest = f"sha256:{64 * 'b'}"
     by_tag, by_digest = bill(tmp_path / "tag.json"), bill(tmp_path / "digest.json", digest)
