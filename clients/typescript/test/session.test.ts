@@ -98,7 +98,8 @@ const FAILURES = [
 
 for (const [state, name, reason, message] of FAILURES) {
   test(`a run that is ${name} throws RunFailed`, async (t) => {
-    const given = state === RunState.FAILED ? { errorReason: Reason.UNKNOWN_MODEL, errorMessage: message } : {};
+    const failure = { errorReason: Reason.UNKNOWN_MODEL, errorMessage: message };
+    const given = state === RunState.FAILED ? failure : {};
     const session = await sessionOf(t, { traceId: "abc", latestRun: { runId: "run_1", state, ...given } });
     const expected: Partial<RunFailed> = {
       ...{ name: "RunFailed", state: name, reason, message },
@@ -109,7 +110,8 @@ for (const [state, name, reason, message] of FAILURES) {
 }
 
 test("a session that was not spawned throws RunFailed", async (t) => {
-  const session = await sessionOf(t, { state: SessionState.SPAWN_FAILED, failureReason: Reason.SPAWN_REFUSED });
+  const { SPAWN_FAILED: state } = SessionState;
+  const session = await sessionOf(t, { state, failureReason: Reason.SPAWN_REFUSED });
   const expected = { name: "RunFailed", state: "SPAWN_FAILED", reason: "SPAWN_REFUSED", runId: undefined };
   await assert.rejects(session.result(), expected);
 });
