@@ -24,6 +24,7 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.processes import ChildProcess
@@ -148,7 +149,9 @@ async def _seen(bench: Bench, mesh: WireMesh) -> None:
         session = await mesh.spawn(TASK, wait_seconds=30.0)
         took = perf_counter() - began
         if not session.latest_run.result_text:
-            raise RuntimeError(f"the run ended without an answer: {session.latest_run.error_reason}")
+            raise RuntimeError(
+                f"the run ended without an answer: {reason_of(session.latest_run.error_reason)}"
+            )
         if number >= 0:
             seconds.append(took)
     seconds.sort()

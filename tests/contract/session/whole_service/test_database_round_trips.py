@@ -21,6 +21,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
@@ -228,7 +229,7 @@ async def _failed(rounds: Rounds) -> None:
     await counted.quiet()
     parent, [child] = runs.pop(session_id), runs.values()
     for name, failing in (("fail of a child", child), ("fail", parent)):
-        fail = run_pb.FailRunRequest(epoch=failing.run.epoch, reason="NO_PROGRESS")
+        fail = run_pb.FailRunRequest(epoch=failing.run.epoch, reason=reason_pb2.REASON_NO_PROGRESS)
         await rounds.count(name, partial(mesh.run, failing, mesh.runs.FailRun, fail))
 
 
