@@ -51,7 +51,7 @@ ANSWERS = {
 RPCS = {
     "read": "session.v1.SessionService/GetSession",
     "list": "session.v1.SessionService/ListSessions",
-    "write": "session.v1.TenantService/PutAgent",
+    "write": "session.v1.TenantService/UpdateAgent",
     "spawn": "session.v1.SessionService/SpawnSession",
     "scan": "transcript.v1.TranscriptService/AssembleContext",
     "search": "transcript.v1.SearchService/SearchEntries",
@@ -132,7 +132,9 @@ def _sends(channels: dict[str, grpc.aio.Channel], token: str, session_id: str) -
         call, data = unary(kind), request.SerializeToString()
         return lambda: call(data, **options)
 
-    agent = tenant_pb.PutAgentRequest(agent=AgentProfile(agent_id="flooded"))
+    agent = tenant_pb.UpdateAgentRequest(
+        allow_missing=True, update_mask={"paths": ["*"]}, agent=AgentProfile(agent_id="flooded")
+    )
     search = search_pb.SearchEntriesRequest(session_id=session_id, words="sky")
 
     async def file() -> AsyncIterator[bytes]:

@@ -141,8 +141,8 @@ async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
                 failure_policy=pb.FAILURE_POLICY_OPEN,
                 grants=[pb.GRANT_FINALIZE_CONTROL],
             )
-            registration = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-            await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, registration)
+            registration = pb.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
+            await peer.unary(HookServiceStub(peer.channel).UpdatePlugin, registration)
     return tenant
 
 

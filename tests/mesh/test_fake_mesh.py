@@ -116,7 +116,12 @@ async def versions(mesh: Mesh, _: Path) -> Record:
         await mesh.agents.delete("clerk", etag=first.etag)
     seen += [stale.value.reason, stale.value.facts["etag"] == second.etag, stale.value.message]
     seen += [(await mesh.spawn("Say hello.", agent="clerk")).agent_version]
-    await mesh.agents.delete("clerk", etag=second.etag)
+    changed = await mesh.agents.update(replace(second, models=("a/b",), system_prompt=""), ["models"])
+    seen += [changed.version, changed.system_prompt == second.system_prompt, changed.models]
+    seen += [(await mesh.agents.update(Agent("clerk", max_turn_count=7))).models]
+    for one, fields in ((Agent("nobody"), ["models"]), (changed, ["models"]), (Agent("clerk"), ["version"])):
+        seen += [await refused(mesh.agents.update(replace(one, models=("c",)), fields))]
+    await mesh.agents.delete("clerk", etag=(await mesh.agents.get("clerk")).etag)
     return [*seen, await refused(mesh.agents.get("clerk"))]
 
 

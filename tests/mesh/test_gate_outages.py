@@ -93,8 +93,8 @@ async def register(
         failure_policy=hook_pb.FAILURE_POLICY_CLOSED,
         **more,
     )
-    request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-    await hook.unary(HookServiceStub(hook.channel).RegisterPlugin, request, timeout_seconds=60)
+    request = hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
+    await hook.unary(HookServiceStub(hook.channel).UpdatePlugin, request, timeout_seconds=60)
 
 
 async def spawn(mesh: WireMesh) -> str:

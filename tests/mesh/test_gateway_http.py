@@ -75,11 +75,18 @@ async def test_watch_is_server_sent_events(client: Client) -> None:
 
 
 async def test_resource_is_written_from_the_body_and_named_by_the_path(client: Client) -> None:
-    written = await client.call("PUT", "/v1/agents/clerk", {"system_prompt": "Be brief."})
+    whole = {"system_prompt": "Be brief.", "max_turn_count": 3}
+    written = await client.call("PATCH", "/v1/agents/clerk?allow_missing=true", whole)
     assert written.status == 200, written.body
-    read = await client.call("GET", "/v1/agents/clerk")
-    assert read.as_json["agent"]["system_prompt"] == "Be brief."
-    assert read.as_json["agent"]["agent_id"] == "clerk"
+    part = {"system_prompt": "Be kind.", "max_turn_count": 9, "models": ["a/b"]}
+    named = "/v1/agents/clerk?update_mask=systemPrompt,models"
+    assert (await client.call("PATCH", named, part)).status == 200
+    agent = (await client.call("GET", "/v1/agents/clerk")).as_json["agent"]
+    assert (agent["agent_id"], agent["system_prompt"], agent["models"]) == ("clerk", "Be kind.", ["a/b"])
+    assert agent["max_turn_count"] == 3
+    stale = {"etag": written.as_json["agent"]["etag"], "system_prompt": "Be quick."}
+    refused = await client.call("PATCH", "/v1/agents/clerk", stale)
+    assert (refused.status, "ETAG_DIFFERS" in str(refused.body)) == (409, True)
 
 
 async def test_file_is_uploaded_as_a_list_of_messages_and_read_back(client: Client) -> None:

@@ -122,8 +122,8 @@ async def _register_observer(mesh: WireMesh, marker: str) -> None:
     hooks = mesh.service("hook")
     stub = HookServiceStub(hooks.channel)
     await hooks.unary(
-        stub.RegisterPlugin,
-        hook_service_pb2.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
+        stub.UpdatePlugin,
+        hook_service_pb2.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True),
         timeout_seconds=60,
     )
 

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
-from spawnmesh.hook.v1.hook_service_pb2 import RegisterPluginRequest
+from spawnmesh.hook.v1.hook_service_pb2 import UpdatePluginRequest
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
@@ -76,8 +76,8 @@ async def gated(stack: Stack) -> AsyncIterator[Gated]:
             plugin.timeout.FromSeconds(120)
             hooks = mesh.service("hook")
             await hooks.unary(
-                HookServiceStub(hooks.channel).RegisterPlugin,
-                RegisterPluginRequest(plugin=plugin),
+                HookServiceStub(hooks.channel).UpdatePlugin,
+                UpdatePluginRequest(allow_missing=True, plugin=plugin),
                 timeout_seconds=60,
             )
             yield Gated(mesh, stack.processes[name])

@@ -56,11 +56,24 @@ export class Agents {
   }
 
   /**
-   * Write an agent, all of it. Runs that are claimed from now on use it. Throws ETAG_DIFFERS if `etag` is
-   * given and the agent has another one.
+   * Create an agent, or replace all of it. Runs that are claimed from now on use it. Throws ETAG_DIFFERS
+   * if `etag` is given and the agent has another one.
    */
   async put(agent: AgentProfile): Promise<Agent> {
-    const written = await this.#services.tenant.putAgent({
+    return this.#update(agent, ["*"], true);
+  }
+
+  /**
+   * Change these fields of an agent, such as `system_prompt`, to the values in `agent`. Without fields,
+   * change those that are given and not empty. Throws UNKNOWN_AGENT, INVALID_REQUEST for a
+   * field that cannot be changed, and ETAG_DIFFERS as `put`.
+   */
+  async update(agent: AgentProfile, fields: readonly string[] = []): Promise<Agent> {
+    return this.#update(agent, fields, false);
+  }
+
+  async #update(agent: AgentProfile, paths: readonly string[], allowMissing: boolean): Promise<Agent> {
+    const written = await this.#services.tenant.updateAgent({
       agent: {
         agentId: agent.agentId,
         systemPrompt: agent.systemPrompt ?? "",
@@ -73,6 +86,8 @@ export class Agents {
         thinking: valueOf(WireThinking, agent.thinking),
         etag: agent.etag ?? "",
       },
+      updateMask: { paths: [...paths] },
+      allowMissing,
     });
     return agentView(written.agent);
   }

@@ -1,9 +1,8 @@
 // Files that a spawn hands over inside its request.
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { base64Encode } from "@bufbuild/protobuf/wire";
 import { MeshError, meshError } from "./errors.js";
-import { Encoding, type InlineAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import type { InlineAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 
 /** A file to attach: by its content, or in Node by its path, whose last component is its name. */
 export type Attachment =
@@ -20,8 +19,8 @@ export interface Files {
 
 type Inline = MessageInitShape<typeof InlineAttachmentSchema>;
 
-/** The content takes a third more in base64, and the rest of the request needs room. */
-const SHARE_OF_MESSAGE = 0.7;
+/** The rest of the request needs room. */
+const SHARE_OF_MESSAGE = 0.9;
 
 /**
  * Return the files as a request has them. Throws MESSAGE_TOO_LARGE, without reading more than one
@@ -44,9 +43,7 @@ export async function inlineAttachments(
       const facts = { max_bytes: String(maxBytes), file: name };
       throw meshError({ reason: "MESSAGE_TOO_LARGE", message, status: "RESOURCE_EXHAUSTED", facts });
     }
-    // Empty base64 is refused, since it is more often a field that was not filled.
-    const encoding = data.length > 0 ? Encoding.BASE64 : Encoding.UTF8;
-    inline.push({ name, content: base64Encode(data), encoding, mimeType: attachment.mimeType ?? "" });
+    inline.push({ name, source: { case: "data", value: data }, mimeType: attachment.mimeType ?? "" });
   }
   return inline;
 }

@@ -58,6 +58,8 @@ export interface SpawnOptions {
   /** A hint where to show the files. */
   mountPath?: string;
   parentSessionId?: string;
+  /** Begin with a copy of the messages of a session, or of the parent, up to this entry. */
+  fork?: { sessionId?: string; seq: number };
   /** For a day, the same id with the same task returns the same session. Drawn by default. */
   requestId?: string;
   timeoutMs?: number;
@@ -147,6 +149,9 @@ export class Mesh {
       runtime: valueOf(WireRuntime, options.runtime),
       parentSessionId: options.parentSessionId ?? "",
       attachments,
+      ...(options.fork !== undefined && {
+        fork: { sessionId: options.fork.sessionId ?? "", seq: BigInt(options.fork.seq) },
+      }),
       ...(options.runTimeoutMs !== undefined && { runTimeout: durationFromMs(options.runTimeoutMs) }),
       ...(options.mountPath !== undefined && { attachAs: { mountPath: options.mountPath } }),
     };

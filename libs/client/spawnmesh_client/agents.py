@@ -17,24 +17,20 @@ class Agents:
         self._wire = wire
 
     async def put(self, agent: Agent) -> Agent:
-        """Write an agent, or replace the one with its id.
+        """Create an agent, or replace all of the one with its id.
 
         Runs that are claimed from now on use it. Raises Conflict ETAG_DIFFERS, with the current
         etag in its facts, if the agent has an etag and was changed since.
         """
-        profile = AgentProfile(
-            agent_id=agent.agent_id,
-            system_prompt=agent.system_prompt,
-            models=agent.models,
-            tools=agent.tools,
-            spawnable_agents=agent.spawnable_agents,
-            max_turn_count=agent.max_turn_count,
-            context_token_budget=agent.context_token_budget,
-            thinking=ThinkingLevel.ValueType(number_of(agent.thinking or "", ThinkingLevel.DESCRIPTOR)),
-            mcp_servers=agent.mcp_servers,
-            etag=agent.etag,
-        )
-        return view_of(Agent, await self._wire.put_agent(profile))
+        return view_of(Agent, await self._wire.put_agent(_message(agent)))
+
+    async def update(self, agent: Agent, fields: Sequence[str] = ()) -> Agent:
+        """Change these fields of an agent, such as `system_prompt`, to the values in `agent`.
+
+        Without fields, change those that are not empty. Raises FailedPrecondition UNKNOWN_AGENT,
+        InvalidArgument for a field that cannot be changed, and Conflict ETAG_DIFFERS as `put`.
+        """
+        return view_of(Agent, await self._wire.update_agent(_message(agent), fields))
 
     async def get(self, agent_id: str) -> Agent:
         """Return one agent. Raises FailedPrecondition UNKNOWN_AGENT."""
@@ -50,3 +46,18 @@ class Agents:
         With an etag, delete this version alone. Raises Conflict ETAG_DIFFERS.
         """
         await self._wire.delete_agent(agent_id, etag=etag)
+
+
+def _message(agent: Agent) -> AgentProfile:
+    return AgentProfile(
+        agent_id=agent.agent_id,
+        system_prompt=agent.system_prompt,
+        models=agent.models,
+        tools=agent.tools,
+        spawnable_agents=agent.spawnable_agents,
+        max_turn_count=agent.max_turn_count,
+        context_token_budget=agent.context_token_budget,
+        thinking=ThinkingLevel.ValueType(number_of(agent.thinking or "", ThinkingLevel.DESCRIPTOR)),
+        mcp_servers=agent.mcp_servers,
+        etag=agent.etag,
+    )

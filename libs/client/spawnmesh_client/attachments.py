@@ -4,7 +4,6 @@ import asyncio
 import io
 import mimetypes
 import tempfile
-from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
 
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, ENCODING_UTF8, InlineAttachment
+from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -106,9 +105,7 @@ def mime_type_of(file: Sendable) -> str:
 def _inline(file: Sendable, data: bytes) -> InlineAttachment:
     return InlineAttachment(
         name=file.name,
-        content=b64encode(data).decode("ascii"),
-        # Empty base64 is refused, since it is more often a field that was not filled.
-        encoding=ENCODING_BASE64 if data else ENCODING_UTF8,
+        data=data,
         mime_type=mime_type_of(file),
     )
 

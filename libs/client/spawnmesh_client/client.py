@@ -52,6 +52,8 @@ class Mesh:
         run_timeout: float | timedelta | None = None,
         mount_path: str = "",
         parent: "Session | str" = "",
+        fork_of: "Session | str" = "",
+        fork_at_seq: int = 0,
         request_id: str | None = None,
         on_progress: OnProgress = no_progress,
     ) -> Session:
@@ -60,7 +62,9 @@ class Mesh:
         An attachment is a path, or an `Attachment` of bytes, of a path or of a binary stream. Large
         files are uploaded before the spawn, and `on_progress` reports them. `mode`, `context`,
         `cleanup`, `runtime` and `thinking` are words such as `SessionMode.SESSION` or `"SESSION"`;
-        `run_timeout` is in seconds. For a day, the same `request_id` returns the same session.
+        `run_timeout` is in seconds. With `fork_at_seq`, the session begins with a copy of the
+        messages of `fork_of`, or of the parent, up to this entry. For a day, the same `request_id`
+        returns the same session.
         Raises OSError for a file that cannot be read, and ValueError for an unknown word.
         """
         words = {
@@ -81,6 +85,7 @@ class Mesh:
                 run_timeout_seconds=_seconds(run_timeout),
                 mount_path=mount_path,
                 parent_session_id=parent if isinstance(parent, str) else parent.session_id,
+                fork=_fork_point(fork_of, fork_at_seq),
                 request_id=request_id,
                 on_progress=on_progress,
                 **_untyped(words),
@@ -211,3 +216,11 @@ def _seconds(time: float | timedelta | None) -> float | None:
 def _untyped(words: dict[str, int]) -> dict[str, Any]:
     """Return the numbers of enums, whose generated types are not ints."""
     return dict(words)
+
+
+def _fork_point(source: "Session | str", seq: int) -> session_pb2.ForkPoint | None:
+    """Return the entry to fork at. Raises ValueError for a session without an entry."""
+    session_id = source if isinstance(source, str) else source.session_id
+    if session_id and seq <= 0:
+        raise ValueError("fork_of needs fork_at_seq, the entry up to which it is copied")
+    return session_pb2.ForkPoint(session_id=session_id, seq=seq) if seq else None

@@ -3,10 +3,13 @@
 import hashlib
 
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.session.v1.tenant_service_pb2 import UpdateAgentRequest
+from spawnmesh_calls.field_masks import apply_changes, changed_paths
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
 DEFAULT_AGENT = "default"
+_FIXED = frozenset({"agent_id", "version", "etag"})
 
 
 class FakeAgents:
@@ -14,20 +17,28 @@ class FakeAgents:
 
     def __init__(self) -> None:
         self._agents: dict[str, AgentProfile] = {}
-        self.put(AgentProfile(agent_id=DEFAULT_AGENT))
+        self.update(UpdateAgentRequest(agent=AgentProfile(agent_id=DEFAULT_AGENT), allow_missing=True))
 
-    def put(self, wanted: AgentProfile) -> AgentProfile:
-        """Write the agent. Raises ETAG_DIFFERS and UNKNOWN_AGENT."""
-        current = self._agents.get(wanted.agent_id)
-        if current is not None and _content(current) == _content(wanted):
-            return current
-        if wanted.etag:
-            _check(wanted.etag, self.get(wanted.agent_id), "agent.etag")
+    def update(self, request: UpdateAgentRequest) -> AgentProfile:
+        """Change the masked fields, or create the agent. Raises ETAG_DIFFERS, UNKNOWN_AGENT and
+        INVALID_REQUEST.
+        """
+        given = request.agent
+        paths = changed_paths(request.update_mask, given, _FIXED)
+        current = self._agents.get(given.agent_id)
+        if current is None and (given.etag or not request.allow_missing):
+            self.get(given.agent_id)
         written = AgentProfile()
-        written.CopyFrom(wanted)
+        written.CopyFrom(given if current is None else current)
+        if current is not None:
+            apply_changes(paths, given, written)
+            if _content(current) == _content(written):
+                return current
+            if given.etag:
+                _check(given.etag, current, "agent.etag")
         written.version = current.version + 1 if current is not None else 1
         written.etag = hashlib.sha256(_content(written) + str(written.version).encode()).hexdigest()[:32]
-        self._agents[wanted.agent_id] = written
+        self._agents[written.agent_id] = written
         return written
 
     def get(self, agent_id: str) -> AgentProfile:
@@ -35,7 +46,7 @@ class FakeAgents:
         if agent_id not in self._agents:
             raise MeshError(
                 Reason.UNKNOWN_AGENT,
-                f"this tenant has no agent {agent_id!r}; PutAgent writes one",
+                f"this tenant has no agent {agent_id!r}; UpdateAgent with allow_missing creates one",
                 facts={"agent_id": agent_id},
             )
         return self._agents[agent_id]

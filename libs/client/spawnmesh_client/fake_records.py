@@ -192,6 +192,8 @@ def file_of(name: str, data: bytes, mime_type: str) -> AttachmentFile:
 
 def inline_bytes(file: InlineAttachment) -> bytes:
     """Return the bytes of an inline file. Raises InvalidRequest for malformed base64."""
+    if file.HasField("data"):
+        return file.data
     if file.encoding != ENCODING_BASE64:
         return file.content.encode()
     try:

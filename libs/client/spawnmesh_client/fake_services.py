@@ -16,7 +16,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh_core.clock import monotonic_seconds
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import MeshError, invalid, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
@@ -49,7 +49,12 @@ class FakeServices:
             return rpc.SpawnSessionResponse(session=self._record(session_id).session)
         self._refuse()
         agent = self._agents.get(request.agent_id or DEFAULT_AGENT)
-        if request.context == session_pb2.CONTEXT_MODE_FORK and not request.parent_session_id:
+        if request.HasField("fork") and request.context == session_pb2.CONTEXT_MODE_ISOLATED:
+            raise invalid("context", "is ISOLATED, and `fork` names what to copy")
+        is_fork = request.HasField("fork") or request.context == session_pb2.CONTEXT_MODE_FORK
+        if source := request.fork.session_id:
+            self._looked_at(source)
+        elif is_fork and not request.parent_session_id:
             raise MeshError(Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent")
         record = self._new_record(request, agent)
         self._requests[request.request_id] = payload, record.session.session_id
@@ -166,8 +171,8 @@ class FakeServices:
         del answer.hits[request.page_size or 50 :]
         return answer
 
-    async def PutAgent(self, request: tenant_rpc.PutAgentRequest) -> tenant_rpc.PutAgentResponse:
-        return tenant_rpc.PutAgentResponse(agent=self._agents.put(request.agent))
+    async def UpdateAgent(self, request: tenant_rpc.UpdateAgentRequest) -> tenant_rpc.UpdateAgentResponse:
+        return tenant_rpc.UpdateAgentResponse(agent=self._agents.update(request))
 
     async def GetAgent(self, request: tenant_rpc.GetAgentRequest) -> tenant_rpc.GetAgentResponse:
         return tenant_rpc.GetAgentResponse(agent=self._agents.get(request.agent_id))
@@ -268,12 +273,15 @@ class FakeServices:
             agent_id=agent.agent_id, agent_version=agent.version, label=request.label,
             parent_session_id=request.parent_session_id,
             depth=depth, mode=request.mode or session_pb2.SESSION_MODE_RUN,
-            context=request.context or session_pb2.CONTEXT_MODE_ISOLATED,
+            context=_context_of(request),
             cleanup=request.cleanup or session_pb2.CLEANUP_DELETE,
             runtime=request.runtime or session_pb2.RUNTIME_SUBAGENT,
             thinking=request.thinking, create_time=now(), trace_id=secrets.token_hex(16),
             metadata=request.metadata,
         )  # fmt: skip
+        if request.HasField("fork"):
+            session.fork.session_id = request.fork.session_id or request.parent_session_id
+            session.fork.seq = request.fork.seq
         files = self._attached(request, session)
         return SessionRecord(session, request, files, [request.task])
 
@@ -326,3 +334,8 @@ def _reused(request_id: str) -> MeshError:
         f"request_id {request_id!r} was used before with another payload; draw a new one",
         facts={"request_id": request_id},
     )
+
+
+def _context_of(request: rpc.SpawnSessionRequest) -> "session_pb2.ContextMode.ValueType":
+    default = session_pb2.CONTEXT_MODE_FORK if request.HasField("fork") else session_pb2.CONTEXT_MODE_ISOLATED
+    return request.context or default

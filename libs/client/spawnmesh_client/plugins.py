@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as rpc
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_calls.field_masks import EVERY_FIELD
 
 from spawnmesh_client.pages import paged
 from spawnmesh_client.resource_views import Plugin, PluginDelivery
@@ -25,15 +27,44 @@ class Plugins:
         self._wire = wire
 
     async def register(self, plugin: Plugin, *, allow_unreachable: bool = False) -> tuple[Plugin, str]:
-        """Register a plugin, or replace the one with its name.
+        """Register a plugin, or replace all of the one with its name.
 
         Return it with the defaults filled in, and the secret that signs the calls of a webhook.
+        Raises Conflict ETAG_DIFFERS if the plugin has an etag and was changed since.
         """
-        request = rpc.RegisterPluginRequest(plugin=_message(plugin), allow_unreachable=allow_unreachable)
+        return await self._update(
+            plugin, [EVERY_FIELD], allow_missing=True, allow_unreachable=allow_unreachable
+        )
+
+    async def update(
+        self, plugin: Plugin, fields: Sequence[str] = (), *, allow_unreachable: bool = False
+    ) -> tuple[Plugin, str]:
+        """Change these fields of a plugin, such as `priority`, to the values in `plugin`.
+
+        Without fields, change those that are set and not 0. Return what `register` returns. Raises
+        NotFound, InvalidArgument for a field that cannot be changed, and Conflict ETAG_DIFFERS.
+        """
+        return await self._update(plugin, fields, allow_missing=False, allow_unreachable=allow_unreachable)
+
+    async def _update(
+        self, plugin: Plugin, fields: Sequence[str], *, allow_missing: bool, allow_unreachable: bool
+    ) -> tuple[Plugin, str]:
+        request = rpc.UpdatePluginRequest(
+            plugin=_message(plugin),
+            update_mask=FieldMask(paths=fields),
+            allow_missing=allow_missing,
+            allow_unreachable=allow_unreachable,
+        )
         answer = await self._peer.unary(
-            HookServiceStub(self._peer.channel).RegisterPlugin, request, timeout_seconds=_REGISTER_SECONDS
+            HookServiceStub(self._peer.channel).UpdatePlugin, request, timeout_seconds=_REGISTER_SECONDS
         )
         return view_of(Plugin, answer.plugin), answer.webhook_secret
+
+    async def get(self, name: str) -> Plugin:
+        """Return one plugin. Raises NotFound."""
+        stub = HookServiceStub(self._peer.channel)
+        answer = await self._peer.unary(stub.GetPlugin, rpc.GetPluginRequest(name=name))
+        return view_of(Plugin, answer.plugin)
 
     async def list(self) -> Sequence[Plugin]:
         """Return all plugins of the tenant."""
@@ -67,10 +98,13 @@ class Plugins:
         )
         return [view_of(PluginDelivery, one) for one in answer.deliveries]
 
-    async def remove(self, name: str) -> None:
-        """Remove the plugin, if it exists."""
+    async def delete(self, name: str, *, etag: str = "") -> None:
+        """Delete the plugin, if it exists.
+
+        With an etag, delete this version alone. Raises Conflict ETAG_DIFFERS.
+        """
         stub = HookServiceStub(self._peer.channel)
-        await self._peer.unary(stub.RemovePlugin, rpc.RemovePluginRequest(name=name))
+        await self._peer.unary(stub.DeletePlugin, rpc.DeletePluginRequest(name=name, etag=etag))
 
     async def deliveries(
         self, *, session_id: str = "", run_id: str = "", plugin: str = ""
@@ -99,6 +133,7 @@ def _message(plugin: Plugin) -> rpc.Plugin:
         grants=[rpc.Grant.ValueType(number_of(grant, rpc.Grant.DESCRIPTOR)) for grant in plugin.grants],
         max_concurrent_calls=plugin.max_concurrent_calls,
         paused=plugin.paused,
+        etag=plugin.etag,
     )
     _set(message.timeout, plugin.timeout)
     _set(message.max_wait, plugin.max_wait)

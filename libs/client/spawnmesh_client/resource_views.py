@@ -140,6 +140,7 @@ class Plugin:
     paused: bool = False
     bundled: bool = False
     max_wait: timedelta | None = None
+    etag: str = ""
 
 
 class DeliveryDecision(Word):
@@ -213,3 +214,4 @@ class Tenant:
     create_time: datetime | None
     state: TenantState
     deletion: TenantDeletion | None
+    etag: str

@@ -151,6 +151,7 @@ class SyncAgents(_Group):
     """`mesh.agents`."""
 
     put = _blocking(Agents.put)
+    update = _blocking(Agents.update)
     get = _blocking(Agents.get)
     list = _blocking(Agents.list)
     delete = _blocking(Agents.delete)
@@ -187,11 +188,13 @@ class SyncPlugins(_Group):
     """`mesh.plugins`."""
 
     register = _blocking(Plugins.register)
+    update = _blocking(Plugins.update)
+    get = _blocking(Plugins.get)
     list = _blocking(Plugins.list)
     pause = _blocking(Plugins.pause)
     resume = _blocking(Plugins.resume)
     test = _blocking(Plugins.test)
-    remove = _blocking(Plugins.remove)
+    delete = _blocking(Plugins.delete)
     deliveries = _iterated(Plugins.deliveries)
 
 

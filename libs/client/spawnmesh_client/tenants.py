@@ -30,18 +30,18 @@ class Tenants:
         *,
         display_name: str = "",
         settings: TenantSettings | None = None,
-        settings_version: int = 0,
+        etag: str = "",
     ) -> Tenant:
         """Change the fields in `paths`, such as `settings.max_spawn_depth`.
 
-        With a `settings_version`, raise Conflict if the settings have changed since.
+        With an etag, raise Conflict ETAG_DIFFERS if the tenant has changed since.
         """
         tenant, _ = await self._wire.update_tenant(
             tenant_id,
             paths,
             display_name=display_name,
             settings=settings,
-            settings_version=settings_version,
+            etag=etag,
         )
         return view_of(Tenant, tenant)
 

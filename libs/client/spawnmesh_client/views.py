@@ -203,6 +203,14 @@ class AttachedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """The entry of another session up to which a session begins with a copy."""
+
+    session_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttachmentReceipt:
     """The receipt of the attachments of a spawn."""
 
@@ -333,6 +341,7 @@ class SessionFields:
     end_time: datetime | None
     latest_run: Run | None
     receipt: AttachmentReceipt | None
+    fork: ForkPoint | None
     trace_id: str
     failure_reason: Reason | None
     archive_time: datetime | None

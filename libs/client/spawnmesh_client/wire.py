@@ -22,6 +22,7 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_rpc
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_calls.field_masks import EVERY_FIELD
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
@@ -84,6 +85,7 @@ class WireMesh:
         run_timeout_seconds: float | None = None,
         mount_path: str = "",
         parent_session_id: str = "",
+        fork: session_pb2.ForkPoint | None = None,
         request_id: str | None = None,
         wait_seconds: float | None = None,
         on_progress: OnProgress = no_progress,
@@ -98,7 +100,7 @@ class WireMesh:
         that cannot be read.
         """
         files = await prepare_attachments(
-            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 3 // 4, on_progress
+            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 9 // 10, on_progress
         )
         request = session_rpc.SpawnSessionRequest(
             request_id=request_id or uuid.uuid4().hex,
@@ -117,6 +119,7 @@ class WireMesh:
             uploads=files.uploads,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
+            fork=fork,
         )
         with files.named():
             answer = await self._session.unary(
@@ -257,9 +260,17 @@ class WireMesh:
                 yield entry
 
     async def put_agent(self, agent: tenant_pb2.AgentProfile) -> tenant_pb2.AgentProfile:
-        """Write an agent of the tenant. Runs that are claimed from now on use it."""
-        request = tenant_rpc.PutAgentRequest(agent=agent)
-        return (await self._session.unary(self._tenants.PutAgent, request)).agent
+        """Create an agent of the tenant, or replace all of it."""
+        return await self.update_agent(agent, [EVERY_FIELD], allow_missing=True)
+
+    async def update_agent(
+        self, agent: tenant_pb2.AgentProfile, paths: Sequence[str], *, allow_missing: bool = False
+    ) -> tenant_pb2.AgentProfile:
+        """Change the fields in `paths` of an agent; without paths, the fields that are set."""
+        request = tenant_rpc.UpdateAgentRequest(
+            agent=agent, update_mask=FieldMask(paths=paths), allow_missing=allow_missing
+        )
+        return (await self._session.unary(self._tenants.UpdateAgent, request)).agent
 
     async def agent(self, agent_id: str) -> tenant_pb2.AgentProfile:
         """Return one agent of the tenant. Raises UNKNOWN_AGENT."""
@@ -276,13 +287,8 @@ class WireMesh:
     async def agents(self) -> Sequence[tenant_pb2.AgentProfile]:
         """Return all of the tenant's agents, by id; none if the tenant does not exist."""
         request = tenant_rpc.ListAgentsRequest(page_size=_LIST_PAGE)
-        found: list[tenant_pb2.AgentProfile] = []
-        while True:
-            page = await self._session.unary(self._tenants.ListAgents, request)
-            found += page.agents
-            if not page.next_page_token:
-                return found
-            request.page_token = page.next_page_token
+        pages = pages_of(self._session, self._tenants.ListAgents, request)
+        return [agent async for page in pages for agent in page.agents]
 
     async def create_tenant(
         self, tenant_id: str, *, display_name: str = "", settings: tenant_pb2.TenantSettings | None = None
@@ -303,18 +309,17 @@ class WireMesh:
         *,
         display_name: str = "",
         settings: tenant_pb2.TenantSettings | None = None,
-        settings_version: int = 0,
+        etag: str = "",
     ) -> tuple[tenant_pb2.Tenant, Sequence[str]]:
         """Change the fields in `paths`, such as `settings.max_spawn_depth`. For operators.
 
         Return the tenant, and the services that do not know the change yet.
         """
         request = tenant_rpc.UpdateTenantRequest(
-            tenant_id=tenant_id,
-            display_name=display_name,
-            settings=settings,
+            tenant=tenant_pb2.Tenant(
+                tenant_id=tenant_id, display_name=display_name, settings=settings, etag=etag
+            ),
             update_mask=FieldMask(paths=paths),
-            settings_version=settings_version,
         )
         answer = await self._session.unary(
             self._tenants.UpdateTenant, request, timeout_seconds=_SPAWN_SECONDS
@@ -342,13 +347,8 @@ class WireMesh:
     async def tenants(self) -> Sequence[tenant_pb2.Tenant]:
         """Return every tenant, by id. For operators."""
         request = tenant_rpc.ListTenantsRequest(page_size=_LIST_PAGE)
-        found: list[tenant_pb2.Tenant] = []
-        while True:
-            page = await self._session.unary(self._tenants.ListTenants, request)
-            found += page.tenants
-            if not page.next_page_token:
-                return found
-            request.page_token = page.next_page_token
+        pages = pages_of(self._session, self._tenants.ListTenants, request)
+        return [tenant async for page in pages for tenant in page.tenants]
 
     def service(self, name: str) -> TokenPeer:
         """Return a service by its kebab id. Raises UnknownPeer if its target is not known."""

@@ -56,6 +56,7 @@ class Reason(StrEnum):
     REVOCATION_COUNT_EXCEEDED = auto()
     MCP_SERVER_COUNT_EXCEEDED = auto()
     ETAG_DIFFERS = auto()
+    FORK_SEQ_REFUSED = auto()
     ATTACHMENTS_DISABLED = auto()
     ATTACHMENTS_FILE_COUNT_EXCEEDED = auto()
     ATTACHMENTS_INVALID_NAME = auto()

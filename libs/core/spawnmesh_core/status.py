@@ -70,6 +70,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.SPAWN_COUNT_EXCEEDED,
         Reason.REVOCATION_COUNT_EXCEEDED,
         Reason.SPAWN_FAILED,
+        Reason.FORK_SEQ_REFUSED,
         Reason.SESSION_CLOSED,
         Reason.RUN_STATE,
         Reason.UNKNOWN_TENANT,

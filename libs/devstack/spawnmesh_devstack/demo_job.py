@@ -114,8 +114,8 @@ async def _register_plugin(stack: Stack, mesh: WireMesh, tenant_id: str) -> None
     env["DEMO_PLUGIN_TENANTS"] = json.dumps([tenant_id])
     await stack.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
     hooks = mesh.service("hook")
-    request = hook_service_pb2.RegisterPluginRequest(plugin=plugin_at(port))
-    await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+    request = hook_service_pb2.UpdatePluginRequest(allow_missing=True, plugin=plugin_at(port))
+    await hooks.unary(HookServiceStub(hooks.channel).UpdatePlugin, request)
 
 
 async def _wait(mesh: WireMesh, session_id: str, timeout_seconds: float) -> None:

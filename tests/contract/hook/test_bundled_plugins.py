@@ -46,7 +46,7 @@ async def test_bundled_plugins_come_from_a_file_and_tenants_cannot_change_them(
     assert (theirs.heard[0].draft_text, own.heard[0].draft_text) == ("seen", "")
     for rpc, request in (
         ("PausePlugin", pb.PausePluginRequest(name="gate")),
-        ("RemovePlugin", pb.RemovePluginRequest(name="gate")),
+        ("DeletePlugin", pb.DeletePluginRequest(name="gate")),
     ):
         with refused(Reason.ALREADY_EXISTS):
             await tenant.as_client(rpc, request)
@@ -131,10 +131,10 @@ async def test_a_bundled_plugin_shadows_the_tenants_plugin_of_its_name(
     ):
         with refused(Reason.ALREADY_EXISTS):
             await tenant.as_client(rpc, request)
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="audit"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="audit"))
     assert await before.plugin_names() == []
     with refused(Reason.ALREADY_EXISTS):
-        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="audit"))
+        await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="audit"))
     await (await mesh.worker(bundled_plugins_file=file)).deliveries.run_due()
     assert (sorted(event.event_key for event in operators.heard), own.heard) == (["e:1", "e:2"], [])
 
@@ -150,5 +150,5 @@ async def test_a_name_bundled_for_other_tenants_does_not_shadow(mesh: HookMesh, 
     await tenant.as_client("PausePlugin", pb.PausePluginRequest(name="gate"))
     assert (await tenant.spawn()).decision == ALLOW
     for _ in range(2):
-        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
+        await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="gate"))
     assert await tenant.plugin_names() == []

@@ -85,7 +85,7 @@ async def test_register_list_test_log_pause_remove(mesh: HookMesh, hooks: Hooks)
     for verb, state in (("pause", True), ("resume", False)):
         code, out, _ = await hooks(verb, "reviewer", "--json")
         assert json.loads(out)["paused"] is state
-    assert (await hooks("remove", "reviewer"))[0] == 0
+    assert (await hooks("delete", "reviewer"))[0] == 0
     assert json.loads((await hooks("list", "--json"))[1]) == {"plugins": []}
 
 

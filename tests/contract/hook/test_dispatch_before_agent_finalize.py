@@ -69,7 +69,7 @@ async def test_DispatchBeforeAgentFinalize__a_continue_is_stored_too(mesh: HookM
     assert late.heard == []
 
 
-@pytest.mark.parametrize("gone", ["RemovePlugin", "PausePlugin"])
+@pytest.mark.parametrize("gone", ["DeletePlugin", "PausePlugin"])
 async def test_DispatchBeforeAgentFinalize__a_stored_decision_outlives_its_plugin(
     mesh: HookMesh, tenant: Tenant, gone: str
 ) -> None:
@@ -81,7 +81,7 @@ async def test_DispatchBeforeAgentFinalize__a_stored_decision_outlives_its_plugi
     await tenant.register("a", plugin.endpoint, FINALIZE)
     first = await tenant.draft("k")
     assert first.decision == revise("again")
-    request = pb.RemovePluginRequest if gone == "RemovePlugin" else pb.PausePluginRequest
+    request = pb.DeletePluginRequest if gone == "DeletePlugin" else pb.PausePluginRequest
     await tenant.as_client(gone, request(name="a"))
     assert await tenant.draft("k") == first
     async with asyncio.timeout(60):
@@ -99,7 +99,7 @@ async def test_DispatchBeforeAgentFinalize__a_repeat_waits_for_the_claim_even_if
     await tenant.register("a", plugin.endpoint, FINALIZE)
     first = asyncio.create_task(tenant.draft("k"))
     await gate.called()
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="a"))
     repeat = asyncio.create_task(tenant.draft("k"))
     await asyncio.wait([repeat], timeout=0.2)
     assert not repeat.done()

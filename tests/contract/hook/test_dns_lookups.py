@@ -100,7 +100,7 @@ async def test_a_lookup_longer_than_the_timeout_does_not_count_against_the_plugi
 
 
 @pytest.mark.usefixtures("short_timeout")
-async def test_RegisterPlugin__the_tenant_has_its_maximum_of_lookups(mesh: HookMesh, names: Names) -> None:
+async def test_UpdatePlugin__the_tenant_has_its_maximum_of_lookups(mesh: HookMesh, names: Names) -> None:
     plugin = await mesh.plugin(ALLOW, host="good.test")
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve))
     slow = [
@@ -117,9 +117,7 @@ async def test_RegisterPlugin__the_tenant_has_its_maximum_of_lookups(mesh: HookM
 
 
 @pytest.mark.usefixtures("short_timeout")
-async def test_RegisterPlugin__a_name_outside_the_list_whose_lookup_fails(
-    mesh: HookMesh, names: Names
-) -> None:
+async def test_UpdatePlugin__a_name_outside_the_list_whose_lookup_fails(mesh: HookMesh, names: Names) -> None:
     tenant = mesh.tenant(await mesh.replica(resolve=names.resolve, allowed_endpoint_hosts=["*.example.com"]))
     with refused(Reason.ENDPOINT_NOT_ALLOWED):
         await tenant.register("a", "grpc://a.slow.test:80", SPAWN)

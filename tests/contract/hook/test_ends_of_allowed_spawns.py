@@ -118,7 +118,7 @@ async def test_a_plugin_that_is_replaced_hears_the_end_at_its_new_endpoint(
 async def test_a_plugin_that_is_removed_and_registered_again_hears_of_later_ends(
     gate: ScriptedPlugin, tenant: Tenant, deliveries: JobWorker
 ) -> None:
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="gate"))
     await tenant.register("gate", gate.endpoint, *BOTH)
     await end(tenant)
     await deliveries.run_due()
@@ -131,7 +131,7 @@ async def test_a_removed_plugin_leaves_no_held_end(
     await pause(tenant)
     await end(tenant)
     await deliveries.run_due()
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="gate"))
     await tenant.register("gate", gate.endpoint, *BOTH)
     await resume(tenant)
     await deliveries.run_due()

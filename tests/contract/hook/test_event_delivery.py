@@ -249,7 +249,7 @@ async def test_a_removed_plugin_receives_nothing_more(
     plugin = await mesh.plugin()
     await tenant.register("a", plugin.endpoint, ENDED)
     await tenant.ended()
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="a"))
     assert await deliveries.run_due() == 0
     assert plugin.heard == []
 
@@ -272,7 +272,7 @@ async def test_content_without_pending_deliveries_is_cleared(
     await deliveries.run_due()
     kept = "select event_key from observed_events where event <> '' order by event_key"
     assert await as_owner(kept) == [("run:run_1:1",), ("run:run_1:2",)], "a dead job may be retried"
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="dead"))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="dead"))
     assert await as_owner("select event_key from observed_events where event <> ''") == []
 
 

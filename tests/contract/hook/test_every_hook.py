@@ -81,7 +81,7 @@ async def over_grpc(handlers: Handlers, keys: Path) -> AsyncIterator[str]:
 
 async def register(tenant: Tenant, endpoint: str) -> str:
     plugin = pb.Plugin(name="all", endpoint=endpoint, hooks=KINDS, grants=[CONTENT, CONTROL, INJECTION])
-    answer = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    answer = await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     return str(answer.webhook_secret)
 
 

@@ -92,7 +92,7 @@ async def test_ListPlugins__a_plugin_that_is_removed_between_pages_hides_no_othe
     first: pb.ListPluginsResponse = await tenant.as_client("ListPlugins", pb.ListPluginsRequest(page_size=2))
     assert [plugin.name for plugin in first.plugins] == ["z", "d"]
     for name in ("z", "d"):
-        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name=name))
+        await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name=name))
     rest: pb.ListPluginsResponse = await tenant.as_client(
         "ListPlugins", pb.ListPluginsRequest(page_size=2, page_token=first.next_page_token)
     )

@@ -106,10 +106,10 @@ async def test_a_malformed_answer_ends_the_wait_too(mesh: HookMesh, tenant: Tena
     assert "max_wait_seconds" not in failures[1].facts
 
 
-async def test_a_registration_and_a_resume_begin_the_wait_anew(tenant: Tenant) -> None:
+async def test_a_change_and_a_resume_begin_the_wait_anew(tenant: Tenant) -> None:
     await register(tenant, FINALIZE)
     assert is_transient(await failure_of(tenant))
-    await register(tenant, FINALIZE)
+    await register(tenant, FINALIZE, priority=1)
     assert is_transient(await failure_of(tenant))
     await tenant.as_client("PausePlugin", pb.PausePluginRequest(name="gate"))
     await tenant.as_client("ResumePlugin", pb.ResumePluginRequest(name="gate"))
@@ -142,7 +142,7 @@ async def test_where_no_run_waits_the_limit_has_no_effect(tenant: Tenant, hook: 
     ],
     ids=["open", "open by default", "no run waits", "zero", "too long"],
 )
-async def test_RegisterPlugin__a_limit_without_effect_is_refused(
+async def test_UpdatePlugin__a_limit_without_effect_is_refused(
     tenant: Tenant, hooks: list[Any], more: dict[str, Any]
 ) -> None:
     with refused(Reason.INVALID_REQUEST) as caught:

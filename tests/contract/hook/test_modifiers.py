@@ -190,11 +190,11 @@ async def test_DispatchBeforeToolCall__a_rewrite_needs_content_access(mesh: Hook
     assert plugin.heard[0].arguments_json == ""
 
 
-async def test_RegisterPlugin__prompts_without_the_grant(tenant: Tenant) -> None:
+async def test_UpdatePlugin__prompts_without_the_grant(tenant: Tenant) -> None:
     plugin = pb.Plugin(name="a", endpoint=DEAD_ENDPOINT, hooks=[PROMPT])
     with refused(Reason.GRANT_MISSING) as caught:
         await tenant.as_client(
-            "RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+            "UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
         )
     assert caught.value.facts == {"plugin": "a", "hook": "BEFORE_PROMPT_BUILD", "grant": "PROMPT_INJECTION"}
 

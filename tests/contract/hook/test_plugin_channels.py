@@ -203,7 +203,7 @@ async def test_names_without_addresses_and_with_refused_addresses(peers: PluginC
         assert peer.channel is not None
 
 
-async def test_RegisterPlugin__with_tls_the_certificate_must_name_the_endpoint(
+async def test_UpdatePlugin__with_tls_the_certificate_must_name_the_endpoint(
     databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path
 ) -> None:
     authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")

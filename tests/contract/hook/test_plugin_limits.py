@@ -32,9 +32,7 @@ async def never(_event: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def test_RegisterPlugin__as_many_as_a_tenant_may_have_and_no_more(
-    mesh: HookMesh, tenant: Tenant
-) -> None:
+async def test_UpdatePlugin__as_many_as_a_tenant_may_have_and_no_more(mesh: HookMesh, tenant: Tenant) -> None:
     await tenant.prepare(1, plugins=PluginLimits(max_plugin_count=3))
     replicas = [tenant, tenant.on(await mesh.replica())]
     registering = [
@@ -49,11 +47,11 @@ async def test_RegisterPlugin__as_many_as_a_tenant_may_have_and_no_more(
     first, *_ = names = await tenant.plugin_names()
     assert len(names) == 3
     await tenant.register(first, DEAD_ENDPOINT, ENDED)  # An existing plugin is replaced.
-    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name=first))
+    await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name=first))
     await tenant.register("new", DEAD_ENDPOINT, ENDED)
 
 
-async def test_RegisterPlugin__as_many_gates_as_a_tenant_may_have_and_no_more(
+async def test_UpdatePlugin__as_many_gates_as_a_tenant_may_have_and_no_more(
     mesh: HookMesh, tenant: Tenant
 ) -> None:
     await tenant.prepare(1, plugins=PluginLimits(max_gate_count=2))
@@ -77,7 +75,7 @@ async def test_RegisterPlugin__as_many_gates_as_a_tenant_may_have_and_no_more(
     await tenant.register("observer", DEAD_ENDPOINT, SPAWN)
 
 
-async def test_RegisterPlugin__the_limits_of_the_newest_settings_hold(tenant: Tenant) -> None:
+async def test_UpdatePlugin__the_limits_of_the_newest_settings_hold(tenant: Tenant) -> None:
     await tenant.prepare(1)
     for number in range(16):
         await tenant.register(f"gate-{number}", DEAD_ENDPOINT, SPAWN)

@@ -1,4 +1,4 @@
-"""RegisterPlugin, ListPlugins and RemovePlugin."""
+"""UpdatePlugin, ListPlugins and DeletePlugin."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ from tests.support.hook.fixtures import (
 HERE = "grpc://127.0.0.1:7000"
 
 
-async def test_RegisterPlugin__fills_in_defaults(tenant: Tenant) -> None:
+async def test_UpdatePlugin__fills_in_defaults(tenant: Tenant) -> None:
     gate = await tenant.register("gate", HERE, ENDED, SPAWN)
     observer = await tenant.register("observer", HERE, ENDED)
     assert (gate.failure_policy, gate.timeout.ToSeconds()) == (CLOSED, 15)
     assert (observer.failure_policy, observer.timeout.ToSeconds()) == (OPEN, 15)
 
 
-async def test_RegisterPlugin__stores_all_fields(tenant: Tenant) -> None:
+async def test_UpdatePlugin__stores_all_fields(tenant: Tenant) -> None:
     given = pb.Plugin(
         name="a-1",
         endpoint=HERE,
@@ -49,20 +49,23 @@ async def test_RegisterPlugin__stores_all_fields(tenant: Tenant) -> None:
         max_wait=Duration(seconds=90, nanos=250_000_000),
     )
     answer = await tenant.as_client(
-        "RegisterPlugin", pb.RegisterPluginRequest(plugin=given, allow_unreachable=True)
+        "UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=given, allow_unreachable=True)
     )
+    given.etag = answer.plugin.etag
+    assert given.etag
     assert answer.plugin == given
     assert list((await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins) == [given]
+    assert (await tenant.as_client("GetPlugin", pb.GetPluginRequest(name="a-1"))).plugin == given
 
 
-async def test_RegisterPlugin__unknown_tenant(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_UpdatePlugin__unknown_tenant(mesh: HookMesh, tenant: Tenant) -> None:
     plugin = pb.Plugin(name="a", endpoint=(await mesh.plugin()).endpoint, hooks=[SPAWN])
     tenant.is_ready = True  # The tenant exists only as the issuer of a token.
     with refused(Reason.UNKNOWN_TENANT):
-        await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+        await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert await tenant.plugin_names() == []
     await tenant.prepare(1)
-    await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert await tenant.plugin_names() == ["a"]
 
 
@@ -75,17 +78,17 @@ async def test_ListPlugins__ordered_by_priority_then_registration(tenant: Tenant
     assert (replaced.endpoint, list(replaced.hooks)) == ("grpc://127.0.0.1:7001", [ENDED])
 
 
-async def test_RemovePlugin__is_idempotent(tenant: Tenant) -> None:
+async def test_DeletePlugin__is_idempotent(tenant: Tenant) -> None:
     await tenant.register("a", HERE, SPAWN)
     for _ in range(2):
-        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
+        await tenant.as_client("DeletePlugin", pb.DeletePluginRequest(name="a"))
         assert await tenant.plugin_names() == []
 
 
-async def test_RegisterPlugin__finalize_hook_without_the_grant(tenant: Tenant) -> None:
+async def test_UpdatePlugin__finalize_hook_without_the_grant(tenant: Tenant) -> None:
     plugin = pb.Plugin(name="a", endpoint=HERE, hooks=[FINALIZE], grants=[CONTENT])
     with refused(Reason.GRANT_MISSING) as caught:
-        await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+        await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert caught.value.facts["grant"] == "FINALIZE_CONTROL"
     assert await tenant.plugin_names() == []
 
@@ -93,14 +96,14 @@ async def test_RegisterPlugin__finalize_hook_without_the_grant(tenant: Tenant) -
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "[::1]", "10.1.2.3", "169.254.169.254", "0.0.0.0"]
 )
-async def test_RegisterPlugin__private_endpoint(mesh: HookMesh, host: str) -> None:
+async def test_UpdatePlugin__private_endpoint(mesh: HookMesh, host: str) -> None:
     tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=False))
     with refused(Reason.ENDPOINT_NOT_ALLOWED):
         await tenant.register("a", f"grpc://{host}:7000", SPAWN)
     assert await tenant.plugin_names() == []
 
 
-async def test_RegisterPlugin__endpoint_outside_the_list(mesh: HookMesh) -> None:
+async def test_UpdatePlugin__endpoint_outside_the_list(mesh: HookMesh) -> None:
     settings: dict[str, Any] = {"allow_private_endpoints": False, "allowed_endpoint_hosts": ["127.0.0.0/8"]}
     tenant = mesh.tenant(await mesh.replica(**settings))
     await tenant.register("inside", HERE, SPAWN)
@@ -111,7 +114,7 @@ async def test_RegisterPlugin__endpoint_outside_the_list(mesh: HookMesh) -> None
 @pytest.mark.parametrize(
     "endpoint", ["grpc://host", "grpc://host:0", "grpc://a@host:1", "grpc://host:1/path"]
 )
-async def test_RegisterPlugin__malformed_endpoint(tenant: Tenant, endpoint: str) -> None:
+async def test_UpdatePlugin__malformed_endpoint(tenant: Tenant, endpoint: str) -> None:
     with refused(Reason.INVALID_REQUEST) as caught:
         await tenant.register("a", endpoint, SPAWN)
     assert [violation.field for violation in caught.value.violations] == ["plugin.endpoint"]
@@ -122,7 +125,7 @@ async def test_another_tenants_plugins_are_invisible(mesh: HookMesh) -> None:
     one, other = mesh.tenant(replica), mesh.tenant(replica)
     plugin = await mesh.plugin(ALLOW)
     await one.register("a", plugin.endpoint, SPAWN)
-    await other.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
+    await other.as_client("DeletePlugin", pb.DeletePluginRequest(name="a"))
     assert await one.plugin_names() == ["a"]
     assert await other.plugin_names() == []
     await other.spawn()

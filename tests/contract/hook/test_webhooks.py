@@ -68,14 +68,18 @@ async def test_a_webhook_can_check_the_signature(
         return web.Response(body=await plugins[0].answer(request.headers, await request.read()))
 
     plugin = pb.Plugin(name="a", endpoint=await site(handle), hooks=[SPAWN])
-    registered = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    registered = await tenant.as_client(
+        "UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin)
+    )
     plugins.append(Webhook(Handlers([judge]), registered.webhook_secret))
     assert (await tenant.spawn(agent_id="main")).decision == denied("no main")
-    again = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    again = await tenant.as_client("UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert again.webhook_secret == registered.webhook_secret
     other = await tenant.as_client(
-        "RegisterPlugin",
-        pb.RegisterPluginRequest(plugin=pb.Plugin(name="b", endpoint=plugin.endpoint, hooks=[SPAWN])),
+        "UpdatePlugin",
+        pb.UpdatePluginRequest(
+            allow_missing=True, plugin=pb.Plugin(name="b", endpoint=plugin.endpoint, hooks=[SPAWN])
+        ),
     )
     assert other.webhook_secret not in ("", registered.webhook_secret)
 
@@ -314,7 +318,7 @@ async def test_a_webhook_without_a_trusted_certificate_is_not_called(
         "grpc://[fec0::1]:80",
     ],
 )
-async def test_RegisterPlugin__private_networks_are_refused(mesh: HookMesh, endpoint: str) -> None:
+async def test_UpdatePlugin__private_networks_are_refused(mesh: HookMesh, endpoint: str) -> None:
     tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=False))
     with refused(Reason.ENDPOINT_NOT_ALLOWED):
         await tenant.register("a", endpoint, SPAWN)
@@ -334,14 +338,14 @@ async def test_RegisterPlugin__private_networks_are_refused(mesh: HookMesh, endp
         "[fd20:ce::254]",
     ],
 )
-async def test_RegisterPlugin__metadata_servers_are_refused(mesh: HookMesh, host: str, private: bool) -> None:
+async def test_UpdatePlugin__metadata_servers_are_refused(mesh: HookMesh, host: str, private: bool) -> None:
     tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=private))
     for endpoint in (f"grpc://{host}:80", f"https://{host}/"):
         with refused(Reason.ENDPOINT_NOT_ALLOWED):
             await tenant.register("a", endpoint, SPAWN)
 
 
-async def test_RegisterPlugin__unreachable_endpoint(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_UpdatePlugin__unreachable_endpoint(mesh: HookMesh, tenant: Tenant) -> None:
     plugin = await mesh.plugin(ALLOW)
     with refused(Reason.ENDPOINT_NOT_REACHED):
         await tenant.register("a", DEAD_ENDPOINT, SPAWN, allow_unreachable=False)

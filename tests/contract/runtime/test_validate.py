@@ -36,7 +36,7 @@ def test_paths_go_into_lists_and_values_are_not_repeated() -> None:
         name="SECRET name", endpoint="grpc://x", hooks=[event_pb.HOOK_KIND_BEFORE_SPAWN, UNSPECIFIED]
     )
     with pytest.raises(MeshError) as caught:
-        require_valid(hook_pb.RegisterPluginRequest(plugin=plugin))
+        require_valid(hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert [violation.field for violation in caught.value.violations] == ["plugin.name", "plugin.hooks[1]"]
     assert "SECRET" not in str(caught.value) + repr(caught.value.violations)
     assert "and 1 more" in caught.value.message
@@ -45,7 +45,7 @@ def test_paths_go_into_lists_and_values_are_not_repeated() -> None:
 def test_many_violations_are_cut_to_what_a_header_holds() -> None:
     plugin = hook_pb.Plugin(name="a", endpoint="grpc://x", hooks=[UNSPECIFIED] * 100)
     with pytest.raises(MeshError) as caught:
-        require_valid(hook_pb.RegisterPluginRequest(plugin=plugin))
+        require_valid(hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin))
     assert len(caught.value.violations) == 20
 
 

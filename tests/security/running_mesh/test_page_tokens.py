@@ -131,9 +131,9 @@ async def _with_second_pages(running: RunningMesh) -> Lists:
 async def _register_observer(client: Mesh) -> None:
     plugin = hooks.Plugin(name="observer", endpoint="grpc://127.0.0.1:1")
     plugin.hooks.extend((events.HOOK_KIND_LLM_INPUT, events.HOOK_KIND_LLM_OUTPUT))
-    request = hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+    request = hooks.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
     peer = client.service("hook")
-    await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, request, timeout_seconds=60)
+    await peer.unary(HookServiceStub(peer.channel).UpdatePlugin, request, timeout_seconds=60)
 
 
 async def _import_summary(client: Mesh) -> ExpandSummaryRequest:

@@ -60,6 +60,11 @@ def base64(name: str, content: str) -> attachment_pb2.InlineAttachment:
     )
 
 
+def raw(name: str, data: bytes, encoding: Any = attachment_pb2.ENCODING_UNSPECIFIED) -> Any:
+    """Build an item with bytes."""
+    return attachment_pb2.InlineAttachment(name=name, data=data, encoding=encoding)
+
+
 def key_of_hash(sha256: str, suffix: str = "0123") -> str:
     """Return a key that the service could have chosen for an object with this hash."""
     return object_key(sha256, suffix)

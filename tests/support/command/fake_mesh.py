@@ -181,7 +181,8 @@ class FakeTenants(TenantServiceServicer):
 
     async def UpdateTenant(self, request: Any, context: Any) -> Any:
         self.updates.append(request)
-        tenant = tenant_pb2.Tenant(tenant_id=request.tenant_id, settings_version=2, settings=request.settings)
+        tenant = tenant_pb2.Tenant(settings_version=2)
+        tenant.MergeFrom(request.tenant)
         return tenant_rpc.UpdateTenantResponse(tenant=tenant, stale_services=self.stale)
 
     async def GetTenant(self, request: Any, context: Any) -> Any:

@@ -197,7 +197,7 @@ class Tenant:
         return version
 
     async def as_client(self, rpc: str, request: Any) -> Any:
-        if rpc == "RegisterPlugin" and not self.is_ready:
+        if rpc == "UpdatePlugin" and not self.is_ready:
             await self.prepare(1)
         with use_token(self._clients.client_token(self.tenant_id, "tester", 60)):
             return await self._session.unary(getattr(self._stub(), rpc), request, timeout_seconds=60.0)
@@ -240,15 +240,15 @@ class Tenant:
             timeout=timeout,
             **more,
         )
-        answer: pb.RegisterPluginResponse = await self.as_client(
-            "RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
-        )
+        request = pb.UpdatePluginRequest(plugin=plugin, allow_missing=True)
+        request.allow_unreachable = allow_unreachable
+        request.update_mask.paths.append("*")
+        answer: pb.UpdatePluginResponse = await self.as_client("UpdatePlugin", request)
         return answer.plugin
 
     async def plugin_names(self) -> list[str]:
-        return [
-            plugin.name for plugin in (await self.as_client("ListPlugins", pb.ListPluginsRequest())).plugins
-        ]
+        listed = await self.as_client("ListPlugins", pb.ListPluginsRequest())
+        return [plugin.name for plugin in listed.plugins]
 
     async def spawn(self, *, timeout_seconds: float = 60.0, **facts: Any) -> pb.DispatchBeforeSpawnResponse:
         """Dispatch for a new session, or repeat for the `session_id`: `ses_1`, `ses_2` and so on."""

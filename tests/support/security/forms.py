@@ -31,9 +31,10 @@ _KINDS = (
 """Names of fields that are ids, and the kind of the id; None if the kind is the name itself."""
 
 _IDS_OF_RPCS = {
+    "spawnmesh.hook.v1.GetPluginRequest.name": "plugin",
     "spawnmesh.hook.v1.PausePluginRequest.name": "plugin",
     "spawnmesh.hook.v1.ResumePluginRequest.name": "plugin",
-    "spawnmesh.hook.v1.RemovePluginRequest.name": "plugin",
+    "spawnmesh.hook.v1.DeletePluginRequest.name": "plugin",
     "spawnmesh.hook.v1.TestPluginRequest.name": "plugin",
     "spawnmesh.hook.v1.Plugin.name": "plugin",
     "spawnmesh.attachment_blob.v1.ReadFileRequest.name": "file_name",
@@ -128,8 +129,9 @@ FORMS: dict[str, Callable[[Ids], Mapping[str, Any]]] = {
         "items": [{"name": "a.txt", "content": "a", "encoding": "ENCODING_UTF8"}]
     },
     "AttachmentBlobService.UploadFile": lambda ids: {"spec": {"sizeBytes": ids["file_bytes"]}},
-    "HookService.RegisterPlugin": lambda ids: {
+    "HookService.UpdatePlugin": lambda ids: {
         "plugin": {"endpoint": "grpc://127.0.0.1:1", "failurePolicy": "FAILURE_POLICY_OPEN"},
+        "allowMissing": True,
         "allowUnreachable": True,
     },
     "HookService.PublishEvents": lambda ids: {

@@ -119,8 +119,8 @@ async def _fill_as_client(tenant: Filled, client: WireMesh) -> None:
     plugin.failure_policy = hooks.FAILURE_POLICY_OPEN
     peer = client.service("hook")
     await peer.unary(
-        HookServiceStub(peer.channel).RegisterPlugin,
-        hooks.RegisterPluginRequest(plugin=plugin, allow_unreachable=True),
+        HookServiceStub(peer.channel).UpdatePlugin,
+        hooks.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True),
         timeout_seconds=60,
     )
     kept = Attachment(ids["file_name"], f"{marker} kept for later".encode())

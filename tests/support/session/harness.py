@@ -86,7 +86,8 @@ class Mesh:
 
     async def put_agent(self, agent: AgentProfile) -> None:
         await self.client(
-            TenantServiceStub(self.peer.channel).PutAgent, tenant_pb.PutAgentRequest(agent=agent)
+            TenantServiceStub(self.peer.channel).UpdateAgent,
+            tenant_pb.UpdateAgentRequest(allow_missing=True, update_mask={"paths": ["*"]}, agent=agent),
         )
 
     async def spawn(self, **fields: Any) -> session_pb2.Session:

@@ -87,8 +87,8 @@ async def plugged(
                 for number in range(count):
                     described.name = f"{name}-{number}" if number else name
                     await peer.unary(
-                        stub.RegisterPlugin,
-                        hook_pb.RegisterPluginRequest(plugin=described),
+                        stub.UpdatePlugin,
+                        hook_pb.UpdatePluginRequest(allow_missing=True, plugin=described),
                         timeout_seconds=60,
                     )
         yield

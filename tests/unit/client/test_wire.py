@@ -1,11 +1,10 @@
 """The library, against services in this process."""
 
 import asyncio
-from base64 import b64encode
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UNSPECIFIED
 from spawnmesh.content.v1.message_pb2 import Message
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant
@@ -45,7 +44,7 @@ async def connected(targets, keys, tenant="acme", **options):
         yield client
 
 
-async def test_a_spawn_sends_files_as_base64_under_their_names(mesh, keys, tmp_path):
+async def test_a_spawn_sends_the_bytes_of_files_under_their_names(mesh, keys, tmp_path):
     report = tmp_path / "folder" / "report.md"
     report.parent.mkdir()
     report.write_bytes(b"# caf\xc3\xa9\n")
@@ -57,11 +56,9 @@ async def test_a_spawn_sends_files_as_base64_under_their_names(mesh, keys, tmp_p
 
     assert session.session_id == SESSION_ID
     (request,) = mesh.sessions.requests
-    sent = [(item.name, item.content, item.encoding, item.mime_type) for item in request.attachments]
-    assert sent == [
-        ("report.md", b64encode(report.read_bytes()).decode(), ENCODING_BASE64, "text/markdown"),
-        ("raw.bin", "AP8=", ENCODING_BASE64, "x/y"),
-    ]
+    sent = [(item.name, item.data, item.mime_type) for item in request.attachments]
+    assert sent == [("report.md", report.read_bytes(), "text/markdown"), ("raw.bin", b"\x00\xff", "x/y")]
+    assert {item.encoding for item in request.attachments} == {ENCODING_UNSPECIFIED}
     assert mesh.sessions.tenants == ["acme"]
 
 
@@ -95,7 +92,7 @@ async def test_files_too_large_for_a_request_are_refused_before_they_are_sent(me
             await client.spawn("Work.", attachments=[big])
 
     assert refused.value.reason is Reason.MESSAGE_TOO_LARGE
-    assert refused.value.facts == {"max_bytes": "768"}
+    assert refused.value.facts == {"max_bytes": "921"}
     assert mesh.sessions.requests == []
 
 

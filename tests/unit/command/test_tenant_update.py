@@ -15,7 +15,7 @@ async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
     answer = await mesh.run(
         "tenant", "update", "acme", "--set", "max_spawn_depth=3", "--set", "attachments.enabled=true",
         "--set", "archive_after=3600s", "--set", "routing.blind_model_policy=BLIND_MODEL_POLICY_STRIP",
-        "--reset", "transcripts", "--name", "Acme", "--version", "7",
+        "--reset", "transcripts", "--name", "Acme", "--etag", "e7",
     )  # fmt: skip
 
     assert answer.exit_code == 0, answer.stderr
@@ -28,11 +28,12 @@ async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
         "settings.transcripts",
         "display_name",
     ]
-    assert (request.tenant_id, request.display_name, request.settings_version) == ("acme", "Acme", 7)
-    assert request.settings.max_spawn_depth == 3
-    assert request.settings.attachments.enabled
-    assert request.settings.archive_after.seconds == 3600
-    assert not request.settings.HasField("transcripts")
+    tenant = request.tenant
+    assert (tenant.tenant_id, tenant.display_name, tenant.etag) == ("acme", "Acme", "e7")
+    assert request.tenant.settings.max_spawn_depth == 3
+    assert request.tenant.settings.attachments.enabled
+    assert request.tenant.settings.archive_after.seconds == 3600
+    assert not request.tenant.settings.HasField("transcripts")
     assert "v2" in answer.stdout
     assert "attachments.enabled=true" in answer.stdout
 
@@ -41,7 +42,7 @@ async def test_name_can_be_made_empty(mesh):
     await mesh.run("tenant", "update", "acme", "--name", "")
 
     [request] = mesh.tenants.updates
-    assert (list(request.update_mask.paths), request.display_name) == (["display_name"], "")
+    assert (list(request.update_mask.paths), request.tenant.display_name) == (["display_name"], "")
 
 
 async def test_services_with_stale_settings_are_named(mesh):
@@ -120,7 +121,7 @@ async def test_settings_of_nested_messages_are_set_and_reset(mesh):
     assert answer.exit_code == 0, answer.stderr
     [request] = mesh.tenants.updates
     assert "settings.attachments.enabled" in request.update_mask.paths
-    assert not request.settings.HasField("attachments")
+    assert not request.tenant.settings.HasField("attachments")
 
 
 async def test_settings_are_shown_as_they_are_set(mesh):
@@ -132,4 +133,4 @@ async def test_settings_are_shown_as_they_are_set(mesh):
     await mesh.run("tenant", "update", "acme", *(part for line in shown for part in ("--set", line)))
 
     assert set(shown) == {"attachments.max_file_bytes=5", "max_spawn_depth=3", "archive_after=60s"}
-    assert mesh.tenants.updates[0].settings == settings
+    assert mesh.tenants.updates[0].tenant.settings == settings

@@ -77,8 +77,14 @@ def test_path_and_query_have_the_fields_that_the_body_lacks(document: dict[str, 
         ("session_id", "path"),
         ("timeout", "query"),
     ]
-    put = found["put /v1/agents/{agent.agent_id}"]["requestBody"]["content"]["application/json"]["schema"]
-    assert put["$ref"].endswith("session.v1.AgentProfile")
+    changed = found["patch /v1/agents/{agent.agent_id}"]
+    assert [(one["name"], one["in"]) for one in changed["parameters"]] == [
+        ("agent.agent_id", "path"),
+        ("update_mask", "query"),
+        ("allow_missing", "query"),
+    ]
+    agent = changed["requestBody"]["content"]["application/json"]["schema"]
+    assert agent["$ref"].endswith("session.v1.AgentProfile")
 
 
 def test_streams_are_events_and_uploads_are_lists(document: dict[str, Any]) -> None:

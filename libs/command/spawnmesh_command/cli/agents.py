@@ -15,15 +15,19 @@ from spawnmesh_command.cli.show import print_json, print_table, value_of
 from spawnmesh_command.endpoints import LocalRefusal
 
 AgentId = Annotated[str, typer.Argument(metavar="AGENT_ID", help="The agent.")]
+AgentFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="An AgentProfile as JSON; `-` for standard input.")
+]
 _STANDARD_INPUT = Path("-")
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `agent list|show|put|delete`."""
+    """Add `agent list|show|put|update|delete`."""
     agents = typer.Typer(no_args_is_help=True, help="Agents: prompt, models and tools of sessions.")
     agents.command("list")(list_agents)
     agents.command()(show)
     agents.command()(put)
+    agents.command()(update)
     agents.command()(delete)
     app.add_typer(agents, name="agent")
 
@@ -60,21 +64,46 @@ def show(context: typer.Context, agent_id: AgentId, as_json: AsJson = False) -> 
 
 def put(
     context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An AgentProfile as JSON; `-` for standard input.")
-    ],
+    file: AgentFile,
     as_json: AsJson = False,
 ) -> None:
-    """Write an agent, or replace the one with its id. Runs that are claimed from now on use it."""
+    """Create an agent, or replace all of it. Runs that are claimed from now on use it.
+
+    If the file has an etag, an agent that has changed since is refused.
+    """
     with reported(as_json=as_json):
         agent = _read(file)
     written = with_mesh(context, lambda mesh: mesh.put_agent(agent), as_json=as_json)
     print_json(value_of(written)) if as_json else print(written.agent_id)
 
 
-def delete(context: typer.Context, agent_id: AgentId, as_json: AsJson = False) -> None:
+def update(
+    context: typer.Context,
+    file: AgentFile,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--field", help="A field to change; may be repeated. Else those of the file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the fields of an agent that a file has, and nothing else.
+
+    A field that is named and not in the file gets its default.
+    """
+    with reported(as_json=as_json):
+        agent = _read(file)
+    written = with_mesh(context, lambda mesh: mesh.update_agent(agent, fields or ()), as_json=as_json)
+    print_json(value_of(written)) if as_json else print(written.agent_id)
+
+
+def delete(
+    context: typer.Context,
+    agent_id: AgentId,
+    etag: Annotated[str, typer.Option(help="Only if the agent still has this etag.")] = "",
+    as_json: AsJson = False,
+) -> None:
     """Delete an agent, if it exists. Runs of its sessions fail if they are claimed from now on."""
-    with_mesh(context, lambda mesh: mesh.delete_agent(agent_id), as_json=as_json)
+    with_mesh(context, lambda mesh: mesh.delete_agent(agent_id, etag=etag), as_json=as_json)
     if as_json:
         print_json({"deleted": agent_id})
 

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.wire import WireMesh
@@ -20,7 +19,7 @@ from spawnmesh_plugin.serving import load_handlers, serve
 from spawnmesh_plugin.settings import PluginSettings
 
 from spawnmesh_command.cli.hook_relay import relay
-from spawnmesh_command.cli.numbers import INT32_MAX
+from spawnmesh_command.cli.plugin_registration import hook_name, print_plugins, register, update
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, malformed, reported, with_mesh
 from spawnmesh_command.cli.show import print_json, print_table, value_of, when
@@ -33,9 +32,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `hooks list|register|pause|resume|remove|log|test|relay|serve`."""
+    """Add `hooks list|register|update|pause|resume|delete|log|test|relay|serve`."""
     hooks = typer.Typer(no_args_is_help=True, help="Plugins that review what runs are about to do.")
-    for command in (register, pause, resume, remove, log, relay):
+    for command in (register, update, pause, resume, delete, log, relay):
         hooks.command()(command)
     hooks.command("list")(list_plugins)
     hooks.command("test")(try_plugin)
@@ -55,64 +54,7 @@ def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"plugins": [value_of(plugin) for plugin in plugins]})
     else:
-        _print_plugins(plugins)
-
-
-def register(
-    context: typer.Context,
-    name: Name,
-    endpoint: Annotated[str, typer.Argument(help="grpc://host:port, or https://host/path of a webhook.")],
-    hook: Annotated[list[str], typer.Option(help="For example before_agent_finalize; may be repeated.")],
-    priority: Annotated[int, typer.Option(min=-INT32_MAX, max=INT32_MAX, help="Higher is called first.")] = 0,
-    grant: Annotated[
-        list[str] | None, typer.Option(help="conversation_access, finalize_control or prompt_injection.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Timeout in seconds.")] = 15.0,
-    policy: Annotated[
-        str, typer.Option(help="The effect of its failure: open or closed; else the default of its hooks.")
-    ] = "",
-    max_wait: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001, max=86400, help="Seconds that a run waits for its answer; else until its deadline."
-        ),
-    ] = None,
-    max_concurrent_calls: Annotated[
-        int, typer.Option(min=1, max=1000, help="Concurrent calls, in each replica of the service.")
-    ] = 16,
-    allow_unreachable: Annotated[
-        bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Register a plugin, or replace the one with that name."""
-    plugin = pb.Plugin(
-        name=name,
-        endpoint=endpoint,
-        hooks=[_value(HookKind, "HOOK_KIND_", one, "hook") for one in hook],
-        priority=priority,
-        failure_policy=_value(pb.FailurePolicy, "FAILURE_POLICY_", policy, "policy")
-        if policy
-        else pb.FAILURE_POLICY_UNSPECIFIED,
-        grants=[_value(pb.Grant, "GRANT_", one, "grant") for one in grant or ()],
-        max_concurrent_calls=max_concurrent_calls,
-    )
-    plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
-    if max_wait is not None:
-        plugin.max_wait.FromTimedelta(timedelta(seconds=max_wait))
-    request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
-
-    async def body(mesh: WireMesh) -> pb.RegisterPluginResponse:
-        hooks = mesh.service("hook")
-        return await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
-
-    answer = with_mesh(context, body, as_json=as_json)
-    if as_json:
-        print_json(value_of(answer))
-        return
-    _print_plugins([answer.plugin])
-    if answer.webhook_secret:
-        print(f"its calls are signed with {answer.webhook_secret}")
+        print_plugins(plugins)
 
 
 def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
@@ -137,16 +79,16 @@ def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
 
 
-def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Remove a plugin with its pending events, if it exists."""
+def delete(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Delete a plugin with its pending events, if it exists."""
 
     async def body(mesh: WireMesh) -> None:
         hook = mesh.service("hook")
-        await hook.unary(HookServiceStub(hook.channel).RemovePlugin, pb.RemovePluginRequest(name=name))
+        await hook.unary(HookServiceStub(hook.channel).DeletePlugin, pb.DeletePluginRequest(name=name))
 
     with_mesh(context, body, as_json=as_json)
     if as_json:
-        print_json({"removed": name})
+        print_json({"deleted": name})
 
 
 def log(
@@ -269,24 +211,7 @@ def _print_one(plugin: pb.Plugin, *, as_json: bool) -> None:
     if as_json:
         print_json(value_of(plugin))
     else:
-        _print_plugins([plugin])
-
-
-def _print_plugins(plugins: list[pb.Plugin]) -> None:
-    print_table(
-        ("plugin", "priority", "state", "policy", "hooks", "endpoint"),
-        (
-            (
-                one.name,
-                str(one.priority),
-                "paused" if one.paused else "bundled" if one.bundled else "active",
-                pb.FailurePolicy.Name(one.failure_policy).removeprefix("FAILURE_POLICY_").lower(),
-                ", ".join(_hook(hook) for hook in one.hooks),
-                one.endpoint,
-            )
-            for one in plugins
-        ),
-    )
+        print_plugins([plugin])
 
 
 def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) -> None:
@@ -299,7 +224,7 @@ def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) 
             (
                 one.plugin,
                 when(one.start_time),
-                _hook(one.hook),
+                hook_name(one.hook),
                 delivery_pb.DeliveryDecision.Name(one.decision).removeprefix(_DECISION).lower(),
                 f"{one.latency.ToMicroseconds() / 1000:.1f}",
                 str(one.attempt),
@@ -309,22 +234,6 @@ def _print_deliveries(deliveries: list[delivery_pb.Delivery], *, as_json: bool) 
             for one in deliveries
         ),
     )
-
-
-def _hook(kind: "HookKind.ValueType") -> str:
-    return HookKind.Name(kind).removeprefix("HOOK_KIND_").lower()
-
-
-def _value(enum: Any, prefix: str, name: str, option: str) -> Any:
-    """Return the value of a contract's enum by its name in any case.
-
-    End the command for an unknown name, and for the unspecified value.
-    """
-    known = {one.removeprefix(prefix): value for one, value in enum.items() if value}
-    wanted = name.upper().replace("-", "_")
-    if wanted not in known:
-        raise typer.BadParameter(f"unknown {option}; known are {', '.join(known).lower()}")
-    return known[wanted]
 
 
 def _stamp(time: datetime) -> Timestamp:

@@ -69,6 +69,12 @@ def spawn(
     model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
     thinking: Thinking = "",
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
+    fork_of: Annotated[
+        str, typer.Option(metavar="SESSION_ID", help="The session to fork at --fork-at; else the parent.")
+    ] = "",
+    fork_at: Annotated[
+        int, typer.Option(min=0, max=INT64_MAX, help="Begin with a copy up to this entry, by its seq.")
+    ] = 0,
     request_id: Annotated[
         str, typer.Option(help="A repeated spawn with this id returns the same session.")
     ] = "",
@@ -88,6 +94,9 @@ def spawn(
 ) -> None:
     """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
     pairs = _pairs(metadata or ())
+    if fork_of and not fork_at:
+        raise typer.BadParameter("say up to which entry: --fork-at SEQ", param_hint="--fork-of")
+    fork = session_pb2.ForkPoint(session_id=fork_of, seq=fork_at) if fork_at else None
 
     async def body(mesh: WireMesh) -> tuple[session_pb2.Session, bool]:
         with progress_bars() as on_progress:
@@ -100,6 +109,7 @@ def spawn(
                 model=model,
                 thinking=thinking_level(thinking),
                 parent_session_id=parent,
+                fork=fork,
                 request_id=request_id or None,
                 mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
                 cleanup=session_pb2.CLEANUP_KEEP if keep else session_pb2.CLEANUP_UNSPECIFIED,

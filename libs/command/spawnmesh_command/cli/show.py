@@ -123,6 +123,8 @@ def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
         rows.append(("created", when(tenant.create_time)))
     if tenant.settings_version:
         rows.append(("settings", f"v{tenant.settings_version}"))
+    if tenant.etag:
+        rows.append(("etag", tenant.etag))
         rows.extend(("", setting) for setting in settings)
     if tenant.HasField("deletion"):
         deletion = tenant.deletion

@@ -10,7 +10,6 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh_client.wire import WireMesh
 
-from spawnmesh_command.cli.numbers import INT64_MAX
 from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import print_json, print_tenant, value_of
@@ -38,15 +37,12 @@ def update(
         list[str] | None,
         typer.Option("--reset", metavar="FIELD", help="A setting to reset to its default; may be repeated."),
     ] = None,
-    version: Annotated[
-        int,
-        typer.Option(min=0, max=INT64_MAX, help="Only if the settings still have this version; 0 means any."),
-    ] = 0,
+    etag: Annotated[str, typer.Option(help="Only if the tenant still has this etag.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's name and settings; others stay.
 
-    `tenant show` prints fields, values and version.
+    `tenant show` prints fields, values and the etag.
     """
     _refuse_contradictions(changes or [], resets or [])
     settings, paths = _parse(changes or [])
@@ -58,7 +54,7 @@ def update(
 
     async def body(mesh: WireMesh) -> tuple[Tenant, Sequence[str]]:
         return await mesh.update_tenant(
-            tenant_id, paths, display_name=name or "", settings=settings, settings_version=version
+            tenant_id, paths, display_name=name or "", settings=settings, etag=etag
         )
 
     tenant, stale = with_mesh(context, body, as_json=as_json, admin=True)

@@ -123,9 +123,11 @@ async def open_hook_tenant(mesh: MeshAccess, handlers: Sequence[Handler]) -> Asy
     async with AsyncExitStack() as exits:
         for handler in handlers:
             handler.plugin.endpoint = await exits.enter_async_context(_served(handler))
-            await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=handler.plugin))
+            await tenant.as_client(
+                "UpdatePlugin", pb.UpdatePluginRequest(allow_missing=True, plugin=handler.plugin)
+            )
             exits.push_async_callback(
-                tenant.as_client, "RemovePlugin", pb.RemovePluginRequest(name=handler.plugin.name)
+                tenant.as_client, "DeletePlugin", pb.DeletePluginRequest(name=handler.plugin.name)
             )
         yield tenant
 

@@ -10,6 +10,8 @@ class Encoding(Enum):
 
     UTF8 = "utf8"
     BASE64 = "base64"
+    NONE = "none"
+    """The content is the bytes themselves."""
     UNRECOGNIZED = "unrecognized"
     """Any other value. Validation refuses it, after it has checked the name."""
 
@@ -21,10 +23,13 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InlineItem:
-    """An inline attachment as the caller sent it. No field is trusted."""
+    """An inline attachment as the caller sent it. No field is trusted.
+
+    The content is bytes if its encoding is NONE, and otherwise text.
+    """
 
     name: str
-    content: str
+    content: str | bytes
     encoding: Encoding
     mime_type: str = ""
 

@@ -64,6 +64,14 @@ def _check_name(index: int, name: str, index_by_key: dict[str, int]) -> None:
 
 
 def _decode(index: int, item: InlineItem, max_bytes: int) -> bytes:
+    if isinstance(item.content, bytes):
+        if item.encoding is not Encoding.NONE:
+            facts: dict[str, int | str] = {"index": index, "problem": "encoding_of_bytes"}
+            raise AttachmentRefused(AttachmentReason.INVALID_ENCODING, facts)
+        if len(item.content) > max_bytes:
+            facts = {"index": index, "limit_bytes": max_bytes}
+            raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, facts)
+        return item.content
     if item.encoding is Encoding.UTF8:
         return _encode_utf8(index, item.content, max_bytes)
     if item.encoding is Encoding.BASE64:

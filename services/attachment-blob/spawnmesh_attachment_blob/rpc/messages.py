@@ -105,12 +105,7 @@ def parse_set(request: pb.StageSetRequest) -> SetRequest:
 
 def _parse_items(items: Iterable[attachment_pb2.InlineAttachment]) -> list[InlineItem]:
     """Parse items without decoding them. Raises INVALID_REQUEST for invalid MIME types."""
-    parsed = [
-        InlineItem(
-            item.name, item.content, _ENCODING.get(item.encoding, Encoding.UNRECOGNIZED), item.mime_type
-        )
-        for item in items
-    ]
+    parsed = [_parse_item(item) for item in items]
     problems = [(index, mime_type_problem(item.mime_type)) for index, item in enumerate(parsed)]
     violations = tuple(
         FieldViolation(f"items[{index}].mime_type", problem) for index, problem in problems if problem
@@ -119,6 +114,15 @@ def _parse_items(items: Iterable[attachment_pb2.InlineAttachment]) -> list[Inlin
         first = violations[0]
         raise MeshError(Reason.INVALID_REQUEST, f"{first.field}: {first.description}", violations=violations)
     return parsed
+
+
+def _parse_item(item: attachment_pb2.InlineAttachment) -> InlineItem:
+    encoding = _ENCODING.get(item.encoding, Encoding.UNRECOGNIZED)
+    if not item.HasField("data"):
+        return InlineItem(item.name, item.content, encoding, item.mime_type)
+    if item.encoding == attachment_pb2.ENCODING_UNSPECIFIED:
+        encoding = Encoding.NONE
+    return InlineItem(item.name, item.data, encoding, item.mime_type)
 
 
 async def parse_upload(

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from spawnmesh_core.errors import TRANSIENT_FACT, Fact, MeshError, transient_fact
+from spawnmesh_core.errors import TRANSIENT_FACT, Fact, FieldViolation, MeshError, transient_fact
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.call_failures import CallFailure
-from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginCounts, PluginLimits
+from spawnmesh_hook.domain.plugins import Grant, HookKind, Plugin, PluginCounts, PluginLimits, etag_of
 
 
 class EndpointNotAllowed(MeshError):
@@ -91,6 +91,18 @@ class DispatchInProgress(MeshError):
         )
 
 
+def check_etag(field: str, etag: str, current: Plugin) -> None:
+    """Raise ETAG_DIFFERS unless the etag of the field is empty or that of the plugin."""
+    if etag not in ("", etag_of(current)):
+        raise MeshError(
+            Reason.ETAG_DIFFERS,
+            f"plugin {current.name} has changed; get it, apply the change to it, and call again with its"
+            " etag",
+            violations=(FieldViolation(field, "is the etag of another version"),),
+            facts={"plugin": current.name, "etag": etag_of(current)},
+        )
+
+
 def check_plugin_count(plugin: Plugin, limits: PluginLimits, counts: PluginCounts) -> None:
     """Raise PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED if the tenant may not have the plugin.
 
@@ -99,7 +111,7 @@ def check_plugin_count(plugin: Plugin, limits: PluginLimits, counts: PluginCount
     if not counts.is_known and counts.plugin_count >= limits.max_plugin_count:
         raise MeshError(
             Reason.PLUGIN_COUNT_EXCEEDED,
-            f"the tenant has {counts.plugin_count} plugins, and {limits.max_plugin_count} are allowed; remove"
+            f"the tenant has {counts.plugin_count} plugins, and {limits.max_plugin_count} are allowed; delete"
             " one, or ask the operator to raise plugins.max_plugin_count",
             facts={"limit": limits.max_plugin_count, "plugins": counts.plugin_count},
         )
@@ -107,7 +119,7 @@ def check_plugin_count(plugin: Plugin, limits: PluginLimits, counts: PluginCount
         raise MeshError(
             Reason.GATE_COUNT_EXCEEDED,
             f"the tenant has {counts.gate_count} plugins that something waits for, and"
-            f" {limits.max_gate_count} are allowed; remove one, register this one for observers' hooks only,"
+            f" {limits.max_gate_count} are allowed; delete one, register this one for observers' hooks only,"
             " or ask the operator to raise plugins.max_gate_count",
             facts={"limit": limits.max_gate_count, "gates": counts.gate_count},
         )

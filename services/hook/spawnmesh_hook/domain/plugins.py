@@ -1,12 +1,14 @@
 """Plugins, hooks and grants, and the rules for a registration."""
 
+import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
 DEFAULT_TIMEOUT = timedelta(seconds=15)
 DEFAULT_CONCURRENT_CALLS = 16
+_ETAG_DIGITS = 32
 
 
 class HookKind(StrEnum):
@@ -124,7 +126,7 @@ class Plugin:
     """A registered plugin. `endpoint` is spelled as it was registered.
 
     `registration` is the order among equal priorities: negative for a bundled plugin. `generation`
-    rises with each registration, pause and resume of the plugin. A run waits for the plugin for
+    rises with each change, pause and resume of the plugin. A run waits for the plugin for
     `max_wait`, or until its deadline if that is None.
     """
 
@@ -167,6 +169,16 @@ class ContentAccess:
 
     plugin: Plugin
     masks_secrets: bool
+
+
+def is_same_content(one: Plugin, other: Plugin) -> bool:
+    """Return whether the plugins differ at most in what a registration does not give."""
+    return one == replace(other, paused=one.paused, generation=one.generation, registration=one.registration)
+
+
+def etag_of(plugin: Plugin) -> str:
+    """Return the etag: a hash of the content and the generation, which rises with each change."""
+    return hashlib.sha256(repr(plugin).encode()).hexdigest()[:_ETAG_DIGITS]
 
 
 def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:

@@ -38,11 +38,11 @@ create table plugins (
     max_wait interval, -- Null: a run waits for the plugin until its deadline.
     failure_policy text not null check (failure_policy in ('OPEN', 'CLOSED')),
     grants text[] not null,
-    -- The order among equal priorities. A plugin that is replaced keeps its own.
+    -- The order among equal priorities. A plugin that is changed keeps its own.
     registration bigint generated always as identity,
     max_concurrent_calls integer not null default 16,
     paused boolean not null default false,
-    -- Rises with each registration, pause and resume.
+    -- Rises with each change, pause and resume.
     generation bigint not null default 1,
     primary key (tenant_id, name)
 );

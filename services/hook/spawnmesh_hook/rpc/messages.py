@@ -11,7 +11,7 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.delivery_decisions import DeliveryDecision
-from spawnmesh_hook.domain.plugins import HookKind, Plugin
+from spawnmesh_hook.domain.plugins import HookKind, Plugin, etag_of
 from spawnmesh_hook.store.deliveries import Delivery
 
 
@@ -43,6 +43,7 @@ def render_plugin(plugin: Plugin) -> pb.Plugin:
         paused=plugin.paused,
         bundled=plugin.bundled,
         max_wait=max_wait,
+        etag=etag_of(plugin),
     )
 
 

@@ -13,6 +13,7 @@ from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_hook.operations.time_budget import TimeBudget, budget_within
+from spawnmesh_hook.rpc.delete_plugin import delete_plugin
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.dispatch_before_agent_finalize import dispatch_before_agent_finalize
 from spawnmesh_hook.rpc.dispatch_before_compaction import dispatch_before_compaction
@@ -21,17 +22,17 @@ from spawnmesh_hook.rpc.dispatch_before_prompt_build import dispatch_before_prom
 from spawnmesh_hook.rpc.dispatch_before_spawn import dispatch_before_spawn
 from spawnmesh_hook.rpc.dispatch_before_tool_call import dispatch_before_tool_call
 from spawnmesh_hook.rpc.dispatch_delivery_target import dispatch_delivery_target
+from spawnmesh_hook.rpc.get_plugin import get_plugin
 from spawnmesh_hook.rpc.get_spawn_decision import get_spawn_decision
 from spawnmesh_hook.rpc.list_active_hooks import list_active_hooks
 from spawnmesh_hook.rpc.list_deliveries import list_deliveries
 from spawnmesh_hook.rpc.list_plugins import list_plugins
 from spawnmesh_hook.rpc.pause_plugin import pause_plugin
 from spawnmesh_hook.rpc.publish_events import publish_events
-from spawnmesh_hook.rpc.register_plugin import register_plugin
 from spawnmesh_hook.rpc.relay_native_stop import relay_native_stop
-from spawnmesh_hook.rpc.remove_plugin import remove_plugin
 from spawnmesh_hook.rpc.resume_plugin import resume_plugin
 from spawnmesh_hook.rpc.test_plugin import test_plugin
+from spawnmesh_hook.rpc.update_plugin import update_plugin
 
 Context = aio.ServicerContext[Any, Any]
 
@@ -42,10 +43,13 @@ class HookServicer(HookServiceServicer):
 
     deps: Dependencies
 
-    async def RegisterPlugin(
-        self, request: pb.RegisterPluginRequest, context: Context
-    ) -> pb.RegisterPluginResponse:
-        return await register_plugin(request, current_caller(), self.deps)
+    async def UpdatePlugin(
+        self, request: pb.UpdatePluginRequest, context: Context
+    ) -> pb.UpdatePluginResponse:
+        return await update_plugin(request, current_caller(), self.deps)
+
+    async def GetPlugin(self, request: pb.GetPluginRequest, context: Context) -> pb.GetPluginResponse:
+        return await get_plugin(request, current_caller(), self.deps)
 
     async def ListPlugins(self, request: pb.ListPluginsRequest, context: Context) -> pb.ListPluginsResponse:
         return await list_plugins(request, current_caller(), self.deps)
@@ -58,10 +62,10 @@ class HookServicer(HookServiceServicer):
     ) -> pb.ResumePluginResponse:
         return await resume_plugin(request, current_caller(), self.deps)
 
-    async def RemovePlugin(
-        self, request: pb.RemovePluginRequest, context: Context
-    ) -> pb.RemovePluginResponse:
-        return await remove_plugin(request, current_caller(), self.deps)
+    async def DeletePlugin(
+        self, request: pb.DeletePluginRequest, context: Context
+    ) -> pb.DeletePluginResponse:
+        return await delete_plugin(request, current_caller(), self.deps)
 
     async def TestPlugin(self, request: pb.TestPluginRequest, context: Context) -> pb.TestPluginResponse:
         return await test_plugin(request, current_caller(), self.deps, _budget(context))

@@ -21,13 +21,16 @@ PLUGINS_CHANGED_CHANNEL = "hook_plugins"
 _SQL = load_statements(__name__)
 
 
-async def upsert_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> Plugin:
-    """Add the plugin, or replace the one of its name, which keeps its place among equal priorities.
+async def write_plugin(
+    connection: Connection, tenant_id: str, plugin: Plugin, generation: int | None
+) -> Plugin:
+    """Change the plugin, which has this generation, or add it if that is None.
 
-    Return the plugin as it is stored.
+    Return the plugin as it is stored. The caller holds the locks of `lock_counts` and
+    `lock_plugin`.
     """
     cursor = await connection.execute(
-        _SQL["upsert_plugin"],
+        _SQL["insert_plugin" if generation is None else "update_plugin"],
         {
             "tenant_id": tenant_id,
             "name": plugin.name,
@@ -39,12 +42,20 @@ async def upsert_plugin(connection: Connection, tenant_id: str, plugin: Plugin) 
             "failure_policy": plugin.failure_policy.value,
             "grants": [grant.value for grant in plugin.grants],
             "max_concurrent_calls": plugin.max_concurrent_calls,
+            "generation": generation,
         },
     )
     row = await cursor.fetchone()
     if row is None:
-        raise RuntimeError("the upsert of a plugin returned no row")
+        raise RuntimeError("a plugin that is locked was changed")
     return _plugin(row)
+
+
+async def lock_plugin(connection: Connection, tenant_id: str, name: str) -> Plugin | None:
+    """Return the plugin, if it exists. It does not change until the transaction ends."""
+    parameters = {"tenant_id": tenant_id, "name": name}
+    row = await (await connection.execute(_SQL["lock_plugin"], parameters)).fetchone()
+    return _plugin(row) if row else None
 
 
 async def lock_counts(

@@ -1,7 +1,6 @@
--- name: upsert_plugin
--- Locks the row that it replaces. Index: plugins_pkey. A replaced plugin keeps its registration,
--- and stays paused if it was. A new generation starts from the time, so that a name that is removed
--- and registered again never gets an old generation.
+-- name: insert_plugin
+-- Returns no row if the plugin exists. Index: plugins_pkey. A new generation starts from the time,
+-- so that a name that is deleted and registered again never gets an old generation.
 insert into plugins
     (tenant_id, name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants,
      max_concurrent_calls, generation)
@@ -9,13 +8,26 @@ values
     (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s,
      %(max_wait)s, %(failure_policy)s, %(grants)s, %(max_concurrent_calls)s,
      (extract(epoch from clock_timestamp()) * 1000000)::bigint)
-on conflict (tenant_id, name) do update
-set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.priority,
-    timeout = excluded.timeout, max_wait = excluded.max_wait,
-    failure_policy = excluded.failure_policy, grants = excluded.grants,
-    max_concurrent_calls = excluded.max_concurrent_calls, generation = plugins.generation + 1
+on conflict do nothing
 returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
     paused, generation, registration;
+
+-- name: update_plugin
+-- Locks the row. Returns no row if the plugin has another generation. Index: plugins_pkey. The
+-- plugin keeps its registration, and stays paused if it was.
+update plugins
+set endpoint = %(endpoint)s, hooks = %(hooks)s, priority = %(priority)s, timeout = %(timeout)s,
+    max_wait = %(max_wait)s, failure_policy = %(failure_policy)s, grants = %(grants)s,
+    max_concurrent_calls = %(max_concurrent_calls)s, generation = generation + 1
+where tenant_id = %(tenant_id)s and name = %(name)s and generation = %(generation)s
+returning name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
+    paused, generation, registration;
+
+-- name: lock_plugin
+-- Locks the row until the transaction ends. Index: plugins_pkey.
+select name, endpoint, hooks, priority, timeout, max_wait, failure_policy, grants, max_concurrent_calls,
+    paused, generation, registration
+from plugins where tenant_id = %(tenant_id)s and name = %(name)s for update;
 
 -- name: lock_limits
 -- Locks the tenant's settings, so that one transaction after the other counts and adds plugins.

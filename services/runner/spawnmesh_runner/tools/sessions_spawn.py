@@ -1,6 +1,5 @@
 """The tool `sessions_spawn`: give a task, and files with it, to a child session."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
@@ -172,10 +171,7 @@ def _attachments(
                 "TOO_LARGE", f"at most {MAX_WORKSPACE_FILE_BYTES} bytes of workspace files fit one spawn"
             )
         name = attachment.name or attachment.path.rpartition("/")[2]
-        content = base64.b64encode(data).decode("ascii")
-        # Empty base64 is refused, since it is more often a field that was not filled.
-        encoding = _ENCODINGS["base64" if data else "utf8"]
-        inline.append(attachment_pb2.InlineAttachment(name=name, content=content, encoding=encoding))
+        inline.append(attachment_pb2.InlineAttachment(name=name, data=data))
     return inline
 
 

@@ -1,17 +1,16 @@
 """Agents: what runs a session, and what it may do."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from spawnmesh_core.errors import FieldViolation, MeshError
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import AGENT_ID
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_session.domain.etags import etag_differs, etag_of_values
+
 DEFAULT_AGENT_ID = "default"
 EVERY_AGENT = "*"
-_ETAG_DIGITS = 32
 BUILT_IN_TOOLS = (
     "list_files",
     "read_file",
@@ -105,7 +104,7 @@ def check_mcp_servers(agent: AgentProfile, limits: AgentLimits) -> None:
 
 def etag_of(agent: AgentProfile) -> str:
     """Return the etag: a hash of the content and the version."""
-    return hashlib.sha256(json.dumps(asdict(agent)).encode()).hexdigest()[:_ETAG_DIGITS]
+    return etag_of_values(asdict(agent))
 
 
 def change_agent(current: AgentProfile | None, wanted: AgentProfile, etag: str) -> AgentProfile | None:
@@ -123,13 +122,7 @@ def change_agent(current: AgentProfile | None, wanted: AgentProfile, etag: str) 
 def check_etag(field: str, etag: str, current: AgentProfile) -> None:
     """Raise ETAG_DIFFERS unless the etag of the field is that of the agent."""
     if etag != etag_of(current):
-        raise MeshError(
-            Reason.ETAG_DIFFERS,
-            f"agent {current.agent_id} has changed: it is at version {current.version} now; get it, apply"
-            " the change to it, and call again with its etag",
-            violations=(FieldViolation(field, "is the etag of another version"),),
-            facts={"agent_id": current.agent_id, "etag": etag_of(current), "version": current.version},
-        )
+        raise etag_differs(field, "agent", current.agent_id, etag=etag_of(current), version=current.version)
 
 
 def require_agent(agent_id: str, agent: AgentProfile | None) -> AgentProfile:
@@ -137,7 +130,7 @@ def require_agent(agent_id: str, agent: AgentProfile | None) -> AgentProfile:
     if agent is None:
         raise MeshError(
             Reason.UNKNOWN_AGENT,
-            f"this tenant has no agent {agent_id!r}; PutAgent writes one",
+            f"this tenant has no agent {agent_id!r}; UpdateAgent with allow_missing creates one",
             facts={"agent_id": agent_id},
         )
     return agent

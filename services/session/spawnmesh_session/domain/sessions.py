@@ -84,6 +84,8 @@ class Session:
     end_time: datetime | None
     archive_time: datetime | None
     delete_time: datetime | None
+    fork_session_id: str = ""
+    fork_seq: int = 0
     latest_run: Run | None = None
 
     @property

@@ -7,7 +7,8 @@ The refusals of a spawn, in the order in which they apply:
  2. UNKNOWN_TENANT: `store.spawns.read_spawn_context`
  3. A known request_id gets the answer of its first call, or REQUEST_ID_REUSED, NOT_FOUND or
     SPAWN_IN_PROGRESS, and none of the refusals below: `operations.spawn_saga`
- 4. UNKNOWN_AGENT, and NOT_FOUND for the parent: `store.spawns.read_spawn_context`
+ 4. UNKNOWN_AGENT, and NOT_FOUND for the parent or the session to fork:
+    `store.spawns.read_spawn_context`
  5. RUN_LEASE_LOST, if a run spawns: `operations.spawn_saga`
  6. ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT: `check_spawn`
  7. With a parent, SESSION_CLOSED, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED,
@@ -64,6 +65,13 @@ class SpawnSpec:
     mount_path_ignored: bool = False
     thinking: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    fork_session_id: str = ""
+    fork_seq: int = 0  # 0 if the spawn names no entry.
+
+    @property
+    def fork_source(self) -> str:
+        """Return the session whose messages are copied; empty without a fork."""
+        return (self.fork_session_id or self.parent_session_id) if self.context == "FORK" else ""
 
     @property
     def spawner(self) -> str:
@@ -184,9 +192,10 @@ def check_spawn(spec: SpawnSpec, parent: SpawnParent | None, limits: SpawnLimits
             "a session with runtime EXTERNAL takes no attachments; hand the files over another way",
             facts={"attachment_count": spec.attachment_count},
         )
-    if spec.context == "FORK" and parent is None:
+    if spec.context == "FORK" and parent is None and not spec.fork_session_id:
         raise MeshError(
-            Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent, and this spawn has none"
+            Reason.FORK_WITHOUT_PARENT,
+            "context FORK copies from a parent or the session in `fork`, and this spawn has neither",
         )
     if parent is not None:
         _check_parent(spec, parent, limits)
@@ -229,7 +238,9 @@ def _check_parent(spec: SpawnSpec, parent: SpawnParent, limits: SpawnLimits) -> 
         )
 
 
-_OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
+_OWN_REASONS = frozenset(
+    {Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED, Reason.FORK_SEQ_REFUSED}
+)
 _UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
 _TRANSIENT = frozenset({*_UNCERTAIN, Status.ABORTED, Status.CANCELLED})
 # Their status is one of an outage, but the same message is as large, and takes as long to process.

@@ -9,6 +9,8 @@ from typing import Any
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_session.domain.etags import etag_differs, etag_of_values
+
 DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
 
 
@@ -50,6 +52,11 @@ class Tenant:
     create_time: datetime
     deletion: TenantDeletion | None
 
+    @property
+    def etag(self) -> str:
+        """Return a hash of the name, the settings and their version."""
+        return etag_of_values(self.tenant_id, self.display_name, self.settings, self.settings_version)
+
 
 @dataclass(frozen=True, slots=True)
 class DeletedTenant:
@@ -88,6 +95,14 @@ def require_ready(tenant_id: str, found: Tenant | DeletedTenant | None) -> Tenan
             facts={"tenant_id": tenant_id},
         )
     return tenant
+
+
+def check_etag(etag: str, current: Tenant) -> None:
+    """Raise ETAG_DIFFERS unless the etag is empty or that of the tenant."""
+    if etag not in ("", current.etag):
+        raise etag_differs(
+            "tenant.etag", "tenant", current.tenant_id, etag=current.etag, version=current.settings_version
+        )
 
 
 def masks_secrets(settings: Mapping[str, object]) -> bool:

@@ -104,6 +104,8 @@ create table sessions (
     runtime            runtime     not null,
     thinking           text        not null default '',    -- Empty if the spawn did not choose a level.
     metadata           jsonb       not null default '{}',  -- Texts of the caller by their keys.
+    fork_session_id    text        not null default '',    -- The session to fork, if an entry was named.
+    fork_seq           bigint      not null default 0,     -- The entry of that session.
     parent_session_id  text        not null,
     parent_run_id      text        not null,               -- Empty if a client spawned the session.
     ancestor_ids       text[]      not null,

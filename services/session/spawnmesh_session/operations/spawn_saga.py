@@ -266,7 +266,11 @@ class SpawnSaga:
         spec = command.spec
         fork = None
         if spec.context == "FORK":
-            fork = Fork(source_session_id=spec.parent_session_id, max_token_count=self.fork_token_count)
+            fork = Fork(
+                source_session_id=spec.fork_source,
+                max_token_count=self.fork_token_count,
+                up_to_seq=spec.fork_seq,
+            )
         results = await asyncio.gather(
             self._stage(command),
             self.transcripts.create(spec.session_id, spec.parent_session_id, fork),

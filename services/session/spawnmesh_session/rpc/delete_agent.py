@@ -20,7 +20,7 @@ async def delete_agent(
     tenant_id, agent_id = caller.tenant_id, request.agent_id
     if agent_id == DEFAULT_AGENT_ID:
         raise invalid(
-            "agent_id", f"{DEFAULT_AGENT_ID!r} stays, as every tenant has it; PutAgent writes over it"
+            "agent_id", f"{DEFAULT_AGENT_ID!r} stays, as every tenant has it; UpdateAgent changes it"
         )
     async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))

@@ -176,6 +176,9 @@ def render_session(session: Session) -> pb.Session:
         thinking=render_thinking(session.thinking),
         metadata=session.metadata,
         agent_version=session.agent_version,
+        fork=pb.ForkPoint(session_id=session.fork_session_id, seq=session.fork_seq)
+        if session.fork_seq
+        else None,
     )
 
 
@@ -225,6 +228,7 @@ def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
         create_time=render_time(tenant.create_time),
         state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
         deletion=_render_deletion(tenant.deletion) if tenant.deletion else None,
+        etag=tenant.etag,
     )
 
 

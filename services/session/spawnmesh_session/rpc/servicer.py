@@ -35,11 +35,11 @@ from spawnmesh_session.rpc.list_agents import list_agents
 from spawnmesh_session.rpc.list_inbox import list_inbox
 from spawnmesh_session.rpc.list_sessions import list_sessions
 from spawnmesh_session.rpc.list_tenants import list_tenants
-from spawnmesh_session.rpc.put_agent import put_agent
 from spawnmesh_session.rpc.release_run import release_run
 from spawnmesh_session.rpc.revoke_token import revoke_token
 from spawnmesh_session.rpc.send_message import send_message
 from spawnmesh_session.rpc.spawn_session import spawn_session
+from spawnmesh_session.rpc.update_agent import update_agent
 from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
@@ -182,10 +182,10 @@ class TenantServicer(TenantServiceServicer):
             async for response in responses:
                 yield response
 
-    async def PutAgent(
-        self, request: tenant_pb.PutAgentRequest, context: Context
-    ) -> tenant_pb.PutAgentResponse:
-        return await put_agent(request, current_caller(), self.deps)
+    async def UpdateAgent(
+        self, request: tenant_pb.UpdateAgentRequest, context: Context
+    ) -> tenant_pb.UpdateAgentResponse:
+        return await update_agent(request, current_caller(), self.deps)
 
     async def GetAgent(
         self, request: tenant_pb.GetAgentRequest, context: Context

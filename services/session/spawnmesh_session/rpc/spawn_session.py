@@ -2,6 +2,12 @@
 
 import hashlib
 
+from spawnmesh.attachment_blob.v1.attachment_pb2 import (
+    ENCODING_BASE64,
+    ENCODING_UNSPECIFIED,
+    ENCODING_UTF8,
+    InlineAttachment,
+)
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest, SpawnSessionResponse
 from spawnmesh_core.errors import invalid, not_found
@@ -10,6 +16,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_session.domain.agents import DEFAULT_AGENT_ID
+from spawnmesh_session.domain.inline_files import bytes_of_base64
 from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT
 from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
 from spawnmesh_session.operations.spawn_saga import SpawnCommand
@@ -38,9 +45,10 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         parent_session_id, parent_run_id, parent_epoch = caller.session_id, caller.run_id, caller.epoch
     elif parent_session_id and not is_id(IdKind.SESSION, parent_session_id):
         raise invalid("parent_session_id", "is not a session id")
+    _check_fork(request)
     hint = request.attach_as.mount_path
     mode = request.mode or session_pb2.SESSION_MODE_RUN
-    context = request.context or session_pb2.CONTEXT_MODE_ISOLATED
+    context = request.context or _default_context(request)
     cleanup = request.cleanup or session_pb2.CLEANUP_DELETE
     runtime = request.runtime or session_pb2.RUNTIME_SUBAGENT
     spec = SpawnSpec(
@@ -67,15 +75,48 @@ def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCo
         parent_epoch=parent_epoch,
         thinking=parse_thinking(request.thinking),
         metadata={key: parse_text("metadata[]", text) for key, text in request.metadata.items()},
+        fork_session_id=request.fork.session_id,
+        fork_seq=request.fork.seq,
     )
     task = parse_text("task", request.task)
     return SpawnCommand(spec, task, list(request.attachments), list(request.uploads))
 
 
+def _default_context(request: SpawnSessionRequest) -> "session_pb2.ContextMode.ValueType":
+    return session_pb2.CONTEXT_MODE_FORK if request.HasField("fork") else session_pb2.CONTEXT_MODE_ISOLATED
+
+
+def _check_fork(request: SpawnSessionRequest) -> None:
+    """Raise INVALID_REQUEST for a fork with another context or a malformed session id."""
+    if not request.HasField("fork"):
+        return
+    if request.context == session_pb2.CONTEXT_MODE_ISOLATED:
+        raise invalid("context", "is ISOLATED, and `fork` names what to copy")
+    if request.fork.session_id and not is_id(IdKind.SESSION, request.fork.session_id):
+        raise invalid("fork.session_id", "is not a session id")
+
+
 def _payload_hash(request: SpawnSessionRequest, parent_session_id: str) -> bytes:
-    """Return the SHA-256 of the request without its request_id, with the resolved parent."""
+    """Return the SHA-256 of the request without its request_id, with the resolved parent.
+
+    Files count by their bytes, whether they came as bytes, text or base64.
+    """
     payload = SpawnSessionRequest()
     payload.CopyFrom(request)
     payload.request_id = ""
     payload.parent_session_id = parent_session_id
+    for file in payload.attachments:
+        data = _bytes_of(file)
+        if data is not None:
+            file.data = data
+            file.encoding = ENCODING_UNSPECIFIED
     return hashlib.sha256(payload.SerializeToString(deterministic=True)).digest()
+
+
+def _bytes_of(file: InlineAttachment) -> bytes | None:
+    """Return the bytes of a file that is sent as text; None for bytes, and for malformed text."""
+    if file.HasField("data"):
+        return None
+    if file.encoding == ENCODING_UTF8:
+        return file.content.encode()
+    return bytes_of_base64(file.content) if file.encoding == ENCODING_BASE64 else None

@@ -19,9 +19,13 @@ def _columns(tenant_id: str, agent: AgentProfile) -> dict[str, Any]:
     return {**columns, "tenant_id": tenant_id}
 
 
-async def put_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> None:
-    """Insert the agent, or replace the agent with its id."""
-    await connection.execute(_SQL["put_agent"], _columns(tenant_id, agent))
+async def write_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> bool:
+    """Insert the agent, or replace the one that is a version older.
+
+    Return False, and write nothing, if the agent is at another version.
+    """
+    cursor = await connection.execute(_SQL["write_agent"], _columns(tenant_id, agent))
+    return await cursor.fetchone() is not None
 
 
 async def insert_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> None:

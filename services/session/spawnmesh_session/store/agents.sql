@@ -1,5 +1,5 @@
--- name: put_agent
--- Locks the agent. Index: agents_pkey.
+-- name: write_agent
+-- Locks the agent. Writes nothing if it is not one version older. Index: agents_pkey.
 insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count,
                     context_token_budget, thinking, mcp_servers, version)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s,
@@ -9,6 +9,8 @@ set system_prompt = excluded.system_prompt, models = excluded.models, tools = ex
     spawnable_agents = excluded.spawnable_agents, max_turn_count = excluded.max_turn_count,
     context_token_budget = excluded.context_token_budget, thinking = excluded.thinking,
     mcp_servers = excluded.mcp_servers, version = excluded.version
+where agents.version = excluded.version - 1
+returning agent_id
 
 -- name: insert_agent
 -- Does nothing if the agent exists. Index: agents_pkey.

@@ -102,6 +102,8 @@ def session_of(row: Row) -> Session:
         end_time=row["end_time"],
         archive_time=row["archive_time"],
         delete_time=row["delete_time"],
+        fork_session_id=row["fork_session_id"],
+        fork_seq=row["fork_seq"],
         latest_run=run_of(latest_run) if latest_run else None,
     )
 

@@ -22,10 +22,16 @@ _SQL = load_statements(__name__)
 _OF_TENANT = ("get_agent_of_spawn",)
 _OF_PARENT = ("lock_parent_of_spawn", "get_agent_of_parent", "count_live_children")
 _OF_RUN = ("get_run_of_parent",)
+_OF_FORK = ("find_fork_source",)
 
 
 def _columns(tenant_id: str, spec: SpawnSpec) -> dict[str, Any]:
-    return {**asdict(spec), "tenant_id": tenant_id, "metadata": Jsonb(spec.metadata)}
+    return {
+        **asdict(spec),
+        "fork_source": spec.fork_source,
+        "tenant_id": tenant_id,
+        "metadata": Jsonb(spec.metadata),
+    }
 
 
 async def begin_spawn(database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta) -> bool:
@@ -86,12 +92,13 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
 
     The request_id is read last, so that a repeat at the same time gets the answer of the first
     call and no refusal. Raise UNKNOWN_TENANT; and, unless the request_id is known, UNKNOWN_AGENT,
-    and NOT_FOUND if the parent does not exist.
+    and NOT_FOUND if the parent, or the session to fork, does not exist.
     """
     names = (
         *_OF_TENANT,
         *(_OF_PARENT if spec.parent_session_id else ()),
         *(_OF_RUN if spec.parent_run_id else ()),
+        *(_OF_FORK if spec.fork_seq else ()),
     )
     values = {
         "tenant_id": tenant_id,
@@ -100,6 +107,7 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         "parent_run_id": spec.parent_run_id,
         "request_id": spec.request_id,
         "spawner": spec.spawner,
+        "fork_source": spec.fork_source,
     }
     entered = await tenants.send_enter(connection, tenant_id)
     cursors = {name: await connection.execute(_SQL[name], values) for name in names}
@@ -112,6 +120,8 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         agent = rows["get_agent_of_spawn"]
         agent_version = require_agent(spec.agent_id, agent_of(agent) if agent else None).version
         parent = _parent(spec, rows)
+        if spec.fork_source and spec.fork_seq and rows["find_fork_source"] is None:
+            raise not_found("session", spec.fork_source)
     run = rows.get("get_run_of_parent")
     return SpawnContext(
         settings=tenant.settings,

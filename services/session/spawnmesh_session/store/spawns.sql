@@ -49,11 +49,13 @@ returning session_id
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
                           label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
-                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata, last_cursor)
+                          ancestor_ids, run_timeout, task_hash, traceparent, thinking, metadata,
+                          fork_session_id, fork_seq, last_cursor)
     values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s,
             %(agent_version)s, %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s,
             %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s,
-            %(task_hash)s, %(traceparent)s, %(thinking)s, %(metadata)s::jsonb, 1)
+            %(task_hash)s, %(traceparent)s, %(thinking)s, %(metadata)s::jsonb,
+            case when %(fork_seq)s > 0 then %(fork_source)s else '' end, %(fork_seq)s, 1)
     on conflict do nothing
     returning tenant_id, session_id, last_cursor
 ), counted as (
@@ -97,6 +99,14 @@ select * from agents
 where tenant_id = %(tenant_id)s
   and agent_id = (select s.agent_id from sessions s
                   where s.tenant_id = %(tenant_id)s and s.session_id = %(parent_session_id)s)
+
+-- name: find_fork_source
+-- Takes no lock. Finds what the spawner can read: a client every session, a run its own and its
+-- descendants. Index: sessions_pkey.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = %(fork_source)s and delete_time is null
+  and state in ('ACTIVE', 'CLOSED')
+  and (%(spawner)s = '' or session_id = %(spawner)s or %(spawner)s = any (ancestor_ids))
 
 -- name: count_live_children
 -- Takes no lock; exact while the parent is locked. Index: sessions_child_idx.

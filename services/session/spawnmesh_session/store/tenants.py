@@ -133,28 +133,26 @@ async def mark_tenant_ready(connection: Connection, tenant_id: str) -> None:
     await connection.execute(_SQL["mark_tenant_ready"], {"tenant_id": tenant_id})
 
 
-@dataclass(frozen=True, slots=True)
-class LockedTenant:
-    """The values of a tenant that do not change until the transaction ends."""
-
-    display_name: str
-    settings: dict[str, Any]
-    settings_version: int
-
-
-async def lock_tenant(connection: Connection, tenant_id: str) -> LockedTenant:
-    """Lock a tenant that the transaction has entered."""
+async def lock_tenant(connection: Connection, tenant_id: str) -> Tenant:
+    """Lock a tenant that the transaction has entered, so that no deletion of it has begun."""
     row = await (await connection.execute(_SQL["lock_tenant"], {"tenant_id": tenant_id})).fetchone()
     if row is None:
         raise RuntimeError("the tenant that was entered does not exist")
-    return LockedTenant(row["display_name"], row["settings"], row["settings_version"])
+    return require_tenant(tenant_id, tenant_of(row))
 
 
 async def update_tenant(
-    connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]
-) -> None:
-    """Replace the name and the settings, and raise the version by one."""
-    await connection.execute(_SQL["update_tenant"], _columns(tenant_id, display_name, settings))
+    connection: Connection, current: Tenant, display_name: str, settings: dict[str, Any]
+) -> bool:
+    """Replace the name and the settings, and raise the version by one.
+
+    Return False, and write nothing, if the tenant is at another version than `current`.
+    """
+    values = {
+        **_columns(current.tenant_id, display_name, settings),
+        "settings_version": current.settings_version,
+    }
+    return await (await connection.execute(_SQL["update_tenant"], values)).fetchone() is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,18 @@ update tenants set ready = true where tenant_id = %(tenant_id)s and not ready
 
 -- name: lock_tenant
 -- Locks the tenant until the transaction ends. Index: tenants_pkey.
-select display_name, settings, settings_version from tenants where tenant_id = %(tenant_id)s for update
+select tenant_id, display_name, settings, settings_version, ready, create_time, null as deletion
+from tenants where tenant_id = %(tenant_id)s for update
 
 -- name: update_tenant
--- Locks the tenant. Makes a pass of the retention due. Index: tenants_pkey.
+-- Locks the tenant. Writes nothing if it has another version. Makes a pass of the retention due.
+-- Index: tenants_pkey.
 update tenants
 set display_name = %(display_name)s, settings = %(settings)s,
     max_running_run_count = %(max_running_run_count)s, max_queued_run_count = %(max_queued_run_count)s,
     run_weight = %(run_weight)s, settings_version = settings_version + 1, next_retention_time = now()
-where tenant_id = %(tenant_id)s
+where tenant_id = %(tenant_id)s and settings_version = %(settings_version)s
+returning tenant_id
 
 -- name: join_beginners
 -- Waits for a deletion of the tenant that is just beginning, and keeps others from beginning until

@@ -77,6 +77,25 @@ def other_origin(session_id: str, forked_from_session_id: str) -> MeshError:
     )
 
 
+def fork_seq_beyond_end(seq: int, last_seq: int) -> MeshError:
+    """Return the error of a fork at an entry that does not exist yet."""
+    return MeshError(
+        Reason.FORK_SEQ_REFUSED,
+        f"the session cannot be forked at {seq}: its last entry is {last_seq}",
+        facts={"seq": seq, "last_seq": last_seq},
+    )
+
+
+def fork_splits_call(seq: int, tool_call_id: str) -> MeshError:
+    """Return the error of a fork between a call of a tool and its result."""
+    return MeshError(
+        Reason.FORK_SEQ_REFUSED,
+        f"the session cannot be forked at {seq}: the result of the call {tool_call_id} comes after it; fork"
+        " before the call, or after all its results",
+        facts={"seq": seq, "tool_call_id": tool_call_id},
+    )
+
+
 def transcript_deleted(session_id: str) -> MeshError:
     """Return the error of a transcript that was deleted, also before it was created."""
     return MeshError(

@@ -70,6 +70,11 @@ def measured(turn: Turn, measure: Measure) -> Turn:
     return turn._replace(token_count=measure.of(turn.token_count, turn.counted_by))
 
 
+def calls_without_result(groups: Iterable[Group]) -> list[str]:
+    """Return the ids of the calls in the groups that have no result, in order."""
+    return [member.call_id for group in groups for member in group.members if not isinstance(member, Turn)]
+
+
 def turns_of(groups: Iterable[Group]) -> Iterator[Turn]:
     """Return the turns of the groups, in order, without missing results."""
     return (member for group in groups for member in group.members if isinstance(member, Turn))

@@ -11,6 +11,7 @@ from spawnmesh_transcript.domain.compaction import is_worth_it, unsplit_end
 from spawnmesh_transcript.domain.entries import Label
 from spawnmesh_transcript.domain.left_out import LeftOut, begin_of, left_out
 from spawnmesh_transcript.domain.pairing import Paired, pair
+from spawnmesh_transcript.domain.refusals import fork_seq_beyond_end, fork_splits_call
 from spawnmesh_transcript.domain.selection import Selection, Share, select
 from spawnmesh_transcript.domain.stale_results import (
     Reference,
@@ -24,7 +25,7 @@ from spawnmesh_transcript.domain.stale_results import (
 )
 from spawnmesh_transcript.domain.token_vocabularies import Measure
 from spawnmesh_transcript.domain.transcripts import Key, Transcript
-from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
+from spawnmesh_transcript.domain.turns import Group, Role, Turn, calls_without_result, measured, turns_of
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_token_count
 from spawnmesh_transcript.store import entries as entry_store
 from spawnmesh_transcript.store.context_heads import ContextHead
@@ -94,6 +95,8 @@ class _Wanted:
     with_references: bool = False
     is_condensed: bool = False
     """Set if old messages are read condensed."""
+    superseded: frozenset[int] = frozenset()
+    """Messages that marks behind `up_to_seq` supersede."""
 
     @property
     def covered_seq(self) -> int:
@@ -153,10 +156,26 @@ async def choose_fork(
 ) -> Chosen:
     """Select the newest messages up to a seq that fit the limit and MAX_CONTEXT_BYTES, for a copy.
 
-    Notes and summaries are left out: they concern this session alone.
+    Notes and summaries are left out: they concern this session alone. Messages that were superseded
+    are left out, whenever that was. Raises FORK_SEQ_REFUSED for a seq beyond the last entry, or
+    between a call and its result.
     """
+    last_seq = transcript.head.seq
+    if up_to_seq > last_seq:
+        raise fork_seq_beyond_end(up_to_seq, last_seq)
     wanted = _Wanted(token_budget=max_token_count, up_to_seq=up_to_seq)
-    return await _choose(connection, key, transcript, wanted)
+    chosen = await _choose(connection, key, transcript, wanted)
+    if up_to_seq == last_seq:
+        return chosen
+    calls = calls_without_result(chosen.groups)
+    behind = await entry_store.read_behind_fork(connection, key, seq=up_to_seq, calls=calls)
+    if behind.superseded_seqs:
+        wanted = replace(wanted, superseded=behind.superseded_seqs)
+        chosen = await _choose(connection, key, transcript, wanted)
+    for call_id in calls_without_result(chosen.groups):
+        if call_id in behind.answered_calls:
+            raise fork_splits_call(up_to_seq, call_id)
+    return chosen
 
 
 async def _measured_summary(
@@ -231,7 +250,7 @@ def _turns(scanned: Sequence[ScannedEntry], wanted: _Wanted) -> list[Turn]:
 
     A mark is newer than its target, so the scan has seen every mark on what it has seen.
     """
-    superseded = _superseded(scanned)
+    superseded = wanted.superseded | _superseded(scanned)
     turns = [
         entry.turn
         for entry in reversed(scanned)

@@ -1,6 +1,6 @@
 """Entries of a transcript. Each function runs in the caller's transaction, except `scan_window`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -220,6 +220,26 @@ def _scanned_entry(
         return ScannedEntry(seq, note, None)
     mark = Mark(Label(label), target_seq) if target_seq is not None else None
     return ScannedEntry(seq, None, mark)
+
+
+@dataclass(frozen=True, slots=True)
+class BehindFork:
+    """Facts about the entries before a fork that the entries behind it hold.
+
+    `answered_calls` are calls before the fork whose result is behind it.
+    """
+
+    answered_calls: frozenset[str]
+    superseded_seqs: frozenset[int]
+
+
+async def read_behind_fork(connection: Connection, key: Key, *, seq: int, calls: Sequence[str]) -> BehindFork:
+    """Read all entries behind the seq, without their bodies. `calls` are those without a result."""
+    values = key_parameters(key, seq=seq, calls=list(calls))
+    row = await (await connection.execute(_SQL["read_behind_fork"], values)).fetchone()
+    if row is None:
+        raise RuntimeError("an aggregate returned no row")
+    return BehindFork(frozenset(row["answered_calls"]), frozenset(row["superseded_seqs"]))
 
 
 @dataclass(frozen=True, slots=True)

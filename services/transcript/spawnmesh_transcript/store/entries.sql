@@ -87,6 +87,19 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(afte
 order by seq desc
 limit (select %(row_count)s::bigint);
 
+-- name: read_behind_fork
+-- What entries behind a seq say about those up to it: which of these calls have a result there, and
+-- which drafts were superseded. Reads no bodies. Takes no lock. Index: entries primary key.
+select
+    coalesce(
+        array_agg(answers order by seq) filter (where answers = any(%(calls)s::text[])), '{}'
+    ) as answered_calls,
+    coalesce(
+        array_agg(target_seq) filter (where label = 'SUPERSEDED' and target_seq <= %(seq)s), '{}'
+    ) as superseded_seqs
+from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(seq)s;
+
 -- name: read_entries_in_part
 -- As `read_entries`, but it does not read the bodies for which %(is_bodiless)s is true. These flags
 -- are in the order of all seqs; those of a run begin behind first_place. Takes no lock. Index:

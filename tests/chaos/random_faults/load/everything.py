@@ -181,8 +181,10 @@ async def prepare_tenants(field: Field) -> None:
                 await mesh.put_agent(agent)
             if tenant == GATED:
                 hooks = mesh.service("hook")
-                request = hook_service_pb2.RegisterPluginRequest(plugin=_plugin(field.plugin_endpoint))
-                await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+                request = hook_service_pb2.UpdatePluginRequest(
+                    allow_missing=True, plugin=_plugin(field.plugin_endpoint)
+                )
+                await hooks.unary(HookServiceStub(hooks.channel).UpdatePlugin, request)
 
 
 def _plugin(endpoint: str) -> hook_service_pb2.Plugin:

@@ -22,6 +22,7 @@ from tests.support.attachment_blob.fixtures import (
     base64,
     new_set_id,
     open_stager,
+    raw,
     refused,
     text,
 )
@@ -105,6 +106,22 @@ async def test_StageSet__stored_bytes_are_not_put_again(tenant: Tenant) -> None:
             "ATTACHMENTS_INVALID_ENCODING",
             {"index": "1"},
         ),
+        (
+            [text("ok", "x"), raw("a", b"x", attachment_pb2.ENCODING_BASE64)],
+            "ATTACHMENTS_INVALID_ENCODING",
+            {"index": "1"},
+        ),
+        (
+            [raw("ok", b"x" * 16), raw("a", b"x" * 17)],
+            "ATTACHMENTS_FILE_BYTES_EXCEEDED",
+            {"limit_bytes": "16"},
+        ),
+        (
+            [raw("a", b"x" * 16), text("b", "x" * 5)],
+            "ATTACHMENTS_TOTAL_BYTES_EXCEEDED",
+            {"limit_bytes": "20"},
+        ),
+        ([raw("../x", b"x")], "ATTACHMENTS_INVALID_NAME", {"index": "0"}),
         ([text("ok", "x"), base64("a", "YQ=")], "ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE", {"index": "1"}),
         ([text("ok", "x"), text("a", "x" * 17)], "ATTACHMENTS_FILE_BYTES_EXCEEDED", {"limit_bytes": "16"}),
         (
@@ -129,6 +146,23 @@ async def test_StageSet__items_refused(
     assert await tenant.rows("sets") == []
 
 
+async def test_StageSet__the_same_bytes_in_every_form_are_one_file(tenant: Tenant) -> None:
+    forms = [text("a", "\u00e9\n"), base64("b", "w6kK"), raw("c", b"\xc3\xa9\n")]
+    empty = [
+        text("d", ""),
+        raw("e", b""),
+        attachment_pb2.InlineAttachment(name="f", encoding=attachment_pb2.ENCODING_UTF8),
+    ]
+    staged = await tenant.stage(*forms, *empty)
+    assert [file.size_bytes for file in staged.files] == [3, 3, 3, 0, 0, 0]
+    assert len({file.sha256 for file in staged.files}) == 2
+    assert await tenant.read(staged.set_id, "c") == b"\xc3\xa9\n"
+    for one in forms:
+        one.encoding, one.data = attachment_pb2.ENCODING_UNSPECIFIED, b"\xc3\xa9\n"
+    again = await tenant.stage(*forms, *empty, set_id=staged.set_id, session_id=staged.session_id)
+    assert [file.sha256 for file in again.files] == [file.sha256 for file in staged.files]
+
+
 async def test_StageSet__attachments_disabled(blobs: BlobService) -> None:
     tenant = blobs.tenant()
     await tenant.prepare(enabled=False)
@@ -150,10 +184,20 @@ async def test_StageSet__tenant_not_prepared(blobs: BlobService) -> None:
         text("a", '{"\\u0024redacted": "attachment"}'),
         base64("a", b64encode(MARKER.encode()).decode()),
         base64("a", MARKER),
+        raw("a", MARKER.encode()),
         text("a", "\ufeff" + MARKER),
         text("a", json.dumps([json.dumps(MARKER)])),
     ],
-    ids=["text", "padded", "escaped", "base64", "instead-of-base64", "byte-order-mark", "listed-text"],
+    ids=[
+        "text",
+        "padded",
+        "escaped",
+        "base64",
+        "instead-of-base64",
+        "bytes",
+        "byte-order-mark",
+        "listed-text",
+    ],
 )
 async def test_StageSet__content_is_marker(tenant: Tenant, item: attachment_pb2.InlineAttachment) -> None:
     with refused(Reason.ATTACHMENT_CONTENT_IS_MARKER, index="1"):

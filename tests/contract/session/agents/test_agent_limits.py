@@ -10,7 +10,7 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_SPAWN
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.plugin_limits_pb2 import PluginLimits
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -27,7 +27,7 @@ async def update(mesh: Mesh, settings: TenantSettings, *paths: str) -> None:
     await mesh.operator(
         "UpdateTenant",
         tenant_pb.UpdateTenantRequest(
-            tenant_id=mesh.tenant, settings=settings, update_mask=FieldMask(paths=paths)
+            tenant=Tenant(tenant_id=mesh.tenant, settings=settings), update_mask=FieldMask(paths=paths)
         ),
     )
 
@@ -44,7 +44,7 @@ def agent(name: str, *servers: str) -> AgentProfile:
     return AgentProfile(agent_id=name, mcp_servers=servers)
 
 
-async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres: Postgres) -> None:
+async def test_UpdateAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres: Postgres) -> None:
     await update(mesh, TenantSettings(max_agent_count=3), "settings.max_agent_count")
     async with superuser(postgres) as link, link.transaction():
         # Reads succeed while new agents wait.
@@ -62,7 +62,7 @@ async def test_PutAgent__the_tenants_settings_say_how_many(mesh: Mesh, postgres:
     await mesh.put_agent(agent("one-more", "weather"))
 
 
-async def test_PutAgent__as_many_mcp_servers_as_an_agent_may_name(mesh: Mesh) -> None:
+async def test_UpdateAgent__as_many_mcp_servers_as_an_agent_may_name(mesh: Mesh) -> None:
     names = [f"server-{number}" for number in range(9)]
     await mesh.put_agent(agent("clerk", *names[:8]))
     with pytest.raises(MeshError) as caught:
@@ -89,7 +89,7 @@ async def test_UpdateTenant__no_limit_is_above_its_bound(
     with pytest.raises(MeshError) as caught:
         await update(mesh, settings, field)
     assert caught.value.reason is Reason.INVALID_REQUEST
-    assert caught.value.violations[0].field == field
+    assert caught.value.violations[0].field == f"tenant.{field}"
 
 
 async def test_UpdateTenant__pushes_the_limits_of_plugins(mesh: Mesh, peers: dict[str, str]) -> None:
@@ -98,9 +98,9 @@ async def test_UpdateTenant__pushes_the_limits_of_plugins(mesh: Mesh, peers: dic
 
         async def register(name: str) -> None:
             plugin = hook_pb.Plugin(name=name, endpoint="grpc://127.0.0.1:1", hooks=[HOOK_KIND_BEFORE_SPAWN])
-            request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+            request = hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
             with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-                await peer.unary(stub.RegisterPlugin, request, timeout_seconds=60)
+                await peer.unary(stub.UpdatePlugin, request, timeout_seconds=60)
 
         await register("a")
         limits = TenantSettings(plugins=PluginLimits(max_gate_count=1))

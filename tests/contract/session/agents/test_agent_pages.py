@@ -109,8 +109,10 @@ async def test_ListAgents__no_page_has_another_tenants(mesh: Mesh, session_datab
     other = f"t-{uuid4().hex[:12]}"
     await mesh.create_tenant(other)
     await mesh.client(
-        TenantServiceStub(mesh.peer.channel).PutAgent,
-        tenant_pb.PutAgentRequest(agent=AgentProfile(agent_id="filler-0003-own")),
+        TenantServiceStub(mesh.peer.channel).UpdateAgent,
+        tenant_pb.UpdateAgentRequest(
+            allow_missing=True, update_mask={"paths": ["*"]}, agent=AgentProfile(agent_id="filler-0003-own")
+        ),
         tenant=other,
     )
     assert ids_of(await agent_pages(mesh, tenant=other, page_size=1)) == ["default", "filler-0003-own"]
@@ -145,7 +147,7 @@ async def test_page_size_that_no_page_has(mesh: Mesh, page_size: int) -> None:
         assert (error.reason, error.violations[0].field) == (Reason.INVALID_REQUEST, "page_size")
 
 
-async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(
+async def test_UpdateAgent__as_many_as_a_tenant_may_have_and_no_more(
     mesh: Mesh, session_database: Database
 ) -> None:
     await fill_agents(
@@ -161,7 +163,7 @@ async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(
     assert len(ids_of(await agent_pages(mesh, page_size=500))) == LIMIT
 
 
-async def test_PutAgent__one_that_exists_is_replaced_however_many_there_are(
+async def test_UpdateAgent__one_that_exists_is_replaced_however_many_there_are(
     mesh: Mesh, session_database: Database
 ) -> None:
     [first, *_] = await fill_agents(session_database, mesh.tenant, LIMIT + 200)
@@ -175,8 +177,10 @@ async def test_PutAgent__one_that_exists_is_replaced_however_many_there_are(
 
     other = f"t-{uuid4().hex[:12]}"
     await mesh.create_tenant(other)
-    request = tenant_pb.PutAgentRequest(agent=AgentProfile(agent_id="new"))
-    await mesh.client(TenantServiceStub(mesh.peer.channel).PutAgent, request, tenant=other)
+    request = tenant_pb.UpdateAgentRequest(
+        allow_missing=True, update_mask={"paths": ["*"]}, agent=AgentProfile(agent_id="new")
+    )
+    await mesh.client(TenantServiceStub(mesh.peer.channel).UpdateAgent, request, tenant=other)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
@@ -21,7 +22,13 @@ async def call(mesh: Mesh, name: str, request: Any) -> Any:
 
 async def put(mesh: Mesh, prompt: str, etag: str = "", **fields: Any) -> AgentProfile:
     agent = AgentProfile(agent_id="clerk", system_prompt=prompt, etag=etag, **fields)
-    written: AgentProfile = (await call(mesh, "PutAgent", pb.PutAgentRequest(agent=agent))).agent
+    written: AgentProfile = (
+        await call(
+            mesh,
+            "UpdateAgent",
+            pb.UpdateAgentRequest(allow_missing=True, update_mask={"paths": ["*"]}, agent=agent),
+        )
+    ).agent
     return written
 
 
@@ -36,7 +43,7 @@ async def refusal(doing: Any) -> MeshError:
     return caught.value
 
 
-async def test_PutAgent__each_change_is_a_version_with_an_etag_of_its_own(mesh: Mesh) -> None:
+async def test_UpdateAgent__each_change_is_a_version_with_an_etag_of_its_own(mesh: Mesh) -> None:
     written = [await put(mesh, prompt) for prompt in ("one", "two", "one")]
     assert [agent.version for agent in written] == [1, 2, 3]
     assert len({agent.etag for agent in written}) == 3
@@ -46,7 +53,7 @@ async def test_PutAgent__each_change_is_a_version_with_an_etag_of_its_own(mesh: 
     assert listed.agents[0] == written[-1]
 
 
-async def test_PutAgent__the_same_content_is_no_change_whatever_its_etag(mesh: Mesh) -> None:
+async def test_UpdateAgent__the_same_content_is_no_change_whatever_its_etag(mesh: Mesh) -> None:
     first = await put(mesh, "one")
     second = await put(mesh, "two", first.etag)
     for repeat in (await put(mesh, "two", first.etag), await put(mesh, "two"), await put(mesh, "two", "x")):
@@ -57,7 +64,7 @@ async def test_PutAgent__the_same_content_is_no_change_whatever_its_etag(mesh: M
     assert (await put(mesh, "three", version=7)).version == 3
 
 
-async def test_PutAgent__an_old_etag_changes_nothing(mesh: Mesh) -> None:
+async def test_UpdateAgent__an_old_etag_changes_nothing(mesh: Mesh) -> None:
     first = await put(mesh, "one")
     second = await put(mesh, "two")
     error = await refusal(put(mesh, "three", first.etag))
@@ -68,13 +75,13 @@ async def test_PutAgent__an_old_etag_changes_nothing(mesh: Mesh) -> None:
     assert (await put(mesh, "three", error.facts["etag"])).version == 3
 
 
-async def test_PutAgent__an_etag_creates_no_agent(mesh: Mesh) -> None:
+async def test_UpdateAgent__an_etag_creates_no_agent(mesh: Mesh) -> None:
     assert (await refusal(put(mesh, "one", "0" * 32))).reason is Reason.UNKNOWN_AGENT
     assert (await refusal(get(mesh))).reason is Reason.UNKNOWN_AGENT
     assert [one.field for one in (await refusal(put(mesh, "one", "0" * 65))).violations] == ["agent.etag"]
 
 
-async def test_PutAgent__of_concurrent_changes_of_one_version_one_is_made(mesh: Mesh) -> None:
+async def test_UpdateAgent__of_concurrent_changes_of_one_version_one_is_made(mesh: Mesh) -> None:
     first = await put(mesh, "one")
     changes = [put(mesh, f"change {number}", first.etag) for number in range(6)]
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
@@ -83,6 +90,50 @@ async def test_PutAgent__of_concurrent_changes_of_one_version_one_is_made(mesh: 
     assert [error.reason for error in refused] == [Reason.ETAG_DIFFERS] * 5
     assert written.version == 2
     assert await get(mesh) == written
+
+
+async def change(mesh: Mesh, *paths: str, allow_missing: bool = False, **fields: Any) -> AgentProfile:
+    agent = AgentProfile(agent_id="clerk", **fields)
+    mask = FieldMask(paths=paths)
+    request = pb.UpdateAgentRequest(agent=agent, update_mask=mask, allow_missing=allow_missing)
+    written: AgentProfile = (await call(mesh, "UpdateAgent", request)).agent
+    return written
+
+
+async def test_UpdateAgent__changes_the_masked_fields_and_no_other(mesh: Mesh) -> None:
+    await put(mesh, "one", models=["a", "b"], max_turn_count=3)
+    changed = await change(mesh, "models", "max_turn_count", system_prompt="two", models=["c"])
+    assert (changed.system_prompt, list(changed.models), changed.max_turn_count) == ("one", ["c"], 0)
+    of_what_is_set = await change(mesh, max_turn_count=4, version=9)
+    assert (of_what_is_set.system_prompt, list(of_what_is_set.models)) == ("one", ["c"])
+    assert (of_what_is_set.max_turn_count, of_what_is_set.version) == (4, 3)
+    assert await change(mesh) == of_what_is_set
+    replaced = await change(mesh, "*", system_prompt="all")
+    assert (list(replaced.models), replaced.max_turn_count, replaced.version) == ([], 0, 4)
+    assert await get(mesh) == replaced
+
+
+async def test_UpdateAgent__creates_an_agent_only_if_asked(mesh: Mesh) -> None:
+    assert (await refusal(change(mesh, system_prompt="one"))).reason is Reason.UNKNOWN_AGENT
+    made = await change(mesh, "models", allow_missing=True, system_prompt="one", models=["a"])
+    assert (made.system_prompt, list(made.models), made.version) == ("one", ["a"], 1)
+    kept = await change(mesh, "models", allow_missing=True, models=["b"])
+    assert (kept.system_prompt, list(kept.models)) == ("one", ["b"])
+
+
+@pytest.mark.parametrize("path", ["agent_id", "version", "etag", "nothing", "models.a", ""])
+async def test_UpdateAgent__mask_with_a_field_that_cannot_be_changed(mesh: Mesh, path: str) -> None:
+    error = await refusal(change(mesh, "models", path, allow_missing=True))
+    assert error.reason is Reason.INVALID_REQUEST
+    assert [violation.field for violation in error.violations] == ["update_mask.paths[1]"]
+
+
+async def test_UpdateAgent__a_stale_partial_change_changes_nothing(mesh: Mesh) -> None:
+    first = await put(mesh, "one")
+    second = await put(mesh, "two")
+    error = await refusal(change(mesh, "models", models=["a"], etag=first.etag))
+    assert (error.reason, error.facts["etag"]) == (Reason.ETAG_DIFFERS, second.etag)
+    assert await get(mesh) == second
 
 
 async def test_DeleteAgent__an_old_etag_deletes_nothing(mesh: Mesh) -> None:

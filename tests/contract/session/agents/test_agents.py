@@ -19,7 +19,7 @@ async def agents(mesh: Mesh) -> dict[str, AgentProfile]:
     return {agent.agent_id: agent for agent in listed.agents}
 
 
-async def test_PutAgent__mcp_servers_are_kept_in_their_order_and_replaced(mesh: Mesh) -> None:
+async def test_UpdateAgent__mcp_servers_are_kept_in_their_order_and_replaced(mesh: Mesh) -> None:
     await mesh.put_agent(AgentProfile(agent_id="clerk", mcp_servers=["weather", "git-hub_2"]))
     assert list((await agents(mesh))["clerk"].mcp_servers) == ["weather", "git-hub_2"]
     await mesh.put_agent(AgentProfile(agent_id="clerk", mcp_servers=["weather"]))
@@ -36,14 +36,14 @@ async def test_ClaimRuns__returns_the_tenant_and_the_mcp_servers_of_the_agent(me
 
 
 @pytest.mark.parametrize("name", ["", "A", "a__b", "a_", "-a", "a b", "../a", "a" * 33, "curl http://x"])
-async def test_PutAgent__a_name_that_no_server_has(mesh: Mesh, name: str) -> None:
+async def test_UpdateAgent__a_name_that_no_server_has(mesh: Mesh, name: str) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.put_agent(AgentProfile(agent_id="clerk", mcp_servers=["weather", name]))
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert caught.value.violations[0].field == "agent.mcp_servers[1]"
 
 
-async def test_PutAgent__takes_every_tool_that_runners_have_and_no_other(mesh: Mesh) -> None:
+async def test_UpdateAgent__takes_every_tool_that_runners_have_and_no_other(mesh: Mesh) -> None:
     assert set(BUILT_IN_TOOLS) == set(BUILT_IN)
     await mesh.put_agent(AgentProfile(agent_id="clerk", tools=list(BUILT_IN)))
     assert list((await agents(mesh))["clerk"].tools) == list(BUILT_IN)

@@ -104,8 +104,10 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
         stub: Any = HookServiceStub(hook.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             for plugin in (observer, addresses):
-                request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-                await hook.unary(stub.RegisterPlugin, request, timeout_seconds=60)
+                request = hook_pb.UpdatePluginRequest(
+                    allow_missing=True, plugin=plugin, allow_unreachable=True
+                )
+                await hook.unary(stub.UpdatePlugin, request, timeout_seconds=60)
         yield Stage(mesh, open_mesh, transcript, peers, session_pb2.CLEANUP_DELETE)
 
 

@@ -84,8 +84,10 @@ async def asking(mesh: Mesh, hook: str, places: Places) -> AsyncIterator[None]:
             stub: Any = HookServiceStub(peer.channel)
             with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
                 for plugin in plugins:
-                    request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-                    await peer.unary(stub.RegisterPlugin, request, timeout_seconds=60)
+                    request = hook_pb.UpdatePluginRequest(
+                        allow_missing=True, plugin=plugin, allow_unreachable=True
+                    )
+                    await peer.unary(stub.UpdatePlugin, request, timeout_seconds=60)
         yield
     finally:
         await server.stop(None)

@@ -10,7 +10,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
-from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -49,7 +49,8 @@ async def transcript(peers: dict[str, str]) -> Any:
 
 async def mask(mesh: Mesh, settings: TenantSettings = MASKED) -> None:
     request = tenant_pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant, update_mask=FieldMask(paths=["settings.transcripts"]), settings=settings
+        tenant=Tenant(tenant_id=mesh.tenant, settings=settings),
+        update_mask=FieldMask(paths=["settings.transcripts"]),
     )
     await mesh.operator("UpdateTenant", request)
 

@@ -40,8 +40,8 @@ async def observed(_served_mesh: Mesh, peers: dict[str, str]) -> Mesh:
     async with caller_at(peers["hook"], "hook") as hook:
         stub: Any = HookServiceStub(hook.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            request = hook_pb.RegisterPluginRequest(plugin=observer, allow_unreachable=True)
-            await hook.unary(stub.RegisterPlugin, request, timeout_seconds=60)
+            request = hook_pb.UpdatePluginRequest(allow_missing=True, plugin=observer, allow_unreachable=True)
+            await hook.unary(stub.UpdatePlugin, request, timeout_seconds=60)
     return mesh
 
 

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, ENCODING_UTF8, InlineAttachment
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -50,6 +51,24 @@ async def test_SpawnSession__client_that_names_a_parent_is_a_client(mesh: Mesh) 
     runs = await mesh.spawn_as(held, request_id=request_id)
     assert clients.session_id != runs.session_id
     assert await refusal(mesh.spawn(request_id=request_id)) is Reason.REQUEST_ID_REUSED
+
+
+async def test_SpawnSession__the_same_bytes_in_another_form_are_the_same_payload(mesh: Mesh) -> None:
+    request_id = uuid4().hex
+
+    async def spawned(**file: Any) -> str:
+        attached = InlineAttachment(name="a.txt", **file)
+        return (await mesh.spawn(request_id=request_id, attachments=[attached])).session_id
+
+    first = await spawned(content="hi!\n", encoding=ENCODING_UTF8)
+    assert await spawned(data=b"hi!\n") == first
+    assert await spawned(content="aGkh\nCg==", encoding=ENCODING_BASE64) == first
+    for other in (
+        {"data": b"hi!"},
+        {"content": "aGkhCh==", "encoding": ENCODING_BASE64},
+        {"content": "hi!\n"},
+    ):
+        assert await refusal(spawned(**other)) is Reason.REQUEST_ID_REUSED
 
 
 async def test_SpawnSession__another_run_of_the_session_gets_what_the_one_before_spawned(mesh: Mesh) -> None:

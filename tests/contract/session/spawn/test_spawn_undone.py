@@ -68,7 +68,9 @@ async def gate_for(mesh: Mesh, peers: dict[str, str], gate: Gate) -> AsyncIterat
         stub: Any = HookServiceStub(peer.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             await peer.unary(
-                stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=plugin), timeout_seconds=60
+                stub.UpdatePlugin,
+                hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin),
+                timeout_seconds=60,
             )
     try:
         yield

@@ -13,7 +13,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
-from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_core.errors import MeshError
@@ -47,9 +47,8 @@ async def services(
 
 async def set_limits(mesh: Mesh, limits: CallLimits | None) -> None:
     request = pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant,
+        tenant=Tenant(tenant_id=mesh.tenant, settings=TenantSettings(call_limits=limits)),
         update_mask=FieldMask(paths=["settings.call_limits"]),
-        settings=TenantSettings(call_limits=limits),
     )
     await mesh.operator("UpdateTenant", request)
 

@@ -117,10 +117,10 @@ async def register_plugin(mesh: Mesh, hook_target: str) -> None:
             hooks=[HOOK_KIND_BEFORE_SPAWN],
             failure_policy=hook_pb.FAILURE_POLICY_OPEN,
         )
-        request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+        request = hook_pb.UpdatePluginRequest(allow_missing=True, plugin=plugin, allow_unreachable=True)
         stub: Any = HookServiceStub(hook.channel)
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            await hook.unary(stub.RegisterPlugin, request, timeout_seconds=60)
+            await hook.unary(stub.UpdatePlugin, request, timeout_seconds=60)
 
 
 async def create_anew(mesh: Mesh, hook_target: str) -> None:

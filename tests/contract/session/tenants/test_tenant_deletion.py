@@ -131,7 +131,8 @@ async def test_CreateTenant__of_a_deleted_one_has_a_version_that_no_replica_reme
 ) -> None:
     """Replicas remember settings by version, also those of the deleted tenant."""
     update = tenant_pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant, display_name="second", update_mask=FieldMask(paths=["display_name"])
+        tenant=tenant_pb2.Tenant(tenant_id=mesh.tenant, display_name="second"),
+        update_mask=FieldMask(paths=["display_name"]),
     )
     await mesh.operator("UpdateTenant", update)
     for last_version in (2, 3, 4):
@@ -156,8 +157,7 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
 ) -> None:
     limits = RoutingPolicy(max_requests_per_minute=1)
     asked = tenant_pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant,
-        settings=TenantSettings(routing=limits),
+        tenant=tenant_pb2.Tenant(tenant_id=mesh.tenant, settings=TenantSettings(routing=limits)),
         update_mask=FieldMask(paths=["settings.routing"]),
     )
     async with plugged(mesh, peers, Plugin()), caller_at(peers["hook"], "hook") as hook:
@@ -184,13 +184,14 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         assert await remains.everywhere(mesh.tenant) == REPORT
         stub: Any = HookServiceStub(hook.channel)
-        late = hook_pb.RegisterPluginRequest(
+        late = hook_pb.UpdatePluginRequest(
+            allow_missing=True,
             plugin=hook_pb.Plugin(name="late", endpoint="grpc://127.0.0.1:1", hooks=[HOOK_KIND_BEFORE_SPAWN]),
             allow_unreachable=True,
         )
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             assert (
-                await reason_of(hook.unary(stub.RegisterPlugin, late, timeout_seconds=60))
+                await reason_of(hook.unary(stub.UpdatePlugin, late, timeout_seconds=60))
                 is Reason.UNKNOWN_TENANT
             )
 
@@ -214,7 +215,7 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
                 )
                 == []
             )
-            await hook.unary(stub.RegisterPlugin, late, timeout_seconds=60)
+            await hook.unary(stub.UpdatePlugin, late, timeout_seconds=60)
         assert Reason.BUDGET_EXCEEDED not in [await generate(mesh, peers) for _ in range(3)]
         after = await remains.everywhere(mesh.tenant)
         assert (after["hook.plugins"], after["model_router.tenant_policies"]) == (1, 1)

@@ -18,7 +18,7 @@ from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
-from spawnmesh_session.rpc.update_tenant import parse_change, update_tenant
+from spawnmesh_session.rpc.update_tenant import change_settings, update_tenant
 
 from tests.support.session.crashing import Crash, Steps, crashing
 from tests.support.session.fixtures import NOWHERE
@@ -36,15 +36,16 @@ select (select settings_version from attachment_blob.attachment_tenants where te
 ADMIN = Caller(CallerKind.ADMIN, "test")
 
 
-def change(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> tenant_pb.UpdateTenantRequest:
+def change(mesh: Mesh, *paths: str, etag: str = "", **fields: Any) -> tenant_pb.UpdateTenantRequest:
     """Asks for `paths` to become what `fields` say."""
     return tenant_pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant, update_mask=FieldMask(paths=paths), settings_version=version, **fields
+        tenant=tenant_pb2.Tenant(tenant_id=mesh.tenant, etag=etag, **fields),
+        update_mask=FieldMask(paths=paths),
     )
 
 
-async def update(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> tenant_pb.UpdateTenantResponse:
-    request = change(mesh, *paths, version=version, **fields)
+async def update(mesh: Mesh, *paths: str, etag: str = "", **fields: Any) -> tenant_pb.UpdateTenantResponse:
+    request = change(mesh, *paths, etag=etag, **fields)
     answer: tenant_pb.UpdateTenantResponse = await mesh.operator("UpdateTenant", request)
     return answer
 
@@ -124,6 +125,22 @@ async def test_UpdateTenant__masks_the_events_of_the_next_spawn(mesh: Mesh, peer
     assert plugin.tasks == ["use [$redacted:provider_key]", task]
 
 
+async def test_UpdateTenant__of_what_is_set_or_of_everything(mesh: Mesh) -> None:
+    both = TenantSettings(max_spawn_depth=2, routing=RoutingPolicy(max_requests_per_minute=9))
+    await update(mesh, "*", display_name="Acme", settings=both)
+    few = TenantSettings(attachments=AttachmentLimits(max_file_count=3), routing=RoutingPolicy())
+    changed = (await update(mesh, settings=few)).tenant
+    assert (changed.display_name, changed.settings.max_spawn_depth) == ("Acme", 2)
+    assert changed.settings.attachments.max_file_bytes == 1024 * 1024
+    assert changed.settings.attachments.max_file_count == 3
+    assert changed.settings.routing.max_requests_per_minute == 9
+    assert (await update(mesh)).tenant == changed
+    everything = (await update(mesh, "*")).tenant
+    assert (everything.display_name, everything.settings.max_spawn_depth) == ("", 0)
+    assert everything.settings.attachments.max_file_count == 50
+    assert not everything.settings.HasField("routing")
+
+
 async def test_UpdateTenant__absent_value_of_a_named_field_is_the_default(mesh: Mesh) -> None:
     small = TenantSettings(attachments=AttachmentLimits(enabled=True, max_file_count=1), max_spawn_depth=1)
     await update(mesh, "settings", settings=small)
@@ -168,10 +185,8 @@ async def test_UpdateTenant__field_of_an_absent_message_gets_its_default_and_tho
 
 def test_a_field_of_settings_that_are_not_stored_gets_its_value_and_those_beside_it_their_defaults() -> None:
     few = TenantSettings(attachments=AttachmentLimits(max_file_count=4))
-    request = tenant_pb.UpdateTenantRequest(
-        settings=few, update_mask=FieldMask(paths=["settings.attachments.max_file_count"])
-    )
-    _, stored = parse_change(request).apply_to("", {})
+    paths = (("settings", "attachments", "max_file_count"),)
+    _, stored = change_settings(tenant_pb2.Tenant(settings=few), paths, "", {})
     limits = {
         "enabled": True,
         "max_file_count": 4,
@@ -206,29 +221,32 @@ async def test_UpdateTenant__sooner_archiving_holds_at_once(mesh: Mesh, remains:
     assert await remains.count(mesh.tenant, "session.tenants where next_retention_time <= now()") == 1
 
 
-async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(
+async def test_UpdateTenant__with_an_old_etag_is_refused_and_a_repeat_is_not(
     mesh: Mesh, remains: Remains
 ) -> None:
     deeper = TenantSettings(max_spawn_depth=2)
-    first = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
-    again = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
+    old = (await mesh.tenant_state()).etag
+    first = await update(mesh, "settings.max_spawn_depth", etag=old, settings=deeper)
+    again = await update(mesh, "settings.max_spawn_depth", etag=old, settings=deeper)
     assert again == first
-    other = await refusal(update(mesh, "display_name", version=1, display_name="late"))
-    assert (other.reason, other.facts["settings_version"]) == (Reason.CONFLICT, "2")
+    other = await refusal(update(mesh, "display_name", etag=old, display_name="late"))
+    assert (other.reason, other.facts["version"]) == (Reason.ETAG_DIFFERS, "2")
+    assert other.facts["etag"] == first.tenant.etag != old
+    assert [violation.field for violation in other.violations] == ["tenant.etag"]
     assert (await mesh.tenant_state()).display_name == ""
-    assert (
-        await update(mesh, "display_name", version=2, display_name="in time")
-    ).tenant.settings_version == 3
+    in_time = await update(mesh, "display_name", etag=other.facts["etag"], display_name="in time")
+    assert in_time.tenant.settings_version == 3
     assert await versions(mesh, remains) == [3, 3, 3, 3]
 
 
-async def test_UpdateTenant__two_from_one_version_and_one_of_them_wins(mesh: Mesh, remains: Remains) -> None:
+async def test_UpdateTenant__several_with_one_etag_and_one_of_them_wins(mesh: Mesh, remains: Remains) -> None:
     settings = [TenantSettings(max_spawn_depth=depth) for depth in range(10, 16)]
-    calls = [update(mesh, "settings.max_spawn_depth", version=1, settings=one) for one in settings]
+    etag = (await mesh.tenant_state()).etag
+    calls = [update(mesh, "settings.max_spawn_depth", etag=etag, settings=one) for one in settings]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     [won] = [answer for answer in answers if isinstance(answer, tenant_pb.UpdateTenantResponse)]
     lost = [answer.reason for answer in answers if isinstance(answer, MeshError)]
-    assert lost == [Reason.CONFLICT] * 5
+    assert lost == [Reason.ETAG_DIFFERS] * 5
     assert await mesh.tenant_state() == won.tenant
     assert await versions(mesh, remains) == [2, 2, 2, 2]
 
@@ -288,12 +306,13 @@ async def test_UpdateTenant__cut_off_between_any_two_steps_is_completed_by_the_s
 ) -> None:
     survived = False
     for crash_at in range(1, 30):
-        before = (await mesh.tenant_state()).settings_version
+        state = await mesh.tenant_state()
+        before = state.settings_version
         steps = Steps(crash_at)
         request = change(mesh, "display_name", display_name=f"try {crash_at}")
         async with components_of(mesh.settings) as components:
             try:
-                request.settings_version = before
+                request.tenant.etag = state.etag
                 await update_tenant(request, ADMIN, crashing(components, steps).deps)
                 survived = True
             except Crash:
@@ -329,7 +348,8 @@ async def test_UpdateTenant__beside_a_deletion_leaves_nothing(mesh: Mesh, remain
 
 async def test_UpdateTenant__refusals(mesh: Mesh) -> None:
     for paths in (
-        (),
+        ("*", "display_name"),
+        ("etag",),
         ("tenant_id",),
         ("settings.nothing",),
         ("settings.archive_after.seconds",),

@@ -16,7 +16,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import ALL_TENANTS, Database
@@ -128,7 +128,7 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
         [first] = await own.claim_any()
         assert await wakes(first)
         raised = tenant_pb.UpdateTenantRequest(
-            tenant_id=own.tenant, settings=TenantSettings(max_running_run_count=3)
+            tenant=Tenant(tenant_id=own.tenant, settings=TenantSettings(max_running_run_count=3))
         )
         raised.update_mask.paths.append("settings.max_running_run_count")
         await own.operator("UpdateTenant", raised)
@@ -346,7 +346,7 @@ async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: A
 
 
 @pytest.mark.parametrize("name", ["Ä", "a" * 64, "a\x00", "**"])
-async def test_PutAgent__spawnable_agent_that_cannot_exist(mesh: Mesh, name: str) -> None:
+async def test_UpdateAgent__spawnable_agent_that_cannot_exist(mesh: Mesh, name: str) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.put_agent(AgentProfile(agent_id="a", spawnable_agents=["*", name]))
     assert caught.value.reason is Reason.INVALID_REQUEST

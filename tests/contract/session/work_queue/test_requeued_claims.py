@@ -137,8 +137,8 @@ async def test_run_that_has_ended_writes_no_more_while_a_plugin_is_down(
         with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             stub: Any = HookServiceStub(hook.channel)
             await hook.unary(
-                stub.RegisterPlugin,
-                hook_pb.RegisterPluginRequest(plugin=down, allow_unreachable=True),
+                stub.UpdatePlugin,
+                hook_pb.UpdatePluginRequest(allow_missing=True, plugin=down, allow_unreachable=True),
                 timeout_seconds=60,
             )
         await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))

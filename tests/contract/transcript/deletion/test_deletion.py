@@ -187,5 +187,5 @@ async def test_CreateTranscript__fork_up_to_a_position(session: Session) -> None
     await child.create(fork_of=session, up_to_seq=3)
     texts = [entry.body.message.content[0].text.text for entry in (await child.entries())[1:]]
     assert texts == ["one", "two"]
-    await behind.create(fork_of=session, up_to_seq=99)
+    await behind.create(fork_of=session, up_to_seq=4)
     assert len(await behind.entries()) == 4

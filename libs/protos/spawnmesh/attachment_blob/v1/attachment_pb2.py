@@ -25,21 +25,21 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/attachment_blob/v1/attachment.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"~\n\x10InlineAttachment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x38\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.Encoding\x12\x11\n\tmime_type\x18\x04 \x01(\t\"U\n\x0e\x41ttachmentFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\"\xed\x01\n\rAttachmentSet\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x35\n\x05state\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.SetState\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*L\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_UTF8\x10\x01\x12\x13\n\x0f\x45NCODING_BASE64\x10\x02*k\n\x08SetState\x12\x19\n\x15SET_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10SET_STATE_STAGED\x10\x01\x12\x16\n\x12SET_STATE_ATTACHED\x10\x02\x12\x16\n\x12SET_STATE_RELEASED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-spawnmesh/attachment_blob/v1/attachment.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x01\n\x10InlineAttachment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x38\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.Encoding\x12\x11\n\tmime_type\x18\x04 \x01(\tB\x08\n\x06source\"U\n\x0e\x41ttachmentFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x11\n\tmime_type\x18\x04 \x01(\t\"\xed\x01\n\rAttachmentSet\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x35\n\x05state\x18\x03 \x01(\x0e\x32&.spawnmesh.attachment_blob.v1.SetState\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*L\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_UTF8\x10\x01\x12\x13\n\x0f\x45NCODING_BASE64\x10\x02*k\n\x08SetState\x12\x19\n\x15SET_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10SET_STATE_STAGED\x10\x01\x12\x16\n\x12SET_STATE_ATTACHED\x10\x02\x12\x16\n\x12SET_STATE_RELEASED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.attachment_blob.v1.attachment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENCODING']._serialized_start=567
-  _globals['_ENCODING']._serialized_end=643
-  _globals['_SETSTATE']._serialized_start=645
-  _globals['_SETSTATE']._serialized_end=752
-  _globals['_INLINEATTACHMENT']._serialized_start=112
-  _globals['_INLINEATTACHMENT']._serialized_end=238
-  _globals['_ATTACHMENTFILE']._serialized_start=240
-  _globals['_ATTACHMENTFILE']._serialized_end=325
-  _globals['_ATTACHMENTSET']._serialized_start=328
-  _globals['_ATTACHMENTSET']._serialized_end=565
+  _globals['_ENCODING']._serialized_start=596
+  _globals['_ENCODING']._serialized_end=672
+  _globals['_SETSTATE']._serialized_start=674
+  _globals['_SETSTATE']._serialized_end=781
+  _globals['_INLINEATTACHMENT']._serialized_start=113
+  _globals['_INLINEATTACHMENT']._serialized_end=267
+  _globals['_ATTACHMENTFILE']._serialized_start=269
+  _globals['_ATTACHMENTFILE']._serialized_end=354
+  _globals['_ATTACHMENTSET']._serialized_start=357
+  _globals['_ATTACHMENTSET']._serialized_end=594
 # @@protoc_insertion_point(module_scope)

@@ -151,6 +151,11 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     `etag` is the current one, and `BadRequest.field_violations` names the field with the old one.
     Read the resource, apply the change to it, and call again with its etag.
     """
+    REASON_FORK_SEQ_REFUSED: _Reason.ValueType  # 50
+    """FAILED_PRECONDITION. A transcript cannot be forked at this seq: it is beyond the last entry,
+    which is in the facts as `last_seq`, or between a call of a tool and its result, and the fact
+    `tool_call_id` names the call.
+    """
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -419,6 +424,11 @@ REASON_ETAG_DIFFERS: Reason.ValueType  # 49
 """ABORTED. The resource has changed since the caller read it, and nothing was written. The fact
 `etag` is the current one, and `BadRequest.field_violations` names the field with the old one.
 Read the resource, apply the change to it, and call again with its etag.
+"""
+REASON_FORK_SEQ_REFUSED: Reason.ValueType  # 50
+"""FAILED_PRECONDITION. A transcript cannot be forked at this seq: it is beyond the last entry,
+which is in the facts as `last_seq`, or between a call of a tool and its result, and the fact
+`tool_call_id` names the call.
 """
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""

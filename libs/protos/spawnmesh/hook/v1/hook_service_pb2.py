@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_compaction__pb2
 from spawnmesh.hook.v1 import decision_pb2 as spawnmesh_dot_hook_dot_v1_dot_decision__pb2
@@ -37,7 +38,7 @@ from spawnmesh.hook.v1 import revision_pb2 as spawnmesh_dot_hook_dot_v1_dot_revi
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/hook/v1/hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/hook/v1/compaction.proto\x1a spawnmesh/hook/v1/decision.proto\x1a spawnmesh/hook/v1/delivery.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a#spawnmesh/hook/v1/native_stop.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/hook/v1/revision.proto\x1a spawnmesh/policy/v1/policy.proto\"\xfd\x03\n\x06Plugin\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12,\n\x08\x65ndpoint\x18\x02 \x01(\tB\x1a\xbaH\x17r\x15(\x80\x04\x32\x10^(grpc|https)://\x12?\n\x05hooks\x18\x03 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x13\xbaH\x10\x92\x01\r\x08\x01\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\x39\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04*\x00\x12\x42\n\x0e\x66\x61ilure_policy\x18\x06 \x01(\x0e\x32 .spawnmesh.hook.v1.FailurePolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12;\n\x06grants\x18\x07 \x03(\x0e\x32\x18.spawnmesh.hook.v1.GrantB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12(\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07\x62undled\x18\n \x01(\x08\x12;\n\x08max_wait\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\"e\n\x15RegisterPluginRequest\x12\x31\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.PluginB\x06\xbaH\x03\xc8\x01\x01\x12\x19\n\x11\x61llow_unreachable\x18\x02 \x01(\x08\"[\n\x16RegisterPluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x16\n\x0ewebhook_secret\x18\x02 \x01(\t\"Q\n\x12ListPluginsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"Z\n\x13ListPluginsResponse\x12*\n\x07plugins\x18\x01 \x03(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x12PausePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"@\n\x13PausePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\",\n\x13ResumePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"A\n\x14ResumePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"*\n\x11TestPluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"E\n\x12TestPluginResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\",\n\x13RemovePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"\x16\n\x14RemovePluginResponse\"X\n\x1a\x44ispatchBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"x\n\x1b\x44ispatchBeforeSpawnResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\x12\x11\n\thas_allow\x18\x03 \x01(\x08\"6\n\x17GetSpawnDecisionRequest\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"+\n\x18GetSpawnDecisionResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\"\x88\x01\n\"DispatchBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\"\xe2\x01\n#DispatchBeforeAgentFinalizeResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\x12\x17\n\x0frevision_number\x18\x03 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x04 \x01(\x05\x12;\n\x10\x63\x61pped_revisions\x18\x05 \x03(\x0b\x32!.spawnmesh.hook.v1.CappedRevision\"T\n\x14PublishEventsRequest\x12<\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"-\n\x15PublishEventsResponse\x12\x14\n\x0cqueued_count\x18\x01 \x01(\x05\"\xa7\x02\n\x15ListDeliveriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12?\n\x08\x64\x65\x63ision\x18\x05 \x01(\x0e\x32#.spawnmesh.hook.v1.DeliveryDecisionB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\npage_token\x18\x08 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"b\n\x16ListDeliveriesResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*c\n\rFailurePolicy\x12\x1e\n\x1a\x46\x41ILURE_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_POLICY_OPEN\x10\x01\x12\x19\n\x15\x46\x41ILURE_POLICY_CLOSED\x10\x02*u\n\x05Grant\x12\x15\n\x11GRANT_UNSPECIFIED\x10\x00\x12\x1d\n\x19GRANT_CONVERSATION_ACCESS\x10\x01\x12\x1a\n\x16GRANT_FINALIZE_CONTROL\x10\x02\x12\x1a\n\x16GRANT_PROMPT_INJECTION\x10\x03\x32\xa8\x12\n\x0bHookService\x12\xad\x01\n\x0eRegisterPlugin\x12(.spawnmesh.hook.v1.RegisterPluginRequest\x1a).spawnmesh.hook.v1.RegisterPluginResponse\"F\x90\x02\x02\xb2\xe1\x18\x16\n\x01\x01 \x03\x38\x02\x42\r\x1a\x0bplugin.name\x82\xd3\xe4\x93\x02#\x1a\x19/v1/plugins/{plugin.name}:\x06plugin\x12\x7f\n\x0bListPlugins\x12%.spawnmesh.hook.v1.ListPluginsRequest\x1a&.spawnmesh.hook.v1.ListPluginsResponse\"!\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\r\x12\x0b/v1/plugins\x12\x97\x01\n\x0bPausePlugin\x12%.spawnmesh.hook.v1.PausePluginRequest\x1a&.spawnmesh.hook.v1.PausePluginResponse\"9\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/plugins/{name}:pause:\x01*\x12\x9b\x01\n\x0cResumePlugin\x12&.spawnmesh.hook.v1.ResumePluginRequest\x1a\'.spawnmesh.hook.v1.ResumePluginResponse\":\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1e\"\x19/v1/plugins/{name}:resume:\x01*\x12\x91\x01\n\x0cRemovePlugin\x12&.spawnmesh.hook.v1.RemovePluginRequest\x1a\'.spawnmesh.hook.v1.RemovePluginResponse\"0\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x14*\x12/v1/plugins/{name}\x12\x90\x01\n\nTestPlugin\x12$.spawnmesh.hook.v1.TestPluginRequest\x1a%.spawnmesh.hook.v1.TestPluginResponse\"5\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x06\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/plugins/{name}:test:\x01*\x12\xbe\x01\n\x13\x44ispatchBeforeSpawn\x12-.spawnmesh.hook.v1.DispatchBeforeSpawnRequest\x1a..spawnmesh.hook.v1.DispatchBeforeSpawnResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\x80\x01\n\x10GetSpawnDecision\x12*.spawnmesh.hook.v1.GetSpawnDecisionRequest\x1a+.spawnmesh.hook.v1.GetSpawnDecisionResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xd6\x01\n\x1b\x44ispatchBeforeAgentFinalize\x12\x35.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeRequest\x1a\x36.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\xc7\x01\n\x16\x44ispatchDeliveryTarget\x12\x30.spawnmesh.hook.v1.DispatchDeliveryTargetRequest\x1a\x31.spawnmesh.hook.v1.DispatchDeliveryTargetResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\xd0\x01\n\x18\x44ispatchBeforeCompaction\x12\x32.spawnmesh.hook.v1.DispatchBeforeCompactionRequest\x1a\x33.spawnmesh.hook.v1.DispatchBeforeCompactionResponse\"K\x90\x02\x02\xb2\xe1\x18\x44\n\x01\x04\x12\ntranscriptB3\n1asks plugins about a call that is recorded itself\x12\xa5\x01\n\rPublishEvents\x12\'.spawnmesh.hook.v1.PublishEventsRequest\x1a(.spawnmesh.hook.v1.PublishEventsResponse\"A\x90\x02\x02\xb2\xe1\x18:\n\x02\x04\x03\x12\x07session\x12\ntranscript8\x08\x42\x1d\n\x1breports events to observers\x12\x8b\x01\n\x0eListDeliveries\x12(.spawnmesh.hook.v1.ListDeliveriesRequest\x1a).spawnmesh.hook.v1.ListDeliveriesResponse\"$\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/deliveries\x12\x98\x01\n\x0fRelayNativeStop\x12).spawnmesh.hook.v1.RelayNativeStopRequest\x1a*.spawnmesh.hook.v1.RelayNativeStopResponse\".\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x02\x38\x02\x82\xd3\xe4\x93\x02\x1a\"\x15/v1/nativeStops:relay:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/hook/v1/hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/hook/v1/compaction.proto\x1a spawnmesh/hook/v1/decision.proto\x1a spawnmesh/hook/v1/delivery.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a#spawnmesh/hook/v1/native_stop.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/hook/v1/revision.proto\x1a spawnmesh/policy/v1/policy.proto\"\x98\x04\n\x06Plugin\x12.\n\x04name\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x32\x19^[a-z0-9][a-z0-9-]{0,62}$\x12\x32\n\x08\x65ndpoint\x18\x02 \x01(\tB \xbaH\x1dr\x1b(\x80\x04\x32\x16^((grpc|https)://.*)?$\x12=\n\x05hooks\x18\x03 \x03(\x0e\x32\x1b.spawnmesh.hook.v1.HookKindB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\x39\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xd8\x04*\x00\x12\x42\n\x0e\x66\x61ilure_policy\x18\x06 \x01(\x0e\x32 .spawnmesh.hook.v1.FailurePolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12;\n\x06grants\x18\x07 \x03(\x0e\x32\x18.spawnmesh.hook.v1.GrantB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\x12(\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0f\n\x07\x62undled\x18\n \x01(\x08\x12;\n\x08max_wait\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationB\x0e\xbaH\x0b\xaa\x01\x08\"\x04\x08\x80\xa3\x05*\x00\x12\x15\n\x04\x65tag\x18\x0c \x01(\tB\x07\xbaH\x04r\x02(@\"\xab\x01\n\x13UpdatePluginRequest\x12\x31\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.PluginB\x06\xbaH\x03\xc8\x01\x01\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x19\n\x11\x61llow_unreachable\x18\x04 \x01(\x08\"Y\n\x14UpdatePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x16\n\x0ewebhook_secret\x18\x02 \x01(\t\")\n\x10GetPluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\">\n\x11GetPluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"Q\n\x12ListPluginsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"Z\n\x13ListPluginsResponse\x12*\n\x07plugins\x18\x01 \x03(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x12PausePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"@\n\x13PausePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\",\n\x13ResumePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"A\n\x14ResumePluginResponse\x12)\n\x06plugin\x18\x01 \x01(\x0b\x32\x19.spawnmesh.hook.v1.Plugin\"*\n\x11TestPluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"E\n\x12TestPluginResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\"C\n\x13\x44\x65letePluginRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x15\n\x04\x65tag\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"\x16\n\x14\x44\x65letePluginResponse\"X\n\x1a\x44ispatchBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"x\n\x1b\x44ispatchBeforeSpawnResponse\x12\x32\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecision\x12\x12\n\ndecided_by\x18\x02 \x01(\t\x12\x11\n\thas_allow\x18\x03 \x01(\x08\"6\n\x17GetSpawnDecisionRequest\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\"+\n\x18GetSpawnDecisionResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\"\x88\x01\n\"DispatchBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\x12\x1e\n\nrequest_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\"\xe2\x01\n#DispatchBeforeAgentFinalizeResponse\x12\x35\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecision\x12\x12\n\ndecided_by\x18\x02 \x03(\t\x12\x17\n\x0frevision_number\x18\x03 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x04 \x01(\x05\x12;\n\x10\x63\x61pped_revisions\x18\x05 \x03(\x0b\x32!.spawnmesh.hook.v1.CappedRevision\"T\n\x14PublishEventsRequest\x12<\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"-\n\x15PublishEventsResponse\x12\x14\n\x0cqueued_count\x18\x01 \x01(\x05\"\xa7\x02\n\x15ListDeliveriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12?\n\x08\x64\x65\x63ision\x18\x05 \x01(\x0e\x32#.spawnmesh.hook.v1.DeliveryDecisionB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\npage_token\x18\x08 \x01(\tB\x08\xbaH\x05r\x03(\x80\x04\"b\n\x16ListDeliveriesResponse\x12/\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1b.spawnmesh.hook.v1.Delivery\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*c\n\rFailurePolicy\x12\x1e\n\x1a\x46\x41ILURE_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x41ILURE_POLICY_OPEN\x10\x01\x12\x19\n\x15\x46\x41ILURE_POLICY_CLOSED\x10\x02*u\n\x05Grant\x12\x15\n\x11GRANT_UNSPECIFIED\x10\x00\x12\x1d\n\x19GRANT_CONVERSATION_ACCESS\x10\x01\x12\x1a\n\x16GRANT_FINALIZE_CONTROL\x10\x02\x12\x1a\n\x16GRANT_PROMPT_INJECTION\x10\x03\x32\xa5\x13\n\x0bHookService\x12\xa7\x01\n\x0cUpdatePlugin\x12&.spawnmesh.hook.v1.UpdatePluginRequest\x1a\'.spawnmesh.hook.v1.UpdatePluginResponse\"F\x90\x02\x02\xb2\xe1\x18\x16\n\x01\x01 \x03\x38\x02\x42\r\x1a\x0bplugin.name\x82\xd3\xe4\x93\x02#2\x19/v1/plugins/{plugin.name}:\x06plugin\x12\x80\x01\n\tGetPlugin\x12#.spawnmesh.hook.v1.GetPluginRequest\x1a$.spawnmesh.hook.v1.GetPluginResponse\"(\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/plugins/{name}\x12\x7f\n\x0bListPlugins\x12%.spawnmesh.hook.v1.ListPluginsRequest\x1a&.spawnmesh.hook.v1.ListPluginsResponse\"!\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\r\x12\x0b/v1/plugins\x12\x97\x01\n\x0bPausePlugin\x12%.spawnmesh.hook.v1.PausePluginRequest\x1a&.spawnmesh.hook.v1.PausePluginResponse\"9\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/plugins/{name}:pause:\x01*\x12\x9b\x01\n\x0cResumePlugin\x12&.spawnmesh.hook.v1.ResumePluginRequest\x1a\'.spawnmesh.hook.v1.ResumePluginResponse\":\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1e\"\x19/v1/plugins/{name}:resume:\x01*\x12\x91\x01\n\x0c\x44\x65letePlugin\x12&.spawnmesh.hook.v1.DeletePluginRequest\x1a\'.spawnmesh.hook.v1.DeletePluginResponse\"0\x90\x02\x02\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x02\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x14*\x12/v1/plugins/{name}\x12\x90\x01\n\nTestPlugin\x12$.spawnmesh.hook.v1.TestPluginRequest\x1a%.spawnmesh.hook.v1.TestPluginResponse\"5\xb2\xe1\x18\x0f\n\x01\x01 \x03\x38\x06\x42\x06\x1a\x04name\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/plugins/{name}:test:\x01*\x12\xbe\x01\n\x13\x44ispatchBeforeSpawn\x12-.spawnmesh.hook.v1.DispatchBeforeSpawnRequest\x1a..spawnmesh.hook.v1.DispatchBeforeSpawnResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\x80\x01\n\x10GetSpawnDecision\x12*.spawnmesh.hook.v1.GetSpawnDecisionRequest\x1a+.spawnmesh.hook.v1.GetSpawnDecisionResponse\"\x13\x90\x02\x01\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\xd6\x01\n\x1b\x44ispatchBeforeAgentFinalize\x12\x35.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeRequest\x1a\x36.spawnmesh.hook.v1.DispatchBeforeAgentFinalizeResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\xc7\x01\n\x16\x44ispatchDeliveryTarget\x12\x30.spawnmesh.hook.v1.DispatchDeliveryTargetRequest\x1a\x31.spawnmesh.hook.v1.DispatchDeliveryTargetResponse\"H\x90\x02\x02\xb2\xe1\x18\x41\n\x01\x04\x12\x07sessionB3\n1asks plugins about a call that is recorded itself\x12\xd0\x01\n\x18\x44ispatchBeforeCompaction\x12\x32.spawnmesh.hook.v1.DispatchBeforeCompactionRequest\x1a\x33.spawnmesh.hook.v1.DispatchBeforeCompactionResponse\"K\x90\x02\x02\xb2\xe1\x18\x44\n\x01\x04\x12\ntranscriptB3\n1asks plugins about a call that is recorded itself\x12\xa5\x01\n\rPublishEvents\x12\'.spawnmesh.hook.v1.PublishEventsRequest\x1a(.spawnmesh.hook.v1.PublishEventsResponse\"A\x90\x02\x02\xb2\xe1\x18:\n\x02\x04\x03\x12\x07session\x12\ntranscript8\x08\x42\x1d\n\x1breports events to observers\x12\x8b\x01\n\x0eListDeliveries\x12(.spawnmesh.hook.v1.ListDeliveriesRequest\x1a).spawnmesh.hook.v1.ListDeliveriesResponse\"$\x90\x02\x01\xb2\xe1\x18\x07\n\x01\x01 \x01\x38\x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/deliveries\x12\x98\x01\n\x0fRelayNativeStop\x12).spawnmesh.hook.v1.RelayNativeStopRequest\x1a*.spawnmesh.hook.v1.RelayNativeStopResponse\".\x90\x02\x02\xb2\xe1\x18\x07\n\x01\x01 \x02\x38\x02\x82\xd3\xe4\x93\x02\x1a\"\x15/v1/nativeStops:relay:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,9 +48,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLUGIN'].fields_by_name['name']._loaded_options = None
   _globals['_PLUGIN'].fields_by_name['name']._serialized_options = b'\272H\035r\0332\031^[a-z0-9][a-z0-9-]{0,62}$'
   _globals['_PLUGIN'].fields_by_name['endpoint']._loaded_options = None
-  _globals['_PLUGIN'].fields_by_name['endpoint']._serialized_options = b'\272H\027r\025(\200\0042\020^(grpc|https)://'
+  _globals['_PLUGIN'].fields_by_name['endpoint']._serialized_options = b'\272H\035r\033(\200\0042\026^((grpc|https)://.*)?$'
   _globals['_PLUGIN'].fields_by_name['hooks']._loaded_options = None
-  _globals['_PLUGIN'].fields_by_name['hooks']._serialized_options = b'\272H\020\222\001\r\010\001\030\001\"\007\202\001\004\020\001 \000'
+  _globals['_PLUGIN'].fields_by_name['hooks']._serialized_options = b'\272H\016\222\001\013\030\001\"\007\202\001\004\020\001 \000'
   _globals['_PLUGIN'].fields_by_name['timeout']._loaded_options = None
   _globals['_PLUGIN'].fields_by_name['timeout']._serialized_options = b'\272H\n\252\001\007\"\003\010\330\004*\000'
   _globals['_PLUGIN'].fields_by_name['failure_policy']._loaded_options = None
@@ -60,8 +61,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLUGIN'].fields_by_name['max_concurrent_calls']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_PLUGIN'].fields_by_name['max_wait']._loaded_options = None
   _globals['_PLUGIN'].fields_by_name['max_wait']._serialized_options = b'\272H\013\252\001\010\"\004\010\200\243\005*\000'
-  _globals['_REGISTERPLUGINREQUEST'].fields_by_name['plugin']._loaded_options = None
-  _globals['_REGISTERPLUGINREQUEST'].fields_by_name['plugin']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_PLUGIN'].fields_by_name['etag']._loaded_options = None
+  _globals['_PLUGIN'].fields_by_name['etag']._serialized_options = b'\272H\004r\002(@'
+  _globals['_UPDATEPLUGINREQUEST'].fields_by_name['plugin']._loaded_options = None
+  _globals['_UPDATEPLUGINREQUEST'].fields_by_name['plugin']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_GETPLUGINREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_GETPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_LISTPLUGINSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTPLUGINSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_LISTPLUGINSREQUEST'].fields_by_name['page_token']._loaded_options = None
@@ -72,8 +77,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESUMEPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_TESTPLUGINREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_TESTPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
-  _globals['_REMOVEPLUGINREQUEST'].fields_by_name['name']._loaded_options = None
-  _globals['_REMOVEPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
+  _globals['_DELETEPLUGINREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_DELETEPLUGINREQUEST'].fields_by_name['name']._serialized_options = b'\272H\004r\002\020\001'
+  _globals['_DELETEPLUGINREQUEST'].fields_by_name['etag']._loaded_options = None
+  _globals['_DELETEPLUGINREQUEST'].fields_by_name['etag']._serialized_options = b'\272H\004r\002(@'
   _globals['_DISPATCHBEFORESPAWNREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_DISPATCHBEFORESPAWNREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_GETSPAWNDECISIONREQUEST'].fields_by_name['session_id']._loaded_options = None
@@ -90,16 +97,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTDELIVERIESREQUEST'].fields_by_name['decision']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_LISTDELIVERIESREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTDELIVERIESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003(\200\004'
-  _globals['_HOOKSERVICE'].methods_by_name['RegisterPlugin']._loaded_options = None
-  _globals['_HOOKSERVICE'].methods_by_name['RegisterPlugin']._serialized_options = b'\220\002\002\262\341\030\026\n\001\001 \0038\002B\r\032\013plugin.name\202\323\344\223\002#\032\031/v1/plugins/{plugin.name}:\006plugin'
+  _globals['_HOOKSERVICE'].methods_by_name['UpdatePlugin']._loaded_options = None
+  _globals['_HOOKSERVICE'].methods_by_name['UpdatePlugin']._serialized_options = b'\220\002\002\262\341\030\026\n\001\001 \0038\002B\r\032\013plugin.name\202\323\344\223\002#2\031/v1/plugins/{plugin.name}:\006plugin'
+  _globals['_HOOKSERVICE'].methods_by_name['GetPlugin']._loaded_options = None
+  _globals['_HOOKSERVICE'].methods_by_name['GetPlugin']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\024\022\022/v1/plugins/{name}'
   _globals['_HOOKSERVICE'].methods_by_name['ListPlugins']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['ListPlugins']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\r\022\013/v1/plugins'
   _globals['_HOOKSERVICE'].methods_by_name['PausePlugin']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['PausePlugin']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002\035\"\030/v1/plugins/{name}:pause:\001*'
   _globals['_HOOKSERVICE'].methods_by_name['ResumePlugin']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['ResumePlugin']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002\036\"\031/v1/plugins/{name}:resume:\001*'
-  _globals['_HOOKSERVICE'].methods_by_name['RemovePlugin']._loaded_options = None
-  _globals['_HOOKSERVICE'].methods_by_name['RemovePlugin']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002\024*\022/v1/plugins/{name}'
+  _globals['_HOOKSERVICE'].methods_by_name['DeletePlugin']._loaded_options = None
+  _globals['_HOOKSERVICE'].methods_by_name['DeletePlugin']._serialized_options = b'\220\002\002\262\341\030\017\n\001\001 \0038\002B\006\032\004name\202\323\344\223\002\024*\022/v1/plugins/{name}'
   _globals['_HOOKSERVICE'].methods_by_name['TestPlugin']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['TestPlugin']._serialized_options = b'\262\341\030\017\n\001\001 \0038\006B\006\032\004name\202\323\344\223\002\034\"\027/v1/plugins/{name}:test:\001*'
   _globals['_HOOKSERVICE'].methods_by_name['DispatchBeforeSpawn']._loaded_options = None
@@ -118,56 +127,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOOKSERVICE'].methods_by_name['ListDeliveries']._serialized_options = b'\220\002\001\262\341\030\007\n\001\001 \0018\001\202\323\344\223\002\020\022\016/v1/deliveries'
   _globals['_HOOKSERVICE'].methods_by_name['RelayNativeStop']._loaded_options = None
   _globals['_HOOKSERVICE'].methods_by_name['RelayNativeStop']._serialized_options = b'\220\002\002\262\341\030\007\n\001\001 \0028\002\202\323\344\223\002\032\"\025/v1/nativeStops:relay:\001*'
-  _globals['_FAILUREPOLICY']._serialized_start=3002
-  _globals['_FAILUREPOLICY']._serialized_end=3101
-  _globals['_GRANT']._serialized_start=3103
-  _globals['_GRANT']._serialized_end=3220
-  _globals['_PLUGIN']._serialized_start=499
-  _globals['_PLUGIN']._serialized_end=1008
-  _globals['_REGISTERPLUGINREQUEST']._serialized_start=1010
-  _globals['_REGISTERPLUGINREQUEST']._serialized_end=1111
-  _globals['_REGISTERPLUGINRESPONSE']._serialized_start=1113
-  _globals['_REGISTERPLUGINRESPONSE']._serialized_end=1204
-  _globals['_LISTPLUGINSREQUEST']._serialized_start=1206
-  _globals['_LISTPLUGINSREQUEST']._serialized_end=1287
-  _globals['_LISTPLUGINSRESPONSE']._serialized_start=1289
-  _globals['_LISTPLUGINSRESPONSE']._serialized_end=1379
-  _globals['_PAUSEPLUGINREQUEST']._serialized_start=1381
-  _globals['_PAUSEPLUGINREQUEST']._serialized_end=1424
-  _globals['_PAUSEPLUGINRESPONSE']._serialized_start=1426
-  _globals['_PAUSEPLUGINRESPONSE']._serialized_end=1490
-  _globals['_RESUMEPLUGINREQUEST']._serialized_start=1492
-  _globals['_RESUMEPLUGINREQUEST']._serialized_end=1536
-  _globals['_RESUMEPLUGINRESPONSE']._serialized_start=1538
-  _globals['_RESUMEPLUGINRESPONSE']._serialized_end=1603
-  _globals['_TESTPLUGINREQUEST']._serialized_start=1605
-  _globals['_TESTPLUGINREQUEST']._serialized_end=1647
-  _globals['_TESTPLUGINRESPONSE']._serialized_start=1649
-  _globals['_TESTPLUGINRESPONSE']._serialized_end=1718
-  _globals['_REMOVEPLUGINREQUEST']._serialized_start=1720
-  _globals['_REMOVEPLUGINREQUEST']._serialized_end=1764
-  _globals['_REMOVEPLUGINRESPONSE']._serialized_start=1766
-  _globals['_REMOVEPLUGINRESPONSE']._serialized_end=1788
-  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_start=1790
-  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_end=1878
-  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_start=1880
-  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_end=2000
-  _globals['_GETSPAWNDECISIONREQUEST']._serialized_start=2002
-  _globals['_GETSPAWNDECISIONREQUEST']._serialized_end=2056
-  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_start=2058
-  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_end=2101
-  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_start=2104
-  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_end=2240
-  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_start=2243
-  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_end=2469
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=2471
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=2555
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=2557
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=2602
-  _globals['_LISTDELIVERIESREQUEST']._serialized_start=2605
-  _globals['_LISTDELIVERIESREQUEST']._serialized_end=2900
-  _globals['_LISTDELIVERIESRESPONSE']._serialized_start=2902
-  _globals['_LISTDELIVERIESRESPONSE']._serialized_end=3000
-  _globals['_HOOKSERVICE']._serialized_start=3223
-  _globals['_HOOKSERVICE']._serialized_end=5567
+  _globals['_FAILUREPOLICY']._serialized_start=3262
+  _globals['_FAILUREPOLICY']._serialized_end=3361
+  _globals['_GRANT']._serialized_start=3363
+  _globals['_GRANT']._serialized_end=3480
+  _globals['_PLUGIN']._serialized_start=533
+  _globals['_PLUGIN']._serialized_end=1069
+  _globals['_UPDATEPLUGINREQUEST']._serialized_start=1072
+  _globals['_UPDATEPLUGINREQUEST']._serialized_end=1243
+  _globals['_UPDATEPLUGINRESPONSE']._serialized_start=1245
+  _globals['_UPDATEPLUGINRESPONSE']._serialized_end=1334
+  _globals['_GETPLUGINREQUEST']._serialized_start=1336
+  _globals['_GETPLUGINREQUEST']._serialized_end=1377
+  _globals['_GETPLUGINRESPONSE']._serialized_start=1379
+  _globals['_GETPLUGINRESPONSE']._serialized_end=1441
+  _globals['_LISTPLUGINSREQUEST']._serialized_start=1443
+  _globals['_LISTPLUGINSREQUEST']._serialized_end=1524
+  _globals['_LISTPLUGINSRESPONSE']._serialized_start=1526
+  _globals['_LISTPLUGINSRESPONSE']._serialized_end=1616
+  _globals['_PAUSEPLUGINREQUEST']._serialized_start=1618
+  _globals['_PAUSEPLUGINREQUEST']._serialized_end=1661
+  _globals['_PAUSEPLUGINRESPONSE']._serialized_start=1663
+  _globals['_PAUSEPLUGINRESPONSE']._serialized_end=1727
+  _globals['_RESUMEPLUGINREQUEST']._serialized_start=1729
+  _globals['_RESUMEPLUGINREQUEST']._serialized_end=1773
+  _globals['_RESUMEPLUGINRESPONSE']._serialized_start=1775
+  _globals['_RESUMEPLUGINRESPONSE']._serialized_end=1840
+  _globals['_TESTPLUGINREQUEST']._serialized_start=1842
+  _globals['_TESTPLUGINREQUEST']._serialized_end=1884
+  _globals['_TESTPLUGINRESPONSE']._serialized_start=1886
+  _globals['_TESTPLUGINRESPONSE']._serialized_end=1955
+  _globals['_DELETEPLUGINREQUEST']._serialized_start=1957
+  _globals['_DELETEPLUGINREQUEST']._serialized_end=2024
+  _globals['_DELETEPLUGINRESPONSE']._serialized_start=2026
+  _globals['_DELETEPLUGINRESPONSE']._serialized_end=2048
+  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_start=2050
+  _globals['_DISPATCHBEFORESPAWNREQUEST']._serialized_end=2138
+  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_start=2140
+  _globals['_DISPATCHBEFORESPAWNRESPONSE']._serialized_end=2260
+  _globals['_GETSPAWNDECISIONREQUEST']._serialized_start=2262
+  _globals['_GETSPAWNDECISIONREQUEST']._serialized_end=2316
+  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_start=2318
+  _globals['_GETSPAWNDECISIONRESPONSE']._serialized_end=2361
+  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_start=2364
+  _globals['_DISPATCHBEFOREAGENTFINALIZEREQUEST']._serialized_end=2500
+  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_start=2503
+  _globals['_DISPATCHBEFOREAGENTFINALIZERESPONSE']._serialized_end=2729
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=2731
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=2815
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=2817
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=2862
+  _globals['_LISTDELIVERIESREQUEST']._serialized_start=2865
+  _globals['_LISTDELIVERIESREQUEST']._serialized_end=3160
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_start=3162
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_end=3260
+  _globals['_HOOKSERVICE']._serialized_start=3483
+  _globals['_HOOKSERVICE']._serialized_end=5952
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ Plugins that review what a run is about to do."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -101,10 +102,13 @@ class Plugin(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     BUNDLED_FIELD_NUMBER: _builtins.int
     MAX_WAIT_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in the tenant: lower-case letters, digits and `-`."""
     endpoint: _builtins.str
-    """`grpc://host:port` of a HookHandlerService, or `https://host[:port]/path` of a webhook."""
+    """`grpc://host:port` of a HookHandlerService, or `https://host[:port]/path` of a webhook. Every
+    plugin has one.
+    """
     priority: _builtins.int
     """Higher priority comes first. Equal priorities are ordered by registration."""
     failure_policy: Global___FailurePolicy.ValueType
@@ -114,16 +118,20 @@ class Plugin(_message.Message):
     within its own time. 0 means 16.
     """
     paused: _builtins.bool
-    """The plugin is paused. Ignored in requests: a new plugin is not paused, and a replaced one keeps
+    """The plugin is paused. Ignored in requests: a new plugin is not paused, and a changed one keeps
     its state.
     """
     bundled: _builtins.bool
     """The plugin belongs to the operator. Tenants cannot change it, and it needs no grants. Ignored
     in requests.
     """
+    etag: _builtins.str
+    """Identifies the content of the plugin; each change, pause and resume makes another. In a request
+    of UpdatePlugin: the etag on which the change is based, or empty for any.
+    """
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
-        """The hooks for which it is called."""
+        """The hooks for which it is called: at least one."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -139,7 +147,7 @@ class Plugin(_message.Message):
         BEFORE_AGENT_FINALIZE, BEFORE_MODEL_RESOLVE, BEFORE_PROMPT_BUILD or BEFORE_TOOL_CALL. Absent
         means until the run's deadline.
         - The time counts from the first call of the plugin for the run that got no answer, by the
-          database clock. It begins anew when the plugin answers, or is registered, paused or resumed.
+          database clock. It begins anew when the plugin answers, or is changed, paused or resumed.
         - When a call gets no answer after that time, the dispatch fails with PLUGIN_FAILED,
           `is_transient=false` and `max_wait_seconds`, and the run ends as FAILED; at BEFORE_TOOL_CALL
           the tool call is refused instead, and the run goes on. A run calls a plugin again after a
@@ -162,46 +170,60 @@ class Plugin(_message.Message):
         paused: _builtins.bool = ...,
         bundled: _builtins.bool = ...,
         max_wait: _duration_pb2.Duration | None = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["max_wait", b"max_wait", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "max_wait", b"max_wait", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "etag", b"etag", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "max_wait", b"max_wait", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plugin: _TypeAlias = Plugin  # noqa: Y015
 
 @_typing.final
-class RegisterPluginRequest(_message.Message):
-    """Request of RegisterPlugin."""
+class UpdatePluginRequest(_message.Message):
+    """Request of UpdatePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
     ALLOW_UNREACHABLE_FIELD_NUMBER: _builtins.int
+    allow_missing: _builtins.bool
+    """Register the plugin if it does not exist."""
     allow_unreachable: _builtins.bool
-    """Register the plugin even if nothing answers at its endpoint yet."""
+    """Accept an endpoint at which nothing answers yet."""
     @_builtins.property
     def plugin(self) -> Global___Plugin:
-        """The plugin."""
+        """The plugin with the new values, and the etag on which the change is based, or none for any."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields to change, such as `priority`. `*` means all of them, and an empty mask those that are
+        set in `plugin`. INVALID_REQUEST for any other path, also for `name`, `paused`, `bundled` and
+        `etag`. A list is replaced as a whole, and a field that is not set gets its default.
+        """
 
     def __init__(
         self,
         *,
         plugin: Global___Plugin | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        allow_missing: _builtins.bool = ...,
         allow_unreachable: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_unreachable", b"allow_unreachable", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "allow_unreachable", b"allow_unreachable", "plugin", b"plugin", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterPluginRequest: _TypeAlias = RegisterPluginRequest  # noqa: Y015
+Global___UpdatePluginRequest: _TypeAlias = UpdatePluginRequest  # noqa: Y015
 
 @_typing.final
-class RegisterPluginResponse(_message.Message):
-    """Response of RegisterPlugin."""
+class UpdatePluginResponse(_message.Message):
+    """Response of UpdatePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -227,7 +249,53 @@ class RegisterPluginResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterPluginResponse: _TypeAlias = RegisterPluginResponse  # noqa: Y015
+Global___UpdatePluginResponse: _TypeAlias = UpdatePluginResponse  # noqa: Y015
+
+@_typing.final
+class GetPluginRequest(_message.Message):
+    """Request of GetPlugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPluginRequest: _TypeAlias = GetPluginRequest  # noqa: Y015
+
+@_typing.final
+class GetPluginResponse(_message.Message):
+    """Response of GetPlugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plugin(self) -> Global___Plugin:
+        """The plugin."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Global___Plugin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPluginResponse: _TypeAlias = GetPluginResponse  # noqa: Y015
 
 @_typing.final
 class ListPluginsRequest(_message.Message):
@@ -424,30 +492,34 @@ class TestPluginResponse(_message.Message):
 Global___TestPluginResponse: _TypeAlias = TestPluginResponse  # noqa: Y015
 
 @_typing.final
-class RemovePluginRequest(_message.Message):
-    """Request of RemovePlugin."""
+class DeletePluginRequest(_message.Message):
+    """Request of DeletePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The plugin's name."""
+    etag: _builtins.str
+    """The etag of the plugin to delete. Empty means any."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemovePluginRequest: _TypeAlias = RemovePluginRequest  # noqa: Y015
+Global___DeletePluginRequest: _TypeAlias = DeletePluginRequest  # noqa: Y015
 
 @_typing.final
-class RemovePluginResponse(_message.Message):
-    """Response of RemovePlugin: the plugin is removed."""
+class DeletePluginResponse(_message.Message):
+    """Response of DeletePlugin: there is no such plugin any more."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -460,7 +532,7 @@ class RemovePluginResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemovePluginResponse: _TypeAlias = RemovePluginResponse  # noqa: Y015
+Global___DeletePluginResponse: _TypeAlias = DeletePluginResponse  # noqa: Y015
 
 @_typing.final
 class DispatchBeforeSpawnRequest(_message.Message):

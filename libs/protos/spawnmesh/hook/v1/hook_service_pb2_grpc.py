@@ -38,10 +38,15 @@ class HookServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.RegisterPlugin = channel.unary_unary(
-                '/spawnmesh.hook.v1.HookService/RegisterPlugin',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginResponse.FromString,
+        self.UpdatePlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/UpdatePlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginResponse.FromString,
+                _registered_method=True)
+        self.GetPlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/GetPlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginResponse.FromString,
                 _registered_method=True)
         self.ListPlugins = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/ListPlugins',
@@ -58,10 +63,10 @@ class HookServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginResponse.FromString,
                 _registered_method=True)
-        self.RemovePlugin = channel.unary_unary(
-                '/spawnmesh.hook.v1.HookService/RemovePlugin',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.FromString,
+        self.DeletePlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/DeletePlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginResponse.FromString,
                 _registered_method=True)
         self.TestPlugin = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/TestPlugin',
@@ -114,14 +119,30 @@ class HookServiceServicer:
     """Manages the tenant's plugins and dispatches hooks to them.
     """
 
-    def RegisterPlugin(self, request, context):
-        """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
-        equal priority. Calls that start from now on use it; other replicas follow within two seconds.
-        ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
-        nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
-        the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+    def UpdatePlugin(self, request, context):
+        """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
+        keeps its place among plugins of equal priority. Calls that start from now on use it; other
+        replicas follow within two seconds.
+        - With `allow_missing`, a plugin that does not exist is registered with all fields of the
+        request, whatever the mask. Otherwise it is NOT_FOUND.
+        - If the plugin already has this content, nothing is changed and the etag is not checked, so that
+        a repeat returns the same answer.
+        - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
+        facts. NOT_FOUND if it is given and there is no such plugin.
+        - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
+        and ENDPOINT_NOT_REACHED if nothing answers there.
+        - GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the name of a bundled
+        plugin; UNKNOWN_TENANT for a tenant that does not exist.
+        - PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
         that has as many as its settings allow, also if several are registered at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlugin(self, request, context):
+        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
+        there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,9 +176,10 @@ class HookServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RemovePlugin(self, request, context):
-        """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
-        only a bundled plugin has the name.
+    def DeletePlugin(self, request, context):
+        """Deletes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+        only a bundled plugin has the name. ETAG_DIFFERS if `etag` is given and differs from the
+        plugin's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -272,10 +294,15 @@ class HookServiceServicer:
 
 def add_HookServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'RegisterPlugin': grpc.unary_unary_rpc_method_handler(
-                    servicer.RegisterPlugin,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginResponse.SerializeToString,
+            'UpdatePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdatePlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginResponse.SerializeToString,
+            ),
+            'GetPlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginResponse.SerializeToString,
             ),
             'ListPlugins': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPlugins,
@@ -292,10 +319,10 @@ def add_HookServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginResponse.SerializeToString,
             ),
-            'RemovePlugin': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemovePlugin,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.SerializeToString,
+            'DeletePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginResponse.SerializeToString,
             ),
             'TestPlugin': grpc.unary_unary_rpc_method_handler(
                     servicer.TestPlugin,
@@ -355,7 +382,7 @@ class HookService:
     """
 
     @staticmethod
-    def RegisterPlugin(request,
+    def UpdatePlugin(request,
             target,
             options=(),
             channel_credentials=None,
@@ -368,9 +395,36 @@ class HookService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.hook.v1.HookService/RegisterPlugin',
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RegisterPluginResponse.FromString,
+            '/spawnmesh.hook.v1.HookService/UpdatePlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.UpdatePluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/GetPlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.GetPluginResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -463,7 +517,7 @@ class HookService:
             _registered_method=True)
 
     @staticmethod
-    def RemovePlugin(request,
+    def DeletePlugin(request,
             target,
             options=(),
             channel_credentials=None,
@@ -476,9 +530,9 @@ class HookService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.hook.v1.HookService/RemovePlugin',
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.FromString,
+            '/spawnmesh.hook.v1.HookService/DeletePlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DeletePluginResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,14 +36,26 @@ class HookServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HookServiceAsyncStub: ...
-    RegisterPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]
-    """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
-    equal priority. Calls that start from now on use it; other replicas follow within two seconds.
-    ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
-    nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
-    the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
-    that has as many as its settings allow, also if several are registered at once.
+    UpdatePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]
+    """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
+    keeps its place among plugins of equal priority. Calls that start from now on use it; other
+    replicas follow within two seconds.
+    - With `allow_missing`, a plugin that does not exist is registered with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
+    - If the plugin already has this content, nothing is changed and the etag is not checked, so that
+      a repeat returns the same answer.
+    - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
+      facts. NOT_FOUND if it is given and there is no such plugin.
+    - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
+      and ENDPOINT_NOT_REACHED if nothing answers there.
+    - GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the name of a bundled
+      plugin; UNKNOWN_TENANT for a tenant that does not exist.
+    - PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+      that has as many as its settings allow, also if several are registered at once.
+    """
+    GetPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.GetPluginRequest, _hook_service_pb2.GetPluginResponse]
+    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
+    there is none.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
     """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
@@ -61,9 +73,10 @@ class HookServiceStub:
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
     ALREADY_EXISTS for a bundled one.
     """
-    RemovePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]
-    """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
-    only a bundled plugin has the name.
+    DeletePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DeletePluginRequest, _hook_service_pb2.DeletePluginResponse]
+    """Deletes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+    only a bundled plugin has the name. ETAG_DIFFERS if `etag` is given and differs from the
+    plugin's.
     """
     TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
@@ -141,14 +154,26 @@ class HookServiceAsyncStub(HookServiceStub):
     """Manages the tenant's plugins and dispatches hooks to them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    RegisterPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]  # type: ignore[assignment]
-    """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
-    equal priority. Calls that start from now on use it; other replicas follow within two seconds.
-    ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
-    nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
-    the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-    PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
-    that has as many as its settings allow, also if several are registered at once.
+    UpdatePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]  # type: ignore[assignment]
+    """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
+    keeps its place among plugins of equal priority. Calls that start from now on use it; other
+    replicas follow within two seconds.
+    - With `allow_missing`, a plugin that does not exist is registered with all fields of the
+      request, whatever the mask. Otherwise it is NOT_FOUND.
+    - If the plugin already has this content, nothing is changed and the etag is not checked, so that
+      a repeat returns the same answer.
+    - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
+      facts. NOT_FOUND if it is given and there is no such plugin.
+    - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
+      and ENDPOINT_NOT_REACHED if nothing answers there.
+    - GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the name of a bundled
+      plugin; UNKNOWN_TENANT for a tenant that does not exist.
+    - PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+      that has as many as its settings allow, also if several are registered at once.
+    """
+    GetPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.GetPluginRequest, _hook_service_pb2.GetPluginResponse]  # type: ignore[assignment]
+    """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
+    there is none.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
     """Returns the tenant's plugins and the bundled plugins that serve it, page by page, in the order
@@ -166,9 +191,10 @@ class HookServiceAsyncStub(HookServiceStub):
     """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
     ALREADY_EXISTS for a bundled one.
     """
-    RemovePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]  # type: ignore[assignment]
-    """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
-    only a bundled plugin has the name.
+    DeletePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DeletePluginRequest, _hook_service_pb2.DeletePluginResponse]  # type: ignore[assignment]
+    """Deletes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+    only a bundled plugin has the name. ETAG_DIFFERS if `etag` is given and differs from the
+    plugin's.
     """
     TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
@@ -245,18 +271,36 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     """Manages the tenant's plugins and dispatches hooks to them."""
 
     @_abc_1.abstractmethod
-    def RegisterPlugin(
+    def UpdatePlugin(
         self,
-        request: _hook_service_pb2.RegisterPluginRequest,
+        request: _hook_service_pb2.UpdatePluginRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_service_pb2.RegisterPluginResponse, _abc.Awaitable[_hook_service_pb2.RegisterPluginResponse]]:
-        """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
-        equal priority. Calls that start from now on use it; other replicas follow within two seconds.
-        ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
-        nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
-        the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
-        PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
-        that has as many as its settings allow, also if several are registered at once.
+    ) -> _typing.Union[_hook_service_pb2.UpdatePluginResponse, _abc.Awaitable[_hook_service_pb2.UpdatePluginResponse]]:
+        """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
+        keeps its place among plugins of equal priority. Calls that start from now on use it; other
+        replicas follow within two seconds.
+        - With `allow_missing`, a plugin that does not exist is registered with all fields of the
+          request, whatever the mask. Otherwise it is NOT_FOUND.
+        - If the plugin already has this content, nothing is changed and the etag is not checked, so that
+          a repeat returns the same answer.
+        - ETAG_DIFFERS if `plugin.etag` is given and differs from the plugin's, which is then in the
+          facts. NOT_FOUND if it is given and there is no such plugin.
+        - If the endpoint is one of the fields: ENDPOINT_NOT_ALLOWED if the operator does not allow it,
+          and ENDPOINT_NOT_REACHED if nothing answers there.
+        - GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the name of a bundled
+          plugin; UNKNOWN_TENANT for a tenant that does not exist.
+        - PLUGIN_COUNT_EXCEEDED for a new plugin, and GATE_COUNT_EXCEEDED for a new gate, of a tenant
+          that has as many as its settings allow, also if several are registered at once.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPlugin(
+        self,
+        request: _hook_service_pb2.GetPluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.GetPluginResponse, _abc.Awaitable[_hook_service_pb2.GetPluginResponse]]:
+        """Returns one plugin: the bundled one, if it serves the tenant, or else the tenant's. NOT_FOUND if
+        there is none.
         """
 
     @_abc_1.abstractmethod
@@ -294,13 +338,14 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def RemovePlugin(
+    def DeletePlugin(
         self,
-        request: _hook_service_pb2.RemovePluginRequest,
+        request: _hook_service_pb2.DeletePluginRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_service_pb2.RemovePluginResponse, _abc.Awaitable[_hook_service_pb2.RemovePluginResponse]]:
-        """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
-        only a bundled plugin has the name.
+    ) -> _typing.Union[_hook_service_pb2.DeletePluginResponse, _abc.Awaitable[_hook_service_pb2.DeletePluginResponse]]:
+        """Deletes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+        only a bundled plugin has the name. ETAG_DIFFERS if `etag` is given and differs from the
+        plugin's.
         """
 
     @_abc_1.abstractmethod

@@ -60,7 +60,9 @@ class _ContextModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextMo
     CONTEXT_MODE_ISOLATED: _ContextMode.ValueType  # 1
     """The session gets the task only."""
     CONTEXT_MODE_FORK: _ContextMode.ValueType  # 2
-    """The session gets a copy of the parent's newest messages."""
+    """The session gets a copy of the newest messages of its parent, or of the session that
+    `SpawnSessionRequest.fork` names.
+    """
 
 class ContextMode(_ContextMode, metaclass=_ContextModeEnumTypeWrapper):
     """What a new session knows of its parent."""
@@ -70,7 +72,9 @@ CONTEXT_MODE_UNSPECIFIED: ContextMode.ValueType  # 0
 CONTEXT_MODE_ISOLATED: ContextMode.ValueType  # 1
 """The session gets the task only."""
 CONTEXT_MODE_FORK: ContextMode.ValueType  # 2
-"""The session gets a copy of the parent's newest messages."""
+"""The session gets a copy of the newest messages of its parent, or of the session that
+`SpawnSessionRequest.fork` names.
+"""
 Global___ContextMode: _TypeAlias = ContextMode  # noqa: Y015
 
 class _Cleanup:
@@ -341,6 +345,7 @@ class Session(_message.Message):
     THINKING_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id, `ses_…`."""
     state: Global___SessionState.ValueType
@@ -405,6 +410,10 @@ class Session(_message.Message):
         shows it to no model and no plugin. It is not masked: put no secret in it.
         """
 
+    @_builtins.property
+    def fork(self) -> Global___ForkPoint:
+        """The entry at which it was forked, if the spawn named one."""
+
     def __init__(
         self,
         *,
@@ -430,14 +439,41 @@ class Session(_message.Message):
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         agent_version: _builtins.int = ...,
+        fork: Global___ForkPoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "fork", b"fork", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "fork", b"fork", "label", b"label", "latest_run", b"latest_run", "metadata", b"metadata", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class ForkPoint(_message.Message):
+    """An entry of a session's transcript, up to which another session begins with a copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. In a request: empty means the parent."""
+    seq: _builtins.int
+    """The seq of the entry."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seq", b"seq", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkPoint: _TypeAlias = ForkPoint  # noqa: Y015
 
 @_typing.final
 class Run(_message.Message):

@@ -65,6 +65,7 @@ class SpawnSessionRequest(_message.Message):
     UPLOADS_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Identifies this spawn for repeats. Unique among the spawns of the tenant's clients, or among
     those of the runs of one session.
@@ -116,6 +117,22 @@ class SpawnSessionRequest(_message.Message):
         `Session.metadata`.
         """
 
+    @_builtins.property
+    def fork(self) -> _session_pb2.ForkPoint:
+        """Begin with a copy of the messages of a session up to one of its entries, as if it had ended
+        there. It implies the context FORK; INVALID_REQUEST with the context ISOLATED.
+        - A client names any session of the tenant that has a transcript, also a closed or archived one.
+          A run names its own session or a descendant. Any other session is NOT_FOUND.
+        - FORK_SEQ_REFUSED if the seq is beyond the last entry, or between a call of a tool and its
+          result. A call that has no result at all gets one that says so.
+        - Copied are the newest messages up to the seq that fit the cap of a fork (20,000 tokens by
+          default), redacted as they are there at the time of the spawn. Drafts that were superseded are
+          left out, also if that happened after the seq, and so are notes and summaries.
+        - Files that are attached to the session do not go along: attach what the new one needs.
+        - The copy does not depend on what is appended behind the seq, so that a spawn that starts over
+          copies the same. Only a redaction in between shows.
+        """
+
     def __init__(
         self,
         *,
@@ -135,10 +152,11 @@ class SpawnSessionRequest(_message.Message):
         uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        fork: _session_pb2.ForkPoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "run_timeout", b"run_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "fork", b"fork", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "fork", b"fork", "label", b"label", "metadata", b"metadata", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -106,9 +106,10 @@ class SessionServiceServicer:
         - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
         AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
         RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such
-        parent), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling run).
+        parent, or session to fork), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling
+        run).
         - Started and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the attachment reasons,
-        SPAWN_FAILED.
+        FORK_SEQ_REFUSED, SPAWN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

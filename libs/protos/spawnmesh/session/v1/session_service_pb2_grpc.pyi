@@ -53,9 +53,10 @@ class SessionServiceStub:
     - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
       AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
       RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such
-      parent), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling run).
+      parent, or session to fork), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling
+      run).
     - Started and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the attachment reasons,
-      SPAWN_FAILED.
+      FORK_SEQ_REFUSED, SPAWN_FAILED.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]
     """Returns one session."""
@@ -137,9 +138,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
       AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
       RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such
-      parent), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling run).
+      parent, or session to fork), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling
+      run).
     - Started and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the attachment reasons,
-      SPAWN_FAILED.
+      FORK_SEQ_REFUSED, SPAWN_FAILED.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Returns one session."""
@@ -224,9 +226,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
           AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
           RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such
-          parent), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling run).
+          parent, or session to fork), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling
+          run).
         - Started and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the attachment reasons,
-          SPAWN_FAILED.
+          FORK_SEQ_REFUSED, SPAWN_FAILED.
         """
 
     @_abc_1.abstractmethod

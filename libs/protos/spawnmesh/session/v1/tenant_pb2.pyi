@@ -74,6 +74,7 @@ class Tenant(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     DELETION_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """The id: lower-case letters, digits and `-`. It is also part of the bucket's name."""
     display_name: _builtins.str
@@ -82,6 +83,10 @@ class Tenant(_message.Message):
     """The version of the settings. It rises with each change."""
     state: Global___TenantState.ValueType
     """The state of the tenant."""
+    etag: _builtins.str
+    """Identifies the name, the settings and their version. In a request of UpdateTenant: the etag on
+    which the change is based, or empty for any.
+    """
     @_builtins.property
     def settings(self) -> Global___TenantSettings:
         """The settings."""
@@ -104,10 +109,11 @@ class Tenant(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         state: Global___TenantState.ValueType = ...,
         deletion: Global___TenantDeletion | None = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion", b"deletion", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion", b"deletion", "display_name", b"display_name", "settings", b"settings", "settings_version", b"settings_version", "state", b"state", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion", b"deletion", "display_name", b"display_name", "etag", b"etag", "settings", b"settings", "settings_version", b"settings_version", "state", b"state", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,11 +321,11 @@ class AgentProfile(_message.Message):
     """The level of thinking, if the spawn gives none."""
     version: _builtins.int
     """The number of this version of the agent: 1 for a new agent, also for one that was deleted before,
-    and one more with each change. Not read by PutAgent.
+    and one more with each change. Not read by UpdateAgent.
     """
     etag: _builtins.str
-    """Identifies the content and the version. In a request of PutAgent: the etag on which the change is
-    based, or empty for any.
+    """Identifies the content and the version. In a request of UpdateAgent: the etag on which the change
+    is based, or empty for any.
     """
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -341,7 +347,7 @@ class AgentProfile(_message.Message):
     def mcp_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """MCP servers whose tools the agent may call, each tool as `mcp__<server>__<tool>`. These are
         names only: the operator of the runners defines what a name means (a command or an address, its
-        secrets) and for which tenants. PutAgent accepts any name. A run whose agent names a server
+        secrets) and for which tenants. UpdateAgent accepts any name. A run whose agent names a server
         that its runner does not offer to the tenant FAILS before any model call, with
         `MCP_SERVER_NOT_OFFERED` and the names in its message; the text is the same whether another
         tenant may use the name or not. With `MCP_SANDBOX_UNAVAILABLE` it fails if a server is a command

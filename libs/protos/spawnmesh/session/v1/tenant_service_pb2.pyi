@@ -84,43 +84,33 @@ class UpdateTenantRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    TENANT_ID_FIELD_NUMBER: _builtins.int
-    DISPLAY_NAME_FIELD_NUMBER: _builtins.int
-    SETTINGS_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
-    tenant_id: _builtins.str
-    """The tenant."""
-    display_name: _builtins.str
-    """A name for people."""
-    settings_version: _builtins.int
-    """The version on which the change is based. 0 means any. Without it, a late repeat overwrites
-    newer changes.
-    """
     @_builtins.property
-    def settings(self) -> _tenant_pb2.TenantSettings:
-        """The new settings. Only the fields that `update_mask` names are read."""
+    def tenant(self) -> _tenant_pb2.Tenant:
+        """The tenant with the new values, and the etag on which the change is based, or none for any.
+        Without it, a late repeat overwrites newer changes.
+        """
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """The fields to change: `display_name`, `settings`, or a field below it, such as
-        `settings.max_spawn_depth` or `settings.attachments.max_file_count`. A named field gets its
-        value from `settings`. If the message that contains it is absent there, or if the field is an
-        absent message, it gets its default. In a message that is present, 0 and false are values.
+        `settings.max_spawn_depth` or `settings.attachments.max_file_count`. `*` means all of them, and
+        an empty mask those that are set in `tenant`, also below `settings`. INVALID_REQUEST for any
+        other path. A named field gets its value from `tenant`. If the message that contains it is
+        absent there, or if the field is an absent message, it gets its default. In a message that is
+        present, 0 and false are values.
         """
 
     def __init__(
         self,
         *,
-        tenant_id: _builtins.str = ...,
-        display_name: _builtins.str = ...,
-        settings: _tenant_pb2.TenantSettings | None = ...,
+        tenant: _tenant_pb2.Tenant | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
-        settings_version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["display_name", b"display_name", "settings", b"settings", "settings_version", b"settings_version", "tenant_id", b"tenant_id", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,32 +446,45 @@ class WatchCallLimitsResponse(_message.Message):
 Global___WatchCallLimitsResponse: _TypeAlias = WatchCallLimitsResponse  # noqa: Y015
 
 @_typing.final
-class PutAgentRequest(_message.Message):
-    """Request of PutAgent."""
+class UpdateAgentRequest(_message.Message):
+    """Request of UpdateAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    allow_missing: _builtins.bool
+    """Create the agent if it does not exist."""
     @_builtins.property
     def agent(self) -> _tenant_pb2.AgentProfile:
-        """The agent."""
+        """The agent with the new values, and the etag on which the change is based, or none for any."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields to change, such as `system_prompt`. `*` means all of them, and an empty mask those
+        that are set in `agent`. INVALID_REQUEST for any other path, also for `agent_id`, `version` and
+        `etag`. A list is replaced as a whole.
+        """
 
     def __init__(
         self,
         *,
         agent: _tenant_pb2.AgentProfile | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        allow_missing: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "allow_missing", b"allow_missing", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutAgentRequest: _TypeAlias = PutAgentRequest  # noqa: Y015
+Global___UpdateAgentRequest: _TypeAlias = UpdateAgentRequest  # noqa: Y015
 
 @_typing.final
-class PutAgentResponse(_message.Message):
-    """Response of PutAgent."""
+class UpdateAgentResponse(_message.Message):
+    """Response of UpdateAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -501,7 +504,7 @@ class PutAgentResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutAgentResponse: _TypeAlias = PutAgentResponse  # noqa: Y015
+Global___UpdateAgentResponse: _TypeAlias = UpdateAgentResponse  # noqa: Y015
 
 @_typing.final
 class GetAgentRequest(_message.Message):

@@ -70,10 +70,10 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.FromString,
                 _registered_method=True)
-        self.PutAgent = channel.unary_unary(
-                '/spawnmesh.session.v1.TenantService/PutAgent',
-                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentResponse.FromString,
+        self.UpdateAgent = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/UpdateAgent',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentResponse.FromString,
                 _registered_method=True)
         self.GetAgent = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/GetAgent',
@@ -108,14 +108,14 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTenant(self, request, context):
-        """Changes the name and the settings that `update_mask` names, and nothing else. Each change
-        raises `settings_version` by one and is durable on return.
+        """Changes the fields that `update_mask` names, and nothing else. Each change raises
+        `settings_version` by one, makes another `etag`, and is durable on return.
         - Other services get the change before the response if they answer, otherwise later from this
         service, also after a crash. `stale_services` names those. After several concurrent changes,
         every service ends with the newest one.
-        - ABORTED CONFLICT if `settings_version` is given and differs from the tenant's, which is then
-        in the facts. If the tenant already has these values, nothing is changed and the version is
-        not checked, so that a repeat returns the same answer.
+        - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
+        facts. If the tenant already has these values, nothing is changed and the etag is not checked,
+        so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
         - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
         - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
@@ -176,16 +176,17 @@ class TenantServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PutAgent(self, request, context):
-        """Writes an agent of the token's tenant: creates it, or replaces all of it. Runs that are claimed
-        from now on use it, also those of existing sessions. To change a part of an agent, get it, change
-        it, and put it with its etag.
+    def UpdateAgent(self, request, context):
+        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
+        from now on use it, also those of existing sessions.
+        - With `allow_missing`, an agent that does not exist is created with all fields of the request,
+        whatever the mask. Otherwise it is UNKNOWN_AGENT.
         - Each change raises the agent's `version` by one. If the agent already has this content, nothing
         is changed and the etag is not checked, so that a repeat returns the same answer.
         - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
         UNKNOWN_AGENT if it is given and there is no such agent.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
-        more, also if several are written at once; an existing one is replaced.
+        more, also if several are created at once; an existing one is changed.
         MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -258,10 +259,10 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.SerializeToString,
             ),
-            'PutAgent': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutAgent,
-                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.FromString,
-                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentResponse.SerializeToString,
+            'UpdateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateAgent,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentResponse.SerializeToString,
             ),
             'GetAgent': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAgent,
@@ -480,7 +481,7 @@ class TenantService:
             _registered_method=True)
 
     @staticmethod
-    def PutAgent(request,
+    def UpdateAgent(request,
             target,
             options=(),
             channel_credentials=None,
@@ -493,9 +494,9 @@ class TenantService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.session.v1.TenantService/PutAgent',
-            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.SerializeToString,
-            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentResponse.FromString,
+            '/spawnmesh.session.v1.TenantService/UpdateAgent',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

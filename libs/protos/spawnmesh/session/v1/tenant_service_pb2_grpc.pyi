@@ -41,14 +41,14 @@ class TenantServiceStub:
     operator's ceiling.
     """
     UpdateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]
-    """Changes the name and the settings that `update_mask` names, and nothing else. Each change
-    raises `settings_version` by one and is durable on return.
+    """Changes the fields that `update_mask` names, and nothing else. Each change raises
+    `settings_version` by one, makes another `etag`, and is durable on return.
     - Other services get the change before the response if they answer, otherwise later from this
       service, also after a crash. `stale_services` names those. After several concurrent changes,
       every service ends with the newest one.
-    - ABORTED CONFLICT if `settings_version` is given and differs from the tenant's, which is then
-      in the facts. If the tenant already has these values, nothing is changed and the version is
-      not checked, so that a repeat returns the same answer.
+    - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
+      facts. If the tenant already has these values, nothing is changed and the etag is not checked,
+      so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
     - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
@@ -84,16 +84,17 @@ class TenantServiceStub:
       deleted, has empty limits. A response without limits arrives every few seconds.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
-    PutAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]
-    """Writes an agent of the token's tenant: creates it, or replaces all of it. Runs that are claimed
-    from now on use it, also those of existing sessions. To change a part of an agent, get it, change
-    it, and put it with its etag.
+    UpdateAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]
+    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
+    from now on use it, also those of existing sessions.
+    - With `allow_missing`, an agent that does not exist is created with all fields of the request,
+      whatever the mask. Otherwise it is UNKNOWN_AGENT.
     - Each change raises the agent's `version` by one. If the agent already has this content, nothing
       is changed and the etag is not checked, so that a repeat returns the same answer.
     - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
       UNKNOWN_AGENT if it is given and there is no such agent.
     AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
-    more, also if several are written at once; an existing one is replaced.
+    more, also if several are created at once; an existing one is changed.
     MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
     """
     GetAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]
@@ -126,14 +127,14 @@ class TenantServiceAsyncStub(TenantServiceStub):
     operator's ceiling.
     """
     UpdateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]  # type: ignore[assignment]
-    """Changes the name and the settings that `update_mask` names, and nothing else. Each change
-    raises `settings_version` by one and is durable on return.
+    """Changes the fields that `update_mask` names, and nothing else. Each change raises
+    `settings_version` by one, makes another `etag`, and is durable on return.
     - Other services get the change before the response if they answer, otherwise later from this
       service, also after a crash. `stale_services` names those. After several concurrent changes,
       every service ends with the newest one.
-    - ABORTED CONFLICT if `settings_version` is given and differs from the tenant's, which is then
-      in the facts. If the tenant already has these values, nothing is changed and the version is
-      not checked, so that a repeat returns the same answer.
+    - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
+      facts. If the tenant already has these values, nothing is changed and the etag is not checked,
+      so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
     - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
@@ -169,16 +170,17 @@ class TenantServiceAsyncStub(TenantServiceStub):
       deleted, has empty limits. A response without limits arrives every few seconds.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
-    PutAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]  # type: ignore[assignment]
-    """Writes an agent of the token's tenant: creates it, or replaces all of it. Runs that are claimed
-    from now on use it, also those of existing sessions. To change a part of an agent, get it, change
-    it, and put it with its etag.
+    UpdateAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]  # type: ignore[assignment]
+    """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
+    from now on use it, also those of existing sessions.
+    - With `allow_missing`, an agent that does not exist is created with all fields of the request,
+      whatever the mask. Otherwise it is UNKNOWN_AGENT.
     - Each change raises the agent's `version` by one. If the agent already has this content, nothing
       is changed and the etag is not checked, so that a repeat returns the same answer.
     - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
       UNKNOWN_AGENT if it is given and there is no such agent.
     AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
-    more, also if several are written at once; an existing one is replaced.
+    more, also if several are created at once; an existing one is changed.
     MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]  # type: ignore[assignment]
@@ -220,14 +222,14 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.UpdateTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.UpdateTenantResponse, _abc.Awaitable[_tenant_service_pb2.UpdateTenantResponse]]:
-        """Changes the name and the settings that `update_mask` names, and nothing else. Each change
-        raises `settings_version` by one and is durable on return.
+        """Changes the fields that `update_mask` names, and nothing else. Each change raises
+        `settings_version` by one, makes another `etag`, and is durable on return.
         - Other services get the change before the response if they answer, otherwise later from this
           service, also after a crash. `stale_services` names those. After several concurrent changes,
           every service ends with the newest one.
-        - ABORTED CONFLICT if `settings_version` is given and differs from the tenant's, which is then
-          in the facts. If the tenant already has these values, nothing is changed and the version is
-          not checked, so that a repeat returns the same answer.
+        - ETAG_DIFFERS if `tenant.etag` is given and differs from the tenant's, which is then in the
+          facts. If the tenant already has these values, nothing is changed and the etag is not checked,
+          so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
         - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
         - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
@@ -295,20 +297,21 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def PutAgent(
+    def UpdateAgent(
         self,
-        request: _tenant_service_pb2.PutAgentRequest,
+        request: _tenant_service_pb2.UpdateAgentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_tenant_service_pb2.PutAgentResponse, _abc.Awaitable[_tenant_service_pb2.PutAgentResponse]]:
-        """Writes an agent of the token's tenant: creates it, or replaces all of it. Runs that are claimed
-        from now on use it, also those of existing sessions. To change a part of an agent, get it, change
-        it, and put it with its etag.
+    ) -> _typing.Union[_tenant_service_pb2.UpdateAgentResponse, _abc.Awaitable[_tenant_service_pb2.UpdateAgentResponse]]:
+        """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
+        from now on use it, also those of existing sessions.
+        - With `allow_missing`, an agent that does not exist is created with all fields of the request,
+          whatever the mask. Otherwise it is UNKNOWN_AGENT.
         - Each change raises the agent's `version` by one. If the agent already has this content, nothing
           is changed and the etag is not checked, so that a repeat returns the same answer.
         - ETAG_DIFFERS if `agent.etag` is given and differs from the agent's, which is then in the facts.
           UNKNOWN_AGENT if it is given and there is no such agent.
         AGENT_COUNT_EXCEEDED for a new agent of a tenant that has `max_agent_count` of its settings, or
-        more, also if several are written at once; an existing one is replaced.
+        more, also if several are created at once; an existing one is changed.
         MCP_SERVER_COUNT_EXCEEDED for an agent that names more servers than `max_mcp_server_count`.
         """
 

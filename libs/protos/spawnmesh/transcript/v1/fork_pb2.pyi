@@ -30,7 +30,10 @@ class Fork(_message.Message):
     max_token_count: _builtins.int
     """The largest number of tokens to copy. At most 10 MiB are copied."""
     up_to_seq: _builtins.int
-    """Copy only entries up to this seq, as if there were no later ones. 0 means all."""
+    """Copy only entries up to this seq, as if there were no later ones, except that drafts which were
+    superseded later are left out. 0 means all. FORK_SEQ_REFUSED if it is beyond the last entry, or
+    between a call of a tool and its result.
+    """
     def __init__(
         self,
         *,

@@ -1,7 +1,8 @@
-"""PutAgent. Writes an agent of the token's tenant."""
+"""UpdateAgent. Changes the fields of an agent that `update_mask` names, or creates the agent."""
 
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile as AgentProto
-from spawnmesh.session.v1.tenant_service_pb2 import PutAgentRequest, PutAgentResponse
+from spawnmesh.session.v1.tenant_service_pb2 import UpdateAgentRequest, UpdateAgentResponse
+from spawnmesh_calls.field_masks import Path, apply_changes, changed_paths
 from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller
 
@@ -14,32 +15,52 @@ from spawnmesh_session.domain.agents import (
     check_agent_count,
     check_mcp_servers,
     is_agent_id,
+    require_agent,
 )
 from spawnmesh_session.domain.tenants import require_ready
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_text, parse_thinking, render_agent
 from spawnmesh_session.store import agents, tenants
 
+_FIXED = frozenset({"agent_id", "version", "etag"})
 
-async def put_agent(request: PutAgentRequest, caller: Caller, deps: Dependencies) -> PutAgentResponse:
-    """Write the agent.
+
+async def update_agent(
+    request: UpdateAgentRequest, caller: Caller, deps: Dependencies
+) -> UpdateAgentResponse:
+    """Change the masked fields of the agent, or create it.
 
     Raise AGENT_COUNT_EXCEEDED for a new one over the tenant's limit, MCP_SERVER_COUNT_EXCEEDED,
-    ETAG_DIFFERS, and UNKNOWN_AGENT for an etag of an agent that does not exist.
+    ETAG_DIFFERS, and UNKNOWN_AGENT for an agent that does not exist, if it has an etag or
+    `allow_missing` is not set.
     """
-    tenant_id, agent = caller.tenant_id, _parse_agent(request.agent)
+    tenant_id, given = caller.tenant_id, request.agent
+    _parse_agent(given)
+    paths = changed_paths(request.update_mask, given, _FIXED)
     async with deps.database.pipelined(tenant_id) as connection:
         require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
         # Of two concurrent calls, the second one finds the agent of the first.
         limits = agent_limits_of((await tenants.lock_tenant(connection, tenant_id)).settings)
-        check_mcp_servers(agent, limits)
-        current = await agents.get_agent(connection, tenant_id, agent.agent_id)
-        written = change_agent(current, agent, request.agent.etag)
+        current = await agents.get_agent(connection, tenant_id, given.agent_id)
+        if current is None and not request.allow_missing:
+            require_agent(given.agent_id, current)
+        wanted = _changed(current, given, paths)
+        check_mcp_servers(wanted, limits)
+        written = change_agent(current, wanted, given.etag)
         if current is None:
             check_agent_count(await agents.count_agents(connection, tenant_id), limits)
-        if written is not None:
-            await agents.put_agent(connection, tenant_id, written)
-    return PutAgentResponse(agent=render_agent(written or current or agent))
+        if written is not None and not await agents.write_agent(connection, tenant_id, written):
+            raise RuntimeError("an agent of a tenant that is locked was changed")
+    return UpdateAgentResponse(agent=render_agent(written or current or wanted))
+
+
+def _changed(current: AgentProfile | None, given: AgentProto, paths: tuple[Path, ...]) -> AgentProfile:
+    """Return the agent as it is wanted: a new one has all that is given."""
+    if current is None:
+        return _parse_agent(given)
+    wanted = render_agent(current)
+    apply_changes(paths, given, wanted)
+    return _parse_agent(wanted)
 
 
 def _parse_agent(agent: AgentProto) -> AgentProfile:

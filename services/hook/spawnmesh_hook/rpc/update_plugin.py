@@ -1,0 +1,149 @@
+"""UpdatePlugin: register a plugin of the tenant, or change one."""
+
+from spawnmesh.hook.v1 import event_pb2
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_calls.field_masks import Path, apply_changes, changed_paths
+from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_postgres.database import Connection
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
+from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
+from spawnmesh_hook.domain.errors import (
+    EndpointNotAllowed,
+    EndpointNotReached,
+    GrantMissing,
+    NameIsBundled,
+    UnknownTenant,
+    check_etag,
+    check_plugin_count,
+)
+from spawnmesh_hook.domain.plugins import (
+    DEFAULT_CONCURRENT_CALLS,
+    DEFAULT_TIMEOUT,
+    FailurePolicy,
+    Grant,
+    HookKind,
+    Plugin,
+    default_failure_policy,
+    is_same_content,
+    missing_grant,
+    wait_without_effect,
+)
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.messages import render_plugin
+from spawnmesh_hook.store import plugins
+
+_FIXED = frozenset({"name", "paused", "bundled", "etag"})
+_ENDPOINT: Path = ("endpoint",)
+
+
+async def update_plugin(
+    request: pb.UpdatePluginRequest, caller: Caller, deps: Dependencies
+) -> pb.UpdatePluginResponse:
+    """Store the plugin and return it, with the signing secret if it is a webhook.
+
+    Raises NameIsBundled, UnknownTenant, NOT_FOUND, EtagDiffers, GrantMissing, EndpointNotAllowed,
+    EndpointNotReached, and PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED.
+    """
+    tenant_id, name = caller.tenant_id, request.plugin.name
+    paths = changed_paths(request.update_mask, request.plugin, _FIXED)
+    if deps.bundled.has_name(name):
+        raise NameIsBundled(name)
+    async with deps.database.transaction(tenant_id) as connection:
+        current, wanted = await _read_change(connection, tenant_id, request, paths)
+    endpoint = parse_endpoint(wanted.endpoint)
+    secret = ""
+    if endpoint.is_webhook:
+        secret = deps.webhooks.secret_of(tenant_id, wanted) or ""
+        if not secret:
+            raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
+    if current is None or _ENDPOINT in paths:
+        await _check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
+    async with deps.database.adding(tenant_id) as connection:
+        # Others may have been added or changed meanwhile. An endpoint that another call has written
+        # was checked by that call.
+        current, wanted = await _read_change(connection, tenant_id, request, paths)
+        if current is None or not is_same_content(current, wanted):
+            generation = current.generation if current is not None else None
+            current = await plugins.write_plugin(connection, tenant_id, wanted, generation)
+            await plugins.notify_plugins_changed(connection)
+    deps.directory.invalidate()
+    return pb.UpdatePluginResponse(plugin=render_plugin(current), webhook_secret=secret)
+
+
+async def _read_change(
+    connection: Connection, tenant_id: str, request: pb.UpdatePluginRequest, paths: tuple[Path, ...]
+) -> tuple[Plugin | None, Plugin]:
+    """Return the plugin as it is and as it is wanted, after every check that needs no network.
+
+    Until the transaction ends, no other one writes a plugin of the tenant.
+    """
+    given = request.plugin
+    found = await plugins.lock_counts(connection, tenant_id, given.name)
+    if found is None:
+        raise UnknownTenant("this tenant does not exist")
+    current = await plugins.lock_plugin(connection, tenant_id, given.name)
+    if current is None:
+        if given.etag or not request.allow_missing:
+            raise not_found("plugin", given.name)
+        wanted = _parse_plugin(given)
+    else:
+        message = render_plugin(current)
+        apply_changes(paths, given, message)
+        wanted = _parse_plugin(message)
+        if not is_same_content(current, wanted):
+            check_etag("plugin.etag", given.etag, current)
+    check_plugin_count(wanted, *found)
+    missing = missing_grant(wanted)
+    if missing is not None:
+        raise GrantMissing(wanted.name, *missing)
+    return current, wanted
+
+
+async def _check_endpoint(
+    endpoint: Endpoint, tenant_id: str, deps: Dependencies, *, must_connect: bool
+) -> None:
+    try:
+        addresses = await deps.guard.addresses_of(endpoint, tenant_id)
+    except DnsLookupFailed as error:
+        if must_connect:
+            raise EndpointNotReached(f"the DNS lookup of its name failed: {error}") from None
+        return
+    if must_connect:
+        await deps.probe.check(endpoint, addresses)
+
+
+def _parse_plugin(message: pb.Plugin) -> Plugin:
+    """Parse the plugin and fill in defaults.
+
+    Raises INVALID_REQUEST for a plugin without hooks, for an endpoint that is neither
+    `grpc://host:port` nor an https URL, and for a `max_wait` without effect.
+    """
+    try:
+        parse_endpoint(message.endpoint)
+    except ValueError as error:
+        raise invalid("plugin.endpoint", str(error)) from error
+    if not message.hooks:
+        raise invalid("plugin.hooks", "names no hook")
+    hooks = tuple(
+        HookKind(event_pb2.HookKind.Name(hook).removeprefix("HOOK_KIND_")) for hook in message.hooks
+    )
+    if message.failure_policy == pb.FAILURE_POLICY_UNSPECIFIED:
+        policy = default_failure_policy(hooks)
+    else:
+        policy = FailurePolicy(pb.FailurePolicy.Name(message.failure_policy).removeprefix("FAILURE_POLICY_"))
+    plugin = Plugin(
+        name=message.name,
+        endpoint=message.endpoint,
+        hooks=hooks,
+        priority=message.priority,
+        timeout=message.timeout.ToTimedelta() if message.HasField("timeout") else DEFAULT_TIMEOUT,
+        failure_policy=policy,
+        grants=tuple(Grant(pb.Grant.Name(grant).removeprefix("GRANT_")) for grant in message.grants),
+        max_concurrent_calls=message.max_concurrent_calls or DEFAULT_CONCURRENT_CALLS,
+        max_wait=message.max_wait.ToTimedelta() if message.HasField("max_wait") else None,
+    )
+    if why := wait_without_effect(plugin):
+        raise invalid("plugin.max_wait", why)
+    return plugin
