@@ -179,9 +179,9 @@ async def test_SpawnSession__has_workspace_files_and_the_tool_calls_span(
     request = next(iter(mesh.spawns.values()))
     assert (request.task, request.label) == ("Read it.", "reader")
     assert request.thinking == thinking_pb2.THINKING_LEVEL_LOW
-    assert [(item.name, item.content, item.encoding) for item in request.attachments] == [
-        ("a.txt", "w6Q=", attachment_pb2.ENCODING_BASE64),
-        ("b.txt", "b", attachment_pb2.ENCODING_UTF8),
+    assert [(item.name, item.data, item.content, item.encoding) for item in request.attachments] == [
+        ("a.txt", b"\xc3\xa4", "", attachment_pb2.ENCODING_UNSPECIFIED),
+        ("b.txt", b"", "b", attachment_pb2.ENCODING_UTF8),
     ]
     assert json.loads(texts(mesh.messages(RESULT))[1])["session_id"].startswith("ses_")
 

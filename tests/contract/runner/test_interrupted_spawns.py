@@ -1,13 +1,11 @@
 """The outcome of a spawn that an earlier runner began with files that only that runner had."""
 
-import base64
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh_runner.domain.request_ids import call_request_id
@@ -106,8 +104,8 @@ async def test_SpawnSession__a_call_with_all_its_files_is_repeated(
     assert not result.is_error
     [request] = mesh.spawns.values()
     given, empty = request.attachments
-    assert given.content == base64.b64encode(b"given").decode()
-    assert (empty.name, empty.content, empty.encoding) == ("__init__.py", "", ENCODING_UTF8)
+    assert given.data == b"given"
+    assert (empty.name, empty.data, empty.HasField("data")) == ("__init__.py", b"", True)
     assert json.loads(text(result))["session_id"] == child_of(request).session_id
 
 
