@@ -363,15 +363,6 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
     )
 
 
-def test_url_that_is_none_is_refused_by_the_name_of_its_variable(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPAWNMESH_URL", "mesh.example.com:443")
-
-    result = invoke("--data", str(tmp_path), "sessions")
-
-    assert result.exit_code == 1
-    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_URL\n"
-
-
 def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
 
