@@ -11,12 +11,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Of a package with a hash that is pinned, and never a source distribution: to build one runs its code, with tools that nothing pins.
 VERIFIED := --require-hashes --only-binary :all:
 TOOLS := build/tools
+EXAMPLES := build/examples
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Without bytecode, every process that a test starts compiles all its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test collected test-quick citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
+.PHONY: help setup examples demo up chart conformance test collected test-quick security citus chaos fuzz simulation outages soak seeded-bugs bench lint style protos contracts contracts-baseline typescript protos-check imports types unit docs docs-check bom audit pins clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -30,6 +31,14 @@ $(READY): constraints.txt $(PACKAGES)
 	@$(PIP) install $(VERIFIED) --no-deps -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation $(EDITABLE)
 	@$(PIP) check
+	@touch $@
+
+examples: $(EXAMPLES)/.ready ## Install the packages of the examples with frameworks of others into build/examples
+
+# Beside .venv: one of them needs an older version of a package than the mesh has.
+$(EXAMPLES)/.ready: requirements-examples.txt $(READY)
+	@rm -rf $(EXAMPLES)
+	@$(PIP) install $(VERIFIED) --no-deps -r requirements-examples.txt --target $(EXAMPLES)
 	@touch $@
 
 demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
@@ -48,12 +57,12 @@ conformance: $(READY) ## Replay a file of cases through running services: AREA=�
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)" $(TO)
 
 # Tests wait for half of their time, so there are more workers than the two cores that they are for.
-test: $(READY) bom ## Run every check and every test that needs no cluster, in the order that SEED= makes
+test: $(READY) bom examples ## Run every check and every test that needs no cluster, in the order that SEED= makes
 	@$(MAKE) --no-print-directory -j 2 $(CHECKS) collected
 	@pytest -n 3 --dist loadfile --no-loadscope-reorder -p randomly --randomly-seed=$(SEED)
 
-bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
-	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
+bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines, AGAINST=… names what is slower than in such a file
+	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)") $(if $(AGAINST),--against "$(AGAINST)")
 
 fuzz: $(READY) ## Call every RPC of a fresh mesh with random messages and bytes for MINUTES=, from SEED=
 	@python -m tests.fuzz.rpcs --minutes $(or $(MINUTES),1) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
@@ -81,6 +90,9 @@ soak: $(READY) ## Hold 60 % of the peak rate with rolling restarts for MINUTES=,
 
 seeded-bugs: $(READY) ## Seed known bugs, one at a time, into a copy of the product, and check that tests catch each; AREA=data or security
 	@python -m tests.chaos.seeded_bugs $(if $(AREA),--area "$(AREA)")
+
+security: $(READY) ## Attack every RPC, token, message and plugin: the tests of tests/security; SEED= orders them
+	@pytest -n 2 -q --dist loadfile tests/security -p randomly --randomly-seed=$(SEED)
 
 test-quick: $(READY) lint ## Run the static checks and the unit tests
 	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)
@@ -136,7 +148,7 @@ docs-check: $(READY)
 bom: $(READY) ## Write the bill of materials of all pinned packages and of the images (CycloneDX) to build/spawnmesh.cdx.json; BASE_DIGEST=… names the base image's digest
 	@python deploy/docker/bill_of_materials.py build/spawnmesh.cdx.json $(BASE_DIGEST)
 
-PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt
+PIN_FILES := constraints.txt requirements-tools.txt requirements-smollm2.txt requirements-examples.txt
 audit: $(TOOLS)/.ready ## Look for known vulnerabilities of all pinned packages; needs the advisories of the package index
 	@for file in $(PIN_FILES); do echo "audit: $$file"; \
 	  $(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$file || failed="$$failed $$file"; done; \

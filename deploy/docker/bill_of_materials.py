@@ -1,11 +1,13 @@
 """Write the bill of materials of all pinned packages and images, in the JSON format of CycloneDX.
 
 Usage: `bill_of_materials.py FILE [BASE_DIGEST]`. The packages are those of constraints.txt, of the
-tools and of the optional model, each with its version and the hashes of all files that pip accepts
-for it. The images are the base image of the Dockerfile, with its digest if one is given, and those
-that the chart brings for a trial, by their tags.
+tools, of the optional model and of the examples, each with its version and the hashes of all files
+that pip accepts for it. Those of the TypeScript client are the ones that its `package.json` names:
+it pins their versions, without hashes. The images are the base image of the Dockerfile, with its
+digest if one is given, and those that the chart brings for a trial, by their tags.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,12 +21,14 @@ from cyclonedx.output.json import JsonV1Dot6
 from install import ROOT, pins
 from packageurl import PackageURL
 
-# The tools are in nothing that is delivered.
+# The tools and the packages of the examples are in nothing that is delivered.
 PIN_FILES = {
     "constraints.txt": ComponentScope.REQUIRED,
     "requirements-smollm2.txt": ComponentScope.OPTIONAL,
     "requirements-tools.txt": ComponentScope.EXCLUDED,
+    "requirements-examples.txt": ComponentScope.EXCLUDED,
 }
+NPM_SCOPES = {"dependencies": ComponentScope.REQUIRED, "devDependencies": ComponentScope.EXCLUDED}
 _CHART = ROOT / "deploy" / "helm" / "spawnmesh"
 
 
@@ -49,6 +53,20 @@ def packages() -> Iterator[Component]:
                 yield Component(
                     name=name, version=version, bom_ref=str(url), purl=url, hashes=hashes, scope=scope
                 )
+
+
+def npm_packages() -> Iterator[Component]:
+    """Yield the packages of the TypeScript client. Those that only build it are excluded."""
+    named = json.loads((ROOT / "clients/typescript/package.json").read_text())
+    for key, scope in NPM_SCOPES.items():
+        for full_name, version in named[key].items():
+            if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+                raise SystemExit(f"clients/typescript/package.json has no exact version of {full_name}")
+            namespace, _, name = full_name.rpartition("/")
+            url = PackageURL("npm", namespace or None, name, version)
+            yield Component(
+                group=namespace or None, name=name, version=version, bom_ref=str(url), purl=url, scope=scope
+            )
 
 
 def images(base_digest: str) -> Iterator[Component]:
@@ -81,7 +99,7 @@ def _image(repository: str, tag: str, digest: str, scope: ComponentScope) -> Com
 
 def bill(base_digest: str = "") -> Bom:
     """Return the bill of materials of the whole mesh."""
-    parts = [*packages(), *images(base_digest)]
+    parts = [*packages(), *npm_packages(), *images(base_digest)]
     made = Bom(components=parts)
     made.metadata.component = Component(name="spawnmesh", type=ComponentType.APPLICATION)
     made.register_dependency(made.metadata.component, parts)

@@ -1,7 +1,9 @@
-"""`python -m tests.bench [--area AREA] [--out FILE]` prints a table, and writes a JSON line for
-each metric into the file.
+"""`python -m tests.bench [--area AREA] [--out FILE] [--against FILE]` prints a table, and writes a
+JSON line for each metric into the first file. Then it names the metrics that are slower than those
+in the second file, which an earlier run wrote.
 
-The exit code is 1 if something costs more than its bound allows.
+The exit code is 1 if something costs more than its bound allows. It does not depend on the earlier
+run: on a busy machine, some metric is always slower.
 """
 
 import argparse
@@ -16,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from spawnmesh_runtime.process import run_process
 
+from tests.bench.comparison import TOLERANCE, read_metrics, slower_metrics
 from tests.bench.harness import Bench, Metric
 
-_NOT_AREAS = ("__main__", "flooder", "harness", "floors", "one_row")
+_NOT_AREAS = ("__main__", "comparison", "flooder", "harness", "floors", "one_row")
 
 
 def areas() -> list[str]:
@@ -61,14 +64,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--area", choices=areas(), help="measure only this area")
     parser.add_argument("--out", type=Path, help="write a JSON line for each metric into this file")
+    parser.add_argument("--against", type=Path, help="name what is slower than in this earlier --out file")
     given = parser.parse_args()
+    earlier = read_metrics(given.against) if given.against else None
     metrics = run_process(measure([given.area] if given.area else areas()))
     show(metrics)
     if given.out:
         given.out.write_text("".join(metric.line() + "\n" for metric in metrics))
+    if earlier is not None:
+        _compare(metrics, earlier, given.against)
     over = [metric.name for metric in metrics if metric.is_over]
     if over:
         sys.exit(f"over their bounds: {', '.join(over)}")
+
+
+def _compare(metrics: list[Metric], earlier: dict[str, Metric], file: Path) -> None:
+    slower = slower_metrics(metrics, earlier)
+    compared = sum(metric.name in earlier for metric in metrics)
+    print(f"{len(slower)} of {compared} metrics are slower than in {file} by more than {TOLERANCE:.0%}")
+    for one in slower:
+        print(f"  {one.line()}")
 
 
 def _tell(line: str) -> None:

@@ -4,7 +4,8 @@ The flood has a kind of call for each class of RPCs, and requests that are malfo
 fields, or end in the middle of them, a call that the token may not make, and a call without a
 token. It comes at a fixed rate from a process of its own,
 which has the lowest priority: on a real mesh it would not run on the machine of the services. The
-flooding tenant has limits, as an operator sets them. What it may do is done, and its runs run.
+flooding tenant has no settings: it has the limits of `spawnmesh up` and of the chart. What it may do
+is done, and its runs run. The settings of the other tenant let it spawn more often than they do.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from typing import Any
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_client.wire import WireMesh, connect_wire
-from spawnmesh_devstack.stack import Stack
+from spawnmesh_devstack.call_limits import call_limit_variables
+from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.bench.flooder import ANSWERS, command
-from tests.bench.harness import Bench, Metric, Samples
+from tests.bench.harness import AS_DEPLOYED, Bench, Metric, Samples
 
 VICTIM, FLOODER = "bench-flood-victim", "bench-flood"
 TASK = "Say in one word whether the sky is blue."
@@ -30,7 +32,6 @@ WARM_UP = 20
 PAUSE_SECONDS = 0.05
 RATIO_BOUND = 2.0
 P99_BOUND_MS = 1000.0
-MIB = 1024 * 1024
 RATES = {
     "read": 200,
     "list": 100,
@@ -50,23 +51,21 @@ RATES = {
 """Calls of the flood in a second."""
 SENT_SHARE = 0.8
 """A flood must send at least so much of its rate. Calls beyond 64 without an answer are left out."""
-LIMITS = CallLimits(
-    read=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
-    write=ClassLimits(calls_per_second=20, bytes_per_second=MIB, concurrent_call_count=4),
-    spawn=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=1),
-    transfer=ClassLimits(calls_per_second=2, bytes_per_second=MIB, concurrent_call_count=2),
-    scan=ClassLimits(calls_per_second=5, concurrent_call_count=1),
-    generate=ClassLimits(calls_per_second=5, concurrent_call_count=1),
-    watch=ClassLimits(calls_per_second=20, concurrent_call_count=16),
-)
+# It spawns some ten times a second, one after the other.
+VICTIMS_LIMITS = CallLimits(spawn=ClassLimits(calls_per_second=200))
 
 
 async def run(bench: Bench) -> None:
     """Time the spawns of one tenant without a flood, under each kind, and under all kinds."""
-    stack = await bench.stack()
+    environment = {**AS_DEPLOYED, **call_limit_variables({})}
+    async with open_stack(bench.data_dir / "flood", bench.report, environment=environment) as stack:
+        await _measure(bench, stack)
+
+
+async def _measure(bench: Bench, stack: Stack) -> None:
     async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
-        await operator.create_tenant(VICTIM)
-        await operator.create_tenant(FLOODER, settings=TenantSettings(call_limits=LIMITS))
+        await operator.create_tenant(VICTIM, settings=TenantSettings(call_limits=VICTIMS_LIMITS))
+        await operator.create_tenant(FLOODER)
     async with (
         connect_wire(session=stack.targets["session"], token=stack.client_token(VICTIM)) as victim,
         connect_wire(session=stack.targets["session"], token=stack.client_token(FLOODER)) as flooder,

@@ -9,25 +9,18 @@ measured.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import NoOpTracer
-from spawnmesh.session.v1 import run_service_pb2 as run_pb
-from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.postgres import NewPostgres, Postgres
 from spawnmesh_devstack.stack import Stack, open_stack
-from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import open_peer
-from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.harness import AS_DEPLOYED, Bench, Metric, Samples
+from tests.bench.runs import open_claims
 from tests.bench.transcript import answer, rate_of, spoken, transcripts
 from tests.support.citus.cluster import why_missing
 from tests.support.citus.servers import NODES, citus_postgres
@@ -72,7 +65,7 @@ async def _measured(bench: Bench, name: str, new_postgres: NewPostgres) -> Measu
     folder = bench.data_dir.with_name(name)
     async with (
         open_stack(folder, bench.report, environment=AS_DEPLOYED, new_postgres=new_postgres) as stack,
-        _claims(stack) as claim,
+        open_claims(stack) as claims,
         AsyncExitStack() as exits,
     ):
         async with connect_wire(session=stack.targets["session"], token=stack.admin_token()) as operator:
@@ -82,7 +75,7 @@ async def _measured(bench: Bench, name: str, new_postgres: NewPostgres) -> Measu
         runs: list[Work] = [partial(client.spawn, TASK, wait_seconds=60.0) for client in clients]
         spawns: list[Work] = [partial(client.spawn, TASK) for client in clients]
         rates = {"answered_run": await _median(runs), "append": await _median(appends)}
-        works = {"append": appends[0], "spawn": _in_turn(spawns), "claim": claim}
+        works = {"append": appends[0], "spawn": _in_turn(spawns), "claim": claims.claim}
         stack.processes["runner"].pause()  # Otherwise it would work during the next spawn.
         try:
             # Each round queues a run and claims one. Some are there before: the runner's last claim
@@ -104,24 +97,6 @@ def _in_turn(works: Sequence[Work]) -> Work:
 
 async def _timed(work: Work) -> None:
     await work()
-
-
-@asynccontextmanager
-async def _claims(stack: Stack) -> AsyncIterator[Work]:
-    """Give the claim of one run, which must be there."""
-    process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
-    token = TokenMinter("runner", stack.keys / "runner.pem").runner_token()
-    request = run_pb.ClaimRunsRequest(runner_id="bench", max_run_count=1)
-    async with open_peer(process, "session", stack.targets["session"]) as peer:
-        stub = RunServiceStub(peer.channel)
-
-        async def claim() -> None:
-            with use_token(token):
-                claimed = await peer.unary(stub.ClaimRuns, request)
-            if not claimed.runs:
-                raise RuntimeError("no run was there to be claimed")
-
-        yield claim
 
 
 def _client(stack: Stack, tenant: str) -> AbstractAsyncContextManager[WireMesh]:

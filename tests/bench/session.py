@@ -24,6 +24,7 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.processes import ChildProcess
@@ -63,7 +64,7 @@ async def run(bench: Bench) -> None:
         await operator.create_tenant(TENANT)
     async with (
         connect_wire(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
-        _floors(stack) as floor,
+        floors(stack) as floor,
     ):
         with raw_puts(stack, TENANT) as puts:
             runner = stack.processes["runner"]
@@ -73,7 +74,7 @@ async def run(bench: Bench) -> None:
 
 
 @asynccontextmanager
-async def _floors(stack: Stack) -> AsyncIterator[Floor]:
+async def floors(stack: Stack) -> AsyncIterator[Floor]:
     """Open a function that calls a bare server as clients call the mesh, and returns the seconds of
     the call.
     """
@@ -101,7 +102,7 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
     runner.pause()  # Otherwise the runner would work during the next spawn.
     try:
         works: dict[str, Work] = {
-            "floor": lambda: _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
+            "floor": lambda: hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
             "spawn": lambda: _spawn(mesh, []),
         }
         samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
@@ -111,7 +112,7 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
             return [bench.fresh_bytes(4 * KIB) for _ in range(3)]
 
         async def floor_with_files() -> float:
-            return await _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
+            return await hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
 
         with_files: dict[str, Work] = {"floor": floor_with_files, "spawn": lambda: _spawn(mesh, files())}
         samples = await bench.compare(with_files, rounds=ROUNDS, warm_up=WARM_UP)
@@ -120,7 +121,8 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
         runner.resume()
 
 
-async def _hops(floor: Floor, paths: tuple[str, ...]) -> float:
+async def hops(floor: Floor, paths: tuple[str, ...]) -> float:
+    """Return the seconds of the calls of a floor, one after the other."""
     return sum([await floor(path) for path in paths])
 
 
@@ -147,7 +149,9 @@ async def _seen(bench: Bench, mesh: WireMesh) -> None:
         session = await mesh.spawn(TASK, wait_seconds=30.0)
         took = perf_counter() - began
         if not session.latest_run.result_text:
-            raise RuntimeError(f"the run ended without an answer: {session.latest_run.error_reason}")
+            raise RuntimeError(
+                f"the run ended without an answer: {reason_of(session.latest_run.error_reason)}"
+            )
         if number >= 0:
             seconds.append(took)
     seconds.sort()

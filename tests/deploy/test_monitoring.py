@@ -17,7 +17,7 @@ from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Audience, Scope
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_runtime.methods import policy_of
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, RunReason
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
 
 from tests.support.deploy.instruments import series
 from tests.support.deploy.queries import ADDED, groupings, labels_of, selectors
@@ -28,8 +28,7 @@ VALUES = {
     ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {
         state.lower() for state in TERMINAL_RUN_STATES
     },
-    ("spawnmesh.session.runs.ended", "error_type"): {reason.value for reason in (*Reason, *RunReason)}
-    | {"_OTHER"},
+    ("spawnmesh.session.runs.ended", "error_type"): {reason.value for reason in Reason} | {"_OTHER"},
     ("spawnmesh.model_router.attempts", "error_type"): {reason.value for reason in FailoverReason},
     ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held"},
     ("spawnmesh.jobs", "spawnmesh_job_state"): {"waiting", "working", "dead"},

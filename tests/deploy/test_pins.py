@@ -15,7 +15,13 @@ from tests.support.deploy.rendering import ROOT, of_kind
 
 PINS = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
-PIN_FILES = ("constraints.txt", "requirements-smollm2.txt", "requirements-tools.txt")
+PIN_FILES = {
+    "constraints.txt": "required",
+    "requirements-smollm2.txt": "optional",
+    "requirements-tools.txt": "excluded",
+    "requirements-examples.txt": "excluded",
+}
+"""The files with pins, and the scope of their packages in the bill of materials."""
 BILL = ROOT / "deploy" / "docker" / "bill_of_materials.py"
 
 
@@ -65,10 +71,11 @@ def test_every_installation_verifies_hashes_or_takes_our_own_code_alone() -> Non
     (verified,) = re.findall(r"^VERIFIED := (.*)$", makefile, re.MULTILINE)
     assert verified == "--require-hashes --only-binary :all:"
     commands = re.findall(r"^\t@.*\binstall (.*)$", makefile, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         assert re.fullmatch(
-            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt|--no-deps --no-build-isolation \$\(EDITABLE\)",
+            r"\$\(VERIFIED\) (--no-deps )?-r [\w-]+\.txt( --target \$\(EXAMPLES\))?"
+            r"|--no-deps --no-build-isolation \$\(EDITABLE\)",
             command,
         )
     assert "pip install" not in (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
@@ -86,7 +93,7 @@ def test_bill_of_materials_has_every_pin_with_its_hashes(tmp_path: Path) -> None
     listed = bill(tmp_path / "bill.json")
     packages = {purl: one for purl, one in listed.items() if purl.startswith("pkg:pypi/")}
     wanted = {}
-    for file in reversed(PIN_FILES):
+    for file in reversed(list(PIN_FILES)):
         text = (ROOT / file).read_text()
         found = PINS.findall(text)
         assert len(found) >= 2, file
@@ -94,12 +101,24 @@ def test_bill_of_materials_has_every_pin_with_its_hashes(tmp_path: Path) -> None
             f"pkg:pypi/{name}@{version}": (file, pin_of(name, version, text)) for name, version in found
         }
     assert set(packages) == set(wanted)
-    scopes = dict(zip(PIN_FILES, ("required", "optional", "excluded"), strict=True))
     for purl, one in packages.items():
         file, pin = wanted[purl]
         hashes = {each["content"] for each in one["hashes"] if each["alg"] == "SHA-256"}
         assert hashes == set(re.findall(r"sha256:(\w+)", pin)), purl
-        assert one["scope"] == scopes[file], purl
+        assert one["scope"] == PIN_FILES[file], purl
+
+
+def test_bill_of_materials_has_the_packages_of_the_typescript_client(tmp_path: Path) -> None:
+    listed = bill(tmp_path / "bill.json")
+    found = {purl: one["scope"] for purl, one in listed.items() if purl.startswith("pkg:npm/")}
+    package = json.loads((ROOT / "clients/typescript/package.json").read_text())
+    scopes = {"dependencies": "required", "devDependencies": "excluded"}
+    assert found == {
+        f"pkg:npm/{name.replace('@', '%40')}@{version}": scope
+        for key, scope in scopes.items()
+        for name, version in package[key].items()
+    }
+    assert len(found) >= 6
 
 
 def test_bill_of_materials_has_the_images(tmp_path: Path) -> None:

@@ -72,6 +72,19 @@ async def test_migration_job_prepares_an_empty_server(
         for service, role in zip(SERVED, PREPARED, strict=True):
             url = secrets["spawnmesh-postgresql"][f"{service}-url"]
             await wait_for_schema(url, package=f"spawnmesh_{role}")
+    job = of_kind("CronJob", "minimal", over)["audit-retention"]["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (retention,) = pod["containers"]
+    assert retention["args"][1] == "365"
+    ended = await run_container(fork_server, pod, retention, tmp_path / "retention", secrets, {})
+    assert ended.code == 0, ended.printed
+    assert {f"{service}: 0 events removed" for service in SERVED} <= set(ended.printed.splitlines())
+
+
+def test_audit_events_are_kept_forever_if_the_values_say_so(tmp_path: Path) -> None:
+    over = tmp_path / "over.yaml"
+    over.write_text("audit: {retentionDays: 0}\n")
+    assert of_kind("CronJob", "minimal", str(over)) == {}
 
 
 async def test_migration_of_a_missing_database_fails_and_says_so(

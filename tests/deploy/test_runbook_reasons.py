@@ -9,11 +9,10 @@ from pathlib import Path
 
 from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact
-from spawnmesh_core.reasons import Reason
-from spawnmesh_core.status import Status
+from spawnmesh_core.reasons import RUN_REASONS, Reason
+from spawnmesh_core.status import STATUS_OF, Status
 from spawnmesh_runner.domain.failure import find_delay
 from spawnmesh_runner.domain.reasons import RUN_LOST
-from spawnmesh_session.domain.runs import RUNNER_DISK_FULL, RunReason
 
 from tests.support.deploy.rendering import ROOT
 
@@ -52,8 +51,14 @@ def reasons_of_a_failure() -> set[str]:
     }
     of_runner = set(re.findall(r"MeshError\(\s*Reason\.([A-Z_]+)", texts(LOOP)))
     # A delay that would end after the run's deadline fails the run.
-    delays = reasons_of_a_delay() - {RUNNER_DISK_FULL}
-    found = {*RunReason, *of_any_call, *of_runner, *promised_reasons(called_rpcs()), *delays}
+    delays = reasons_of_a_delay() - {Reason.RUNNER_DISK_FULL.value}
+    found = {
+        *RUN_REASONS - {Reason.RUNNER_DISK_FULL},
+        *of_any_call,
+        *of_runner,
+        *promised_reasons(called_rpcs()),
+        *delays,
+    }
     return {str(reason) for reason in found} - {str(reason) for reason in RUN_LOST}
 
 
@@ -65,8 +70,8 @@ def reasons_of_a_delay() -> set[str]:
     ]
     marked = {reason for one in parts for reason in re.findall(r"Reason\.([A-Z_]+),", one)}
     assert marked
-    found = {RUNNER_DISK_FULL}
-    for reason in Reason:
+    found = {Reason.RUNNER_DISK_FULL.value}
+    for reason in STATUS_OF:
         facts = {TRANSIENT_FACT: transient_fact(True)} if reason in marked else {}
         # The status of SPAWN_FAILED is the one of its cause, here of an outage.
         status = Status.UNAVAILABLE if reason is Reason.SPAWN_FAILED else None

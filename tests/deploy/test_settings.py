@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
+from spawnmesh_devstack.call_limits import SHARED_CALL_LIMITS
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.store.bundled_plugins import BundledPlugin, read_bundled
 from spawnmesh_model_router.domain.images import BlindModelPolicy
@@ -67,7 +68,8 @@ def test_tokens_are_made_for_the_audience_that_they_are_taken_for(tmp_path: Path
     told = {
         name: [env["value"] for env in pod["containers"][0]["env"] if env["name"].endswith("_TOKEN_AUDIENCE")]
         for name, pod in pods("minimal", str(over))
-        if name not in ("Job/migrate", "Pod/doctor")  # The doctor is given a token.
+        if name
+        not in ("Job/migrate", "CronJob/audit-retention", "Pod/doctor")  # The doctor is given a token.
     }
     assert told == {name: ["other"] for name in told}
     assert "Pod/storage" in told
@@ -97,9 +99,16 @@ def test_call_limits_of_the_values_are_read_by_every_process(tmp_path: Path) -> 
         (told,) = (one["value"] for one in container["env"] if one["name"].endswith("_CALL_LIMITS"))
         read = DefaultCallLimits.model_validate_json(told)
         assert (read.read.calls_per_second, read.read.bytes_per_second) == (200, 1_048_576), component
-        assert read.scan == DefaultCallLimits().scan
+        assert read.scan == DefaultCallLimits.model_validate(SHARED_CALL_LIMITS).scan
     over.write_text(json.dumps({"callLimits": {"read": {"calls_per_second": 0}}}))
     assert helm(str(CI / "minimal.yaml"), str(over)).returncode == 1
+
+
+def test_call_limits_of_the_chart_are_those_of_a_mesh_on_one_machine() -> None:
+    for component, deployment in of_kind("Deployment", "minimal").items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        (told,) = (one["value"] for one in container["env"] if one["name"].endswith("_CALL_LIMITS"))
+        assert json.loads(told) == SHARED_CALL_LIMITS, component
 
 
 def test_ceiling_and_identity_providers_are_those_of_the_values(tmp_path: Path) -> None:

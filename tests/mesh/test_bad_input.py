@@ -18,6 +18,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import utc_now
@@ -203,7 +204,7 @@ async def test_bad_attachment_is_refused_with_its_reason_and_without_its_name(me
 async def test_unknown_model_fails_the_run_with_its_reason(mesh: WireMesh) -> None:
     session = await mesh.spawn("count", model="unknown/model", wait_seconds=30)
     assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
-    assert session.latest_run.error_reason == Reason.UNKNOWN_MODEL
+    assert session.latest_run.error_reason == reason_number(Reason.UNKNOWN_MODEL)
 
 
 async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, mesh: WireMesh) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
@@ -52,7 +53,7 @@ async def test_an_accepted_run_ends_with_its_answer_under_a_flood_of_its_tenant(
                 flood.cancel()
         session = await eventually(lambda: _read(mesh, session.session_id))
     run = session.latest_run
-    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_SUCCEEDED, "")
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_SUCCEEDED, reason_pb2.REASON_UNSPECIFIED)
     assert run.result_text
 
 

@@ -172,7 +172,7 @@ async def test_up_is_ready_for_calls_with_the_given_model_and_stops_at_a_signal(
             assert mesh["gateway"] in printed
             assert "gateway" in mesh["pids"]
             by_gateway = {
-                "SPAWNMESH_GATEWAY_TARGET": mesh["gateway"],
+                "SPAWNMESH_URL": f"http://{mesh['gateway']}",
                 "SPAWNMESH_SIGNING_KEY_FILE": f"{mesh['keys']}/client.pem",
             }
             status, _, errors = await run("sessions", **env, **by_gateway)

@@ -1,14 +1,22 @@
 """The programs in examples/ work unchanged against a mesh."""
 
+import hashlib
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.shell import shell
+from tests.support.mesh.shell import ROOT, shell
+from tests.support.transcript.dialects import claude, file_of
+
+FRAMEWORKS = {"PYTHONPATH": str(ROOT / "build" / "examples")}
+"""The environment of the examples that use frameworks of others. `make examples` installs them."""
 
 
 @pytest.fixture
@@ -71,3 +79,81 @@ async def test_session_is_steered_and_its_transcript_read(
     entries = re.findall(r"^ +\d+ (USER|ASSISTANT): (.*)$", printed, re.MULTILINE)
     assert [role for role, _ in entries] == ["USER", "ASSISTANT", "USER", "ASSISTANT"]
     assert "Say it again." in entries[2][1]
+
+
+async def test_plugin_has_an_answer_revised(stack: Stack, tmp_path: Path, tenant: dict[str, str]) -> None:
+    (port,) = free_ports(1)
+    arguments = f"127.0.0.1:{port} {stack.keys / 'jwks.json'} {tenant['SPAWNMESH_TENANT']} 'Say hello.'"
+    printed = await run(f"python examples/plugin.py {arguments}", stack, tmp_path, tenant)
+    assert "revisions: 1\n" in printed
+    assert "-- the clerk" in printed, "the scripted model repeats what the plugin wants"
+    assert [line for line in printed.splitlines() if line.startswith("BEFORE_AGENT_FINALIZE")] == [
+        "BEFORE_AGENT_FINALIZE: CONTINUE",
+        "BEFORE_AGENT_FINALIZE: REVISE",
+    ]
+
+
+async def test_worker_answers_with_its_functions(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    printed = await answered_by("worker.py", ("editor", "counter"), stack, tmp_path, tenant)
+    text, words = printed.splitlines()
+    assert text.startswith("I am the scripted model")
+    assert words == f"{len(text.split())} words"
+
+
+async def test_graph_of_langgraph_answers_with_a_model_and_a_child(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    printed = await answered_by("langgraph_worker.py", ("grapher",), stack, tmp_path, tenant | FRAMEWORKS)
+    count, draft, review = printed.splitlines()
+    assert (count, draft.startswith("I am the scripted model")) == ("1 messages", True)
+    assert draft.endswith("You said: Say hello.")
+    assert review.endswith(f"You said: Review this: {draft}"), "the child has read the draft"
+
+
+async def test_agents_of_the_openai_sdk_answer_with_the_models_of_the_mesh(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    printed = await answered_by("openai_agents_worker.py", ("sdk",), stack, tmp_path, tenant | FRAMEWORKS)
+    written, judged = printed.splitlines()
+    assert written.endswith("You said: Say hello.")
+    assert judged.endswith(f"You said: {written}"), "the second agent has read the answer of the first"
+
+
+async def test_transcript_is_imported_and_continued(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    said = [{"type": "text", "text": "b.txt is left to do."}]
+    lines = [claude("user", "u1", None, "Write a.txt."), claude("assistant", "a1", "u1", said)]
+    file = tmp_path / "session.jsonl"
+    file.write_bytes(file_of(lines))
+    script = f"python examples/import_transcript.py {file} 'Which file is left?'"
+    printed = await run(script, stack, tmp_path, tenant)
+    assert re.match(r"ses_\w{26}: \d entries\n", printed)
+    text = b"USER: Write a.txt.\n\nASSISTANT: b.txt is left to do."
+    assert hashlib.sha256(text).hexdigest() in printed, "the answer depends on the earlier work"
+
+
+async def answered_by(
+    program: str, agents: Sequence[str], stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> str:
+    """Run the worker, and return its answer to the first of its agents. A signal ends it."""
+    name = tenant["SPAWNMESH_TENANT"]
+    profiles = [json.dumps({"agent_id": agent, "spawnable_agents": ["*"]}) for agent in agents]
+    made = "\n".join(f"echo '{profile}' | spawnmesh agent put - >&2" for profile in profiles)
+    chosen = " ".join(f"--agent {agent}" for agent in agents)
+    minted = f"env -u SPAWNMESH_TOKEN spawnmesh token --runner --tenant {name} {chosen}"
+    script = f"""
+        {made}
+        export RUNNER_TOKEN=$({minted})
+        python examples/{program} >&2 &
+        trap "kill -TERM $!" EXIT
+        spawnmesh spawn 'Say hello.' --agent {agents[0]} --external --wait --json > {tmp_path}/ended.json
+        trap - EXIT
+        kill -TERM $!
+        wait $!
+    """
+    await run(script, stack, tmp_path, tenant)
+    ended = json.loads((tmp_path / "ended.json").read_text())
+    return str(ended["latest_run"]["result_text"])

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.event_pb2 import (
     HOOK_KIND_BEFORE_AGENT_FINALIZE,
@@ -125,7 +126,10 @@ async def test_runs_wait_for_a_gate_that_was_killed_and_offer_the_same_answers_w
     async def all_are_delayed() -> bool:
         runs = [await run_of(mesh, session_id) for session_id in sessions]
         assert all(run.state < session_pb2.RUN_STATE_SUCCEEDED for run in runs), runs
-        return all(run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message for run in runs)
+        return all(
+            run.delay.reason == reason_pb2.REASON_PLUGIN_FAILED and "gate" in run.delay.message
+            for run in runs
+        )
 
     await eventually(all_are_delayed)
     async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):
@@ -150,7 +154,7 @@ async def test_a_run_waits_for_a_gate_that_is_up_without_its_database(
         async def is_delayed() -> bool:
             run = await run_of(mesh, session_id)
             assert run.state < session_pb2.RUN_STATE_SUCCEEDED, run
-            return run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message
+            return run.delay.reason == reason_pb2.REASON_PLUGIN_FAILED and "gate" in run.delay.message
 
         await eventually(is_delayed)
         (tmp_path / "database").write_text("go_on")
@@ -166,7 +170,7 @@ async def test_a_run_that_waited_for_a_gate_as_long_as_the_gate_allows_fails_and
     await register(mesh, port, max_wait=Duration(nanos=1_000_000))
     waited = await mesh.wait(await spawn(mesh), 60)
     run = waited.session.latest_run
-    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_FAILED, "PLUGIN_FAILED")
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_FAILED, reason_pb2.REASON_PLUGIN_FAILED)
     assert "plugin gate gave no valid answer" in run.error_message
     assert "within its max_wait of 0.001 s" in run.error_message
     assert run.delay.count == 1
@@ -185,7 +189,7 @@ async def test_a_tool_call_waits_for_a_gate_that_is_away(
     async def is_delayed() -> bool:
         run = await run_of(mesh, session_id)
         assert run.state < session_pb2.RUN_STATE_SUCCEEDED, run
-        return run.delay.reason == "PLUGIN_FAILED" and "gate" in run.delay.message
+        return run.delay.reason == reason_pb2.REASON_PLUGIN_FAILED and "gate" in run.delay.message
 
     await eventually(is_delayed)
     async with serving(fork_server, "gate", stack.keys, tenant, cwd=tmp_path, port=port):

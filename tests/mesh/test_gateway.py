@@ -35,7 +35,7 @@ INTERNAL = sorted(set(METHODS) - {rpc.method.full_name for rpc in gateway_rpcs()
 
 def through(gateway: str, token: str) -> Any:
     """Connect as a client that knows one address."""
-    return connect(gateway=gateway, token=token)
+    return connect(url=f"http://{gateway}", token=token)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.wire import connect_wire
@@ -83,7 +84,7 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
         session = await mesh.spawn("x {}", agent_id="lost", wait_seconds=60)
     run = session.latest_run
     assert run.state == session_pb2.RUN_STATE_FAILED
-    assert run.error_reason == "MCP_SERVER_NOT_OFFERED"
+    assert run.error_reason == reason_pb2.REASON_MCP_SERVER_NOT_OFFERED
     assert run.error_message == "no runner offers this tenant the MCP servers that its agent names: wether"
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from minio import Minio
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
@@ -187,7 +188,7 @@ async def test_accepted_run_waits_for_the_model_router_and_uses_no_attempt(
     finally:
         await stack.restart("model-router")
     assert delay is not None
-    assert delay.reason == "DEPENDENCY_UNAVAILABLE"
+    assert delay.reason == reason_pb2.REASON_DEPENDENCY_UNAVAILABLE
     assert (await _ends_well(mesh, session.session_id)).attempt_count == 1
 
 

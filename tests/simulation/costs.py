@@ -20,6 +20,7 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.session.v1 import run_service_pb2, session_pb2
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_devstack.scripted_agents import CALLER
@@ -104,7 +105,7 @@ def _difference(more: Mapping[str, float], less: Mapping[str, float]) -> dict[st
 async def _answer(mesh: WireMesh, task: str, **options: Any) -> None:
     session = await mesh.spawn(task, wait_seconds=60.0, **options)
     if not session.latest_run.result_text:
-        raise RuntimeError(f"the run ended without an answer: {session.latest_run.error_reason}")
+        raise RuntimeError(f"the run ended without an answer: {reason_of(session.latest_run.error_reason)}")
 
 
 async def _measure(stack: Stack, work: Callable[[], Awaitable[None]]) -> tuple[dict[str, float], float]:

@@ -18,6 +18,8 @@ import {
   SessionMode as WireMode,
   SessionState as WireSessionState,
 } from "./gen/spawnmesh/session/v1/session_pb.js";
+import { Reason as WireReason } from "./gen/spawnmesh/errors/v1/reason_pb.js";
+import type { Reason } from "./errors.js";
 import { chosenName, dateOf, type NameIn, nameOf, present } from "./names.js";
 
 export type SessionState = NameIn<typeof WireSessionState>;
@@ -55,7 +57,7 @@ export interface SessionView {
   readonly taskHash: string;
   readonly traceId: string;
   /** The reason, if the state is SPAWN_FAILED. */
-  readonly failureReason: string | undefined;
+  readonly failureReason: Reason | undefined;
 }
 
 /** One run of a session. */
@@ -67,7 +69,7 @@ export interface RunView {
   readonly revisionCount: number;
   /** The answer, if the state is SUCCEEDED. */
   readonly resultText: string | undefined;
-  readonly errorReason: string | undefined;
+  readonly errorReason: Reason | undefined;
   readonly errorMessage: string | undefined;
   readonly usage: TokenUsage;
   readonly queueTime: Date | undefined;
@@ -78,7 +80,7 @@ export interface RunView {
 }
 
 export interface RunDelay {
-  readonly reason: string;
+  readonly reason: Reason;
   readonly message: string;
   readonly notBeforeTime: Date | undefined;
   readonly count: number;
@@ -146,7 +148,7 @@ export function sessionView(session: WireSession): SessionView {
     receipt: session.receipt && receiptView(session.receipt),
     taskHash: session.taskHash,
     traceId: session.traceId,
-    failureReason: present(session.failureReason),
+    failureReason: chosenName(WireReason, session.failureReason),
   };
 }
 
@@ -159,14 +161,14 @@ export function runView(run: WireRun): RunView {
     attemptCount: run.attemptCount,
     revisionCount: run.revisionCount,
     resultText: state === "SUCCEEDED" ? run.resultText : undefined,
-    errorReason: present(run.errorReason),
+    errorReason: chosenName(WireReason, run.errorReason),
     errorMessage: present(run.errorMessage),
     usage: usageView(run.usage),
     queueTime: dateOf(run.queueTime),
     startTime: dateOf(run.startTime),
     endTime: dateOf(run.endTime),
     delay: run.delay && {
-      reason: run.delay.reason,
+      reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,
       notBeforeTime: dateOf(run.delay.notBeforeTime),
       count: run.delay.count,

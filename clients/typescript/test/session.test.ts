@@ -4,6 +4,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import { type RunFailed, type SessionEvent, type SessionView as View } from "@spawnmesh/client";
+import { Reason } from "#dist/gen/spawnmesh/errors/v1/reason_pb.js";
 import { Role } from "#dist/gen/spawnmesh/content/v1/message_pb.js";
 import {
   ReceiptWarning,
@@ -77,8 +78,10 @@ test("a session has strings, dates, numbers, and undefined for what is absent", 
   assert.deepEqual(view.receipt?.files, [{ name: "a", sizeBytes: 5, sha256: "ff", mimeType: undefined }]);
 });
 
-test("a state of a newer mesh is its number", async (t) => {
+test("a state or a reason of a newer mesh is its number", async (t) => {
   assert.equal((await sessionOf(t, { state: 77 as SessionState })).state, "77");
+  const latestRun = { runId: "run_1", state: RunState.FAILED, errorReason: 9999 as Reason };
+  assert.equal((await sessionOf(t, { latestRun })).latestRun?.errorReason, "9999");
 });
 
 test("the result is the text of the run", async (t) => {
@@ -95,7 +98,8 @@ const FAILURES = [
 
 for (const [state, name, reason, message] of FAILURES) {
   test(`a run that is ${name} throws RunFailed`, async (t) => {
-    const given = state === RunState.FAILED ? { errorReason: reason, errorMessage: message } : {};
+    const failure = { errorReason: Reason.UNKNOWN_MODEL, errorMessage: message };
+    const given = state === RunState.FAILED ? failure : {};
     const session = await sessionOf(t, { traceId: "abc", latestRun: { runId: "run_1", state, ...given } });
     const expected: Partial<RunFailed> = {
       ...{ name: "RunFailed", state: name, reason, message },
@@ -106,7 +110,8 @@ for (const [state, name, reason, message] of FAILURES) {
 }
 
 test("a session that was not spawned throws RunFailed", async (t) => {
-  const session = await sessionOf(t, { state: SessionState.SPAWN_FAILED, failureReason: "SPAWN_REFUSED" });
+  const { SPAWN_FAILED: state } = SessionState;
+  const session = await sessionOf(t, { state, failureReason: Reason.SPAWN_REFUSED });
   const expected = { name: "RunFailed", state: "SPAWN_FAILED", reason: "SPAWN_REFUSED", runId: undefined };
   await assert.rejects(session.result(), expected);
 });

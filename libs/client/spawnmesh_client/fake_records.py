@@ -25,6 +25,7 @@ from spawnmesh.content.v1.message_pb2 import (
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -135,9 +136,10 @@ class SessionRecord:
             self.add_entry(EntryBody(label=Label(entry_id=answer.entry_id, kind=LABEL_KIND_FINAL)))
             run.state = session_pb2.RUN_STATE_SUCCEEDED
         else:
-            killed = outcome.error_reason == "KILLED"
+            killed = outcome.error_reason == Reason.KILLED
             run.state = session_pb2.RUN_STATE_KILLED if killed else session_pb2.RUN_STATE_FAILED
-            run.error_reason, run.error_message = outcome.error_reason, outcome.error_message
+            run.error_reason = reason_number(outcome.error_reason)
+            run.error_message = outcome.error_message
         self.held = False
         run.end_time.CopyFrom(now())
         self._add_run_event()
@@ -148,7 +150,7 @@ class SessionRecord:
         """End the live run and close the session. Return the number of killed runs."""
         killed = int(self.is_live)
         if killed:
-            self.end_run(Outcome(None, "KILLED", "the session was killed"))
+            self.end_run(Outcome(None, Reason.KILLED, "the session was killed"))
         self.close()
         return killed
 

@@ -65,7 +65,7 @@ def _converted(hint: Any, value: Any, descriptor: Any) -> Any:
         return value.ToTimedelta()
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return view_of(hint, value)
-    if isinstance(hint, type) and issubclass(hint, Word):
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
         return word_of(hint, value, descriptor.enum_type)
     return value
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import auto
 
+from spawnmesh_core.reasons import Reason
+
 from spawnmesh_client.view_of import Word
 
 
@@ -165,7 +167,7 @@ class Usage:
 class RunDelay:
     """The last time that something the run needs was unavailable."""
 
-    reason: str
+    reason: Reason | None
     message: str
     not_before_time: datetime
     count: int
@@ -180,7 +182,7 @@ class Run:
     state: RunState
     attempt_count: int
     result_text: str
-    error_reason: str
+    error_reason: Reason | None
     error_message: str
     usage: Usage
     queue_time: datetime | None
@@ -341,7 +343,7 @@ class SessionFields:
     receipt: AttachmentReceipt | None
     fork: ForkPoint | None
     trace_id: str
-    failure_reason: str
+    failure_reason: Reason | None
     archive_time: datetime | None
     thinking: ThinkingLevel | None
     metadata: Mapping[str, str]

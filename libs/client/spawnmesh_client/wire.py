@@ -29,6 +29,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Sendable
 from spawnmesh_client.connections import open_service
+from spawnmesh_client.discovery import parse_url
 from spawnmesh_client.pages import pages_of
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings
@@ -372,7 +373,7 @@ class WireMesh:
 @asynccontextmanager
 async def connect_wire(
     *,
-    gateway: str = "",
+    url: str = "",
     session: str = "",
     transcript: str = "",
     attachment_blob: str = "",
@@ -381,14 +382,14 @@ async def connect_wire(
     token: Token,
     settings: ConnectionSettings | None = None,
 ) -> AsyncIterator[WireMesh]:
-    """Connect to a mesh by its gateway, or by its services' targets, each `host:port` or
-    `dns:///host:port`. A service without a target is called through the gateway.
+    """Connect to a mesh by the URL of its gateway, as for `connect`, or by its services' targets,
+    each `host:port` or `dns:///host:port`. The gateway serves each service without a target.
 
     The first call opens the connection, and the end of the block closes it. `token` may be a
     function that is called before each call, for a program that outlives its tokens. TLS files and
     the message limit come from `settings`, or from `SPAWNMESH_…` in the environment. Calls are
     traced with the program's own OpenTelemetry tracer provider, if it has one. Raises TlsUnusable
-    for TLS files that cannot be used, and ValueError for malformed variables.
+    for TLS files that cannot be used, and ValueError for a malformed URL or variable.
     """
     targets = {
         "session": session,
@@ -397,14 +398,16 @@ async def connect_wire(
         "model-router": model_router,
         "hook": hook,
     }
-    if not session and not gateway:
-        raise ValueError("name the target of the gateway or of session")
+    if not session and not url:
+        raise ValueError("name the URL of the gateway or the target of session")
+    gateway, scheme = parse_url(url) if url else ("", "")
     chosen = settings or ClientSettings.from_environment()
     async with AsyncExitStack() as stack:
         services = {}
         for name, own in targets.items():
             if target := own or gateway:
-                connection = await stack.enter_async_context(open_service(name, target, chosen))
+                opened = open_service(name, target, chosen, scheme="" if own else scheme)
+                connection = await stack.enter_async_context(opened)
                 services[name] = TokenPeer(connection, token)
         yield WireMesh(services, chosen.max_message_bytes)
 

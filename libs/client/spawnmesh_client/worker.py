@@ -24,6 +24,7 @@ from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_pb2 import Runtime
 from spawnmesh.transcript.v1.transcript_service_pb2 import ReleaseWriterRequest
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import (
     Cancelled,
@@ -50,7 +51,6 @@ _ANSWER_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 _RELEASE_SECONDS = 3.0
 _FINALIZE_SECONDS = 600.0
-_RUNNER_ERROR = "RUNNER_ERROR"
 _LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST, Reason.TOKEN_REVOKED, Reason.TOKEN_EXPIRED)
 _PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, Cancelled)
 _log = logging.getLogger("spawnmesh_client.worker")
@@ -241,7 +241,7 @@ async def _release(context: RunContext, error: MeshError | None = None) -> None:
     """Hand the run back to the queue. If that fails, its lease ends by itself."""
     request = pb.ReleaseRunRequest(epoch=context.claimed.run.epoch)
     if error is not None:
-        request.delay.reason = error.reason.value
+        request.delay.reason = reason_number(error.reason)
         request.delay.message = f"{error.facts.get('dependency', 'a service')} could not be used"
     peer = context.mesh.wire.service("session")
     with suppress(MeshError):
@@ -250,11 +250,14 @@ async def _release(context: RunContext, error: MeshError | None = None) -> None:
 
 async def _fail(context: RunContext, error: Exception) -> None:
     """End the run as failed. The message has the type of the error and no content."""
-    reason, message = _RUNNER_ERROR, f"the agent's function raised {type(error).__name__}"
+    reason, message = Reason.RUNNER_ERROR, f"the agent's function raised {type(error).__name__}"
     if isinstance(error, MeshError):
-        reason, message = error.reason.value, f"{error.reason} of {error.domain or 'the client'}"
+        reason, message = error.reason, f"{error.reason} of {error.domain or 'the client'}"
     request = pb.FailRunRequest(
-        epoch=context.claimed.run.epoch, reason=reason, message=message, usage=context.usage
+        epoch=context.claimed.run.epoch,
+        reason=reason_number(reason),
+        message=message,
+        usage=context.usage,
     )
     peer = context.mesh.wire.service("session")
     with suppress(MeshError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
+from spawnmesh_client.discovery import parse_url
 from spawnmesh_client.token_peer import Token
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError
@@ -31,14 +32,24 @@ class _MeshFile(BaseModel):
 class Endpoints:
     """Targets by kebab id, always with `session`.
 
-    `traces` is the span file of a mesh on this machine. `audience` is the audience of tokens that
-    are signed with the key.
+    Those of services in `at_url` are the host of `url`. `traces` is the span file of a mesh on this
+    machine. `audience` is the audience of tokens that are signed with the key.
     """
 
     targets: Mapping[str, str]
     key_file: Path | None
     audience: str
     traces: Path | None
+    url: str = ""
+    at_url: frozenset[str] = frozenset()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Return the arguments of `connect_wire` that name the mesh."""
+        own = {
+            name.replace("-", "_"): target for name, target in self.targets.items() if name not in self.at_url
+        }
+        return {**own, "url": self.url}
 
 
 class LocalRefusal(MeshError):
@@ -51,13 +62,13 @@ class NoMesh(LocalRefusal):
     def __init__(self) -> None:
         super().__init__(
             Reason.DEPENDENCY_UNAVAILABLE,
-            "no mesh found: run `make up`, or name one with SPAWNMESH_GATEWAY_TARGET",
+            "no mesh found: run `make up`, or name one with SPAWNMESH_URL",
             facts={"dependency": "mesh"},
         )
 
 
 def find_endpoints(settings: CommandSettings) -> Endpoints:
-    """Find the endpoints in the settings if they name the session service or the gateway, otherwise
+    """Find the endpoints in the settings if they name the session service or a URL, otherwise
     in `mesh.json`.
 
     Targets in the settings override those in the file. Relative paths in the file start at its
@@ -65,8 +76,12 @@ def find_endpoints(settings: CommandSettings) -> Endpoints:
     """
     named = {name: getattr(settings, f"{name.replace('-', '_')}_target") for name in SERVICES}
     given = {name: target for name, target in named.items() if target}
-    if settings.gateway_target:
-        given = {name: settings.gateway_target for name in SERVICES} | given
+    if settings.url:
+        host, _ = parse_url(settings.url)
+        targets = dict.fromkeys(SERVICES, host) | given
+        at_url = frozenset(SERVICES) - given.keys()
+        audience = settings.token_audience
+        return Endpoints(targets, settings.signing_key_file, audience, None, settings.url, at_url)
     if "session" in given:
         return Endpoints(given, settings.signing_key_file, settings.token_audience, None)
     try:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_client.discovery import parse_url
 from spawnmesh_runtime.settings import ProcessSettings
 
 
@@ -19,11 +20,13 @@ class CommandSettings(ProcessSettings):
     session_target: str = ""
     """`host:port`.
 
-    If it or the gateway is set, the local `mesh.json` is not read, so that its keys never sign for
+    If it or the URL is set, the local `mesh.json` is not read, so that its keys never sign for
     another mesh.
     """
-    gateway_target: str = ""
-    """`host:port` of the gateway, for every service that has no target of its own."""
+    url: str = ""
+    """`https://host` or `http://host:port` of the gateway, for every service that has no target of
+    its own. Its scheme decides about TLS there.
+    """
     transcript_target: str = ""
     attachment_blob_target: str = ""
     model_router_target: str = ""
@@ -33,3 +36,10 @@ class CommandSettings(ProcessSettings):
     """The tenant of tokens that are minted here. A given token names its own tenant."""
     data: Path = Path(".data")
     """The directory in which a mesh on this machine writes `mesh.json`."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, value: str) -> str:
+        if value := value.strip():
+            parse_url(value)
+        return value

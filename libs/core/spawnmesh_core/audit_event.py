@@ -1,6 +1,7 @@
 """Events of the audit log: who called which RPC for which resource, with which outcome."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -42,6 +43,25 @@ class AuditEvent:
         """The fields that are the same in events that are counted together."""
         who = self.tenant_id, self.caller_kind, self.subject, self.token_id, self.peer
         return (*who, self.method, self.resources, self.code, self.reason)
+
+
+Record = Callable[[AuditEvent], None]
+"""Takes an event without waiting."""
+
+
+def work_event(
+    worker: str, tenant_id: str, method: str, event_time: datetime, *resources: tuple[str, str]
+) -> AuditEvent:
+    """Return the event of a worker's own work. `method` is the RPC that has this effect."""
+    return AuditEvent(
+        tenant_id=tenant_id,
+        method=method,
+        code="OK",
+        event_time=event_time,
+        caller_kind="service",
+        subject=worker,
+        resources=tuple(resource(name, value) for name, value in resources),
+    )
 
 
 def resource(name: str, value: str) -> str:

@@ -1,10 +1,14 @@
-"""The reasons for refusing a call, spelled as in the contracts (a test compares the two)."""
+"""The reasons of refusals and of runs, spelled as in the contracts (a test compares the two)."""
 
 from enum import StrEnum, auto
 
 
 class Reason(StrEnum):
-    """Reasons for a refusal; `spawnmesh/errors/v1/reason.proto` documents each of them."""
+    """Reasons of a refusal, and of a run that fails or waits.
+
+    `spawnmesh/errors/v1/reason.proto` documents each of them but `UNKNOWN`: a program
+    sees that in place of a reason that a newer service sends, and no service uses it.
+    """
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
@@ -94,3 +98,31 @@ class Reason(StrEnum):
     PLUGIN_COUNT_EXCEEDED = auto()
     GATE_COUNT_EXCEEDED = auto()
     OPERATION_COUNT_EXCEEDED = auto()
+    RUN_TIMEOUT = auto()
+    ATTEMPTS_EXHAUSTED = auto()
+    KILLED = auto()
+    RUNNER_ERROR = auto()
+    TURN_LIMIT_EXCEEDED = auto()
+    OUTPUT_LIMIT_REACHED = auto()
+    NO_PROGRESS = auto()
+    MCP_SERVER_NOT_OFFERED = auto()
+    MCP_SANDBOX_UNAVAILABLE = auto()
+    RUNNER_DISK_FULL = auto()
+    UNKNOWN = auto()
+
+
+RUN_REASONS = frozenset(
+    {
+        Reason.RUN_TIMEOUT,
+        Reason.ATTEMPTS_EXHAUSTED,
+        Reason.KILLED,
+        Reason.RUNNER_ERROR,
+        Reason.TURN_LIMIT_EXCEEDED,
+        Reason.OUTPUT_LIMIT_REACHED,
+        Reason.NO_PROGRESS,
+        Reason.MCP_SERVER_NOT_OFFERED,
+        Reason.MCP_SANDBOX_UNAVAILABLE,
+        Reason.RUNNER_DISK_FULL,
+    }
+)
+"""The reasons that only runs have. No call is refused with one of them, so they have no status."""

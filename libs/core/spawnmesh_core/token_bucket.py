@@ -2,19 +2,20 @@
 
 
 class TokenBucket:
-    """Admits `per_second` units a second, and as many at once after a pause.
+    """Admits `per_second` units a second, and those of `burst_seconds` at once after a pause.
 
     A unit is a call, a byte or another thing. The bucket starts full. Times are seconds of one
     clock; a time before the latest one counts as the latest one.
 
-    In any span of t seconds the bucket admits at most `per_second * (1 + t)` units with `take`.
+    In any span of t seconds the bucket admits at most `per_second * (burst_seconds + t)` units with
+    `take`.
     """
 
-    __slots__ = ("_level", "_time", "per_second")
+    __slots__ = ("_level", "_max_level", "_time", "per_second")
 
-    def __init__(self, per_second: float, now: float) -> None:
+    def __init__(self, per_second: float, now: float, burst_seconds: float = 1.0) -> None:
         self.per_second = per_second
-        self._level = per_second
+        self._max_level = self._level = per_second * burst_seconds
         self._time = now
 
     def take(self, now: float) -> float:
@@ -37,5 +38,5 @@ class TokenBucket:
 
     def _fill(self, now: float) -> None:
         if now > self._time:
-            self._level = min(self.per_second, self._level + (now - self._time) * self.per_second)
+            self._level = min(self._max_level, self._level + (now - self._time) * self.per_second)
             self._time = now

@@ -9,6 +9,7 @@ from typing import Any
 from spawnmesh.hook.v1 import delivery_pb2 as delivery_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_calls.wire_reasons import reason_of
 
 from spawnmesh_devstack import traces
 from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers, attempts
@@ -166,7 +167,7 @@ def _session(session: session_pb2.Session) -> Document:
         "state": session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_"),
         "run_id": run.run_id,
         "run_state": _state(run.state),
-        "error_reason": run.error_reason,
+        "error_reason": reason_of(run.error_reason) or "",
         "result_text": run.result_text,
         "revision_count": run.revision_count,
         "attachments": [{"name": file.name, "sha256": file.sha256} for file in session.receipt.files],

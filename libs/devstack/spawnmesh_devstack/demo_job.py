@@ -12,6 +12,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1.session_pb2 import SESSION_VIEW_FULL, Session, SessionEvent
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
@@ -128,7 +129,7 @@ async def _wait(mesh: WireMesh, session_id: str, timeout_seconds: float) -> None
             return
         for session in await _family(mesh, session_id):
             delay = session.latest_run.delay
-            if delay.reason == Reason.ALL_CANDIDATES_FAILED:
+            if reason_of(delay.reason) is Reason.ALL_CANDIDATES_FAILED:
                 raise StackError(f"no model answers: {delay.message}")
     raise StackError(f"{session_id} was not done after {timeout_seconds:g} s")
 

@@ -15,6 +15,7 @@ from spawnmesh_runtime.process import stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import MAX_LIFETIME_SECONDS
 
+from spawnmesh_devstack.call_limits import call_limit_variables
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.mesh_file import write_token_file
 from spawnmesh_devstack.models import Choice, choose
@@ -41,7 +42,9 @@ async def run_up(
     Raises StackError.
     """
     choice = await choose(environment, model)
-    given = {} if mcp_config is None else {"RUNNER_MCP_CONFIG_FILE": str(mcp_config)}
+    given = call_limit_variables(environment)
+    if mcp_config is not None:
+        given["RUNNER_MCP_CONFIG_FILE"] = str(mcp_config)
     try:
         with stop_signals() as stop:
             async with asyncio.TaskGroup() as group:

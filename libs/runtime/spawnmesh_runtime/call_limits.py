@@ -59,6 +59,8 @@ class ClassLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     calls_per_second: int = Field(ge=1, le=1_000_000)
+    burst_seconds: int = Field(default=1, ge=1, le=60)
+    """After a pause, the calls of so many seconds may begin at once. No setting of a tenant."""
     bytes_per_second: int = Field(default=64 * MIB, ge=MIB, le=1024**4)
     concurrent_call_count: int = Field(ge=1, le=100_000)
     """The calls of the tenant's clients at the same time, and as many again of its runs.
@@ -117,7 +119,7 @@ class _Account:
 
     def __init__(self, limits: ClassLimits, now: float) -> None:
         self.limits = limits
-        self.calls = TokenBucket(limits.calls_per_second, now)
+        self.calls = TokenBucket(limits.calls_per_second, now, limits.burst_seconds)
         self.bytes = TokenBucket(limits.bytes_per_second, now)
 
 

@@ -1,7 +1,8 @@
 """Follow the revocations of the session service, so that this process refuses revoked tokens.
 
 While the session service cannot be reached, the process knows the revocations from before and no
-newer ones. It goes on serving: the tokens of runs live for minutes only.
+newer ones. It goes on serving: the tokens of runs live for minutes only. A process that starts
+meanwhile knows none, so it waits before it serves, for a limited time.
 """
 
 import asyncio
@@ -30,8 +31,6 @@ _STREAM_TIMEOUT_SECONDS = 290.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 1.0
 _REPORT_AFTER_SECONDS = 15.0
-# For the first revocations, before a process serves.
-_FIRST_SECONDS = 2.0
 
 log = structlog.get_logger()
 
@@ -55,8 +54,8 @@ class RevocationFollower:
         self._change = 0
         self._current_at = monotonic()
         self._is_reported = False
-        self.first_try = asyncio.Event()
-        """Set once all revocations are known, or the session service could not be reached."""
+        self.known = asyncio.Event()
+        """Set once all revocations are known."""
 
     @property
     def age_seconds(self) -> float:
@@ -73,7 +72,6 @@ class RevocationFollower:
             except Exception as error:  # noqa: BLE001 - the next try may succeed, whatever the error
                 raise_if_cancelled()
                 self._report(error)
-            self.first_try.set()
             has_progressed = self._current_at > before
             pause = _FIRST_PAUSE_SECONDS if has_progressed else min(pause * 2, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
@@ -98,7 +96,7 @@ class RevocationFollower:
             log.info("revocations_followed", after_seconds=round(self.age_seconds, 1))
             self._is_reported = False
         self._current_at = self._monotonic()
-        self.first_try.set()
+        self.known.set()
 
     def _report(self, error: Exception) -> None:
         if self._is_reported or self.age_seconds < _REPORT_AFTER_SECONDS:
@@ -111,9 +109,9 @@ class RevocationFollower:
 async def following_revocations(process: Process, session_target: str | None) -> AsyncIterator[None]:
     """Refuse revoked tokens in this process during the block.
 
-    The block begins when all revocations are known, or when the session service turns out to be
-    away. Raises SystemExit with one line if the process has no key to call it with. Without a
-    target, this process refuses no token as revoked, and logs it.
+    The block begins when all revocations are known, or after `revocations_wait_seconds`. Raises
+    SystemExit with one line if the process has no key to call it with. Without a target, this
+    process refuses no token as revoked, and logs it.
     """
     if not session_target:
         log.warning("revocations_not_followed", missing="session_target")
@@ -126,15 +124,19 @@ async def following_revocations(process: Process, session_target: str | None) ->
         _measure(process.metrics.meter, follower, process.revoked)
         task = asyncio.create_task(follower.follow_forever(), name="follow revocations")
         try:
-            try:
-                async with asyncio.timeout(_FIRST_SECONDS):
-                    await follower.first_try.wait()
-            except TimeoutError:
-                log.warning("revocations_not_read")
+            await _wait_until_known(follower, process.settings.revocations_wait_seconds)
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def _wait_until_known(follower: RevocationFollower, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await follower.known.wait()
+    except TimeoutError:
+        log.warning("revocations_not_read", waited_seconds=seconds)
 
 
 def _measure(meter: Meter, follower: RevocationFollower, revoked: RevokedTokens) -> None:

@@ -102,6 +102,11 @@ class ProcessSettings(BaseSettings):
     """
     max_connection_streams: int = Field(default=1000, ge=1, le=1_000_000)
     """Calls on one connection at a time; the client keeps further ones waiting."""
+    revocations_wait_seconds: float = Field(default=30.0, ge=0, le=90)
+    """The longest time that a process that starts waits for the revocations before it serves.
+
+    Then it serves without them: an outage of the session service must not stop all services.
+    """
     max_revoked_tokens: int = Field(default=100_000, ge=10, le=10_000_000)
     """Revoked tokens that the process remembers, and as many ended runs."""
     call_limits: DefaultCallLimits = DefaultCallLimits()

@@ -147,5 +147,8 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
 @asynccontextmanager
 async def open_worker(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[Worker]:
     """Build the worker; close its dependencies when the block ends."""
-    async with open_dependencies(settings, process.metrics, process.dependencies) as deps:
-        yield Worker(deps.database, deps.collector, settings.collect_interval_seconds)
+    async with (
+        open_dependencies(settings, process.metrics, process.dependencies) as deps,
+        open_audit_log(deps.database, process.metrics.meter, process.logger) as audit,
+    ):
+        yield Worker(deps.database, deps.collector, settings.collect_interval_seconds, audit.record)

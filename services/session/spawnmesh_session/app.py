@@ -88,6 +88,7 @@ class Components:
     settings_push: SettingsPush
     purge: TenantPurge
     gauges: Gauges
+    audit: AuditLog
 
 
 @asynccontextmanager
@@ -135,6 +136,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
         peers = {"attachment-blob": blob, "transcript": transcript, "hook": hook, "model-router": router}
         participants = tuple(ParticipantClient(name, peer, step_seconds) for name, peer in peers.items())
         meter = process.metrics.meter
+        audit = await stack.enter_async_context(open_audit_log(database, meter, process.logger))
         workers = await stack.enter_async_context(
             open_cpu_workers(settings, meter, modules=("spawnmesh_core.secrets",))
         )
@@ -178,8 +180,9 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
             deleter,
             participants,
             SettingsPush(database, participants, max_push),
-            TenantPurge(database, killer, participants, spawn_deadline),
+            TenantPurge(database, killer, participants, spawn_deadline, audit.record),
             Gauges(database, process.metrics.meter),
+            audit,
         )
 
 
@@ -189,11 +192,12 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
     async with (
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
-        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
-        open_audit_log(components.database, process.metrics.meter, process.logger) as audit,
+        open_call_limits_feed(
+            components.database, components.listener, process.call_limits, settings.call_limits_ceiling
+        ) as call_limits,
         open_serving_beats(components.database) as beats,
     ):
-        server = make_server(process, components, settings, revocations, call_limits, audit)
+        server = make_server(process, components, settings, revocations, call_limits)
         server.on_drain(beats.stop)  # A replica that drains refuses heartbeats of runs.
         yield server
 
@@ -204,11 +208,10 @@ def make_server(
     settings: SessionSettings,
     revocations: RevocationFeed,
     call_limits: CallLimitsFeed,
-    audit: AuditLog,
 ) -> MeshServer:
     """Build the server on these components, with everything registered and nothing started."""
     deps = make_dependencies(process, components, settings, revocations, call_limits)
-    server = build_server(process, translate_errors=(translate,), record=audit.record)
+    server = build_server(process, translate_errors=(translate,), record=components.audit.record)
     add_SessionServiceServicer_to_server(SessionServicer(deps), server)
     add_RunServiceServicer_to_server(RunServicer(deps), server)
     add_TenantServiceServicer_to_server(TenantServicer(deps), server)
@@ -286,7 +289,12 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
     return Sweeper(
         database,
         components.terminator,
-        RetentionJob(database, deleter, timedelta(seconds=settings.retention_interval_seconds)),
+        RetentionJob(
+            database,
+            deleter,
+            timedelta(seconds=settings.retention_interval_seconds),
+            components.audit.record,
+        ),
         timedelta(seconds=settings.lease_ttl_seconds),
         settings.sweep_interval_seconds,
         components.gauges,

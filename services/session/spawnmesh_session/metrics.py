@@ -2,14 +2,10 @@
 
 from opentelemetry.metrics import Meter
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.reasons import Reason
 
-from spawnmesh_session.domain.runs import RUNNER_DISK_FULL, NewDelay, Run, RunOutcome, RunReason, RunState
+from spawnmesh_session.domain.runs import NewDelay, Run, RunOutcome, RunState
 
 _WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
-_KNOWN = frozenset(reason.value for reason in (*Reason, *RunReason)) | {RUNNER_DISK_FULL}
-# OpenTelemetry's value for an error outside of a known set; runners may name any.
-_OTHER = "_OTHER"
 
 
 class RunMetrics:
@@ -60,18 +56,13 @@ class RunMetrics:
         """Count a run that has reached a terminal state."""
         attributes = {"spawnmesh.session.run.state": outcome.state.lower()}
         if outcome.state != RunState.SUCCEEDED and outcome.error_reason:
-            attributes["error.type"] = known_reason(outcome.error_reason)
+            attributes["error.type"] = str(outcome.error_reason)
         self._ended.add(1, attributes)
 
     def delayed(self, delay: NewDelay) -> None:
         """Count a run that cannot go on now."""
-        self._delays.add(1, {"error.type": known_reason(delay.reason)})
+        self._delays.add(1, {"error.type": str(delay.reason)})
 
     def revised(self) -> None:
         """Count a draft that was sent back."""
         self._revisions.add(1)
-
-
-def known_reason(reason: str) -> str:
-    """Return the reason if it is of the known set, and otherwise `_OTHER`. Runners may give any."""
-    return reason if reason in _KNOWN else _OTHER

@@ -5,6 +5,8 @@ from pydantic_settings import SettingsConfigDict
 from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import CpuWorkerSettings
 
+from spawnmesh_session.domain.call_limits_ceiling import CallLimitsCeiling
+
 
 class SessionSettings(CpuWorkerSettings):
     """Settings from environment variables with the prefix `SESSION_`."""
@@ -20,6 +22,10 @@ class SessionSettings(CpuWorkerSettings):
     transcript_target: str
     hook_target: str
     model_router_target: str
+    call_limits_ceiling: CallLimitsCeiling = CallLimitsCeiling()
+    """The largest limits that the settings of a tenant may have. The defaults of tenants without
+    limits of their own, `call_limits`, are the operator's already, and have none.
+    """
     lease_ttl_seconds: float = Field(default=10.0, gt=0)
     max_run_attempts: int = Field(default=5, gt=0)
     spawn_deadline_seconds: float = Field(default=60.0, gt=0)

@@ -58,6 +58,7 @@ from spawnmesh_transcript.metrics import (
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
+from spawnmesh_transcript.operations.bulk_threads import open_bulk_threads
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
 from spawnmesh_transcript.operations.operation_types import OPERATION_TYPES
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
@@ -162,6 +163,7 @@ async def open_dependencies(
     )
     workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))
     import_threads = await stack.enter_async_context(open_import_threads(workers))
+    bulk_threads = await stack.enter_async_context(open_bulk_threads())
     search_threads = await stack.enter_async_context(open_search_threads())
     index = await stack.enter_async_context(open_search_index(database, blobs, search_threads))
     return Dependencies(
@@ -176,6 +178,7 @@ async def open_dependencies(
         uploader=uploader,
         workers=workers,
         import_threads=import_threads,
+        bulk_threads=bulk_threads,
         search=SearchDependencies(
             database,
             blobs,
@@ -226,8 +229,14 @@ async def open_worker(
             maintenance["externalize_payloads"] = externalizer.externalize
         if settings.verified_entries_per_round:
             reporter = VerificationReporter(VerificationMetrics(meter), activities)
+            threads = await stack.enter_async_context(open_bulk_threads())
             verifier = TranscriptVerifier(
-                database, blobs, reporter, stop, entries_per_round=settings.verified_entries_per_round
+                database,
+                blobs,
+                threads,
+                reporter,
+                stop,
+                entries_per_round=settings.verified_entries_per_round,
             )
             maintenance["verify_transcripts"] = verifier.verify
         workers = await stack.enter_async_context(open_cpu_workers(settings, meter, modules=_WORKER_MODULES))

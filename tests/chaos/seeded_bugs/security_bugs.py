@@ -269,7 +269,7 @@ SECURITY_BUGS = (
         (
             Change(
                 f"{_BLOBS}/store/usage.sql",
-                "(%(size_bytes)s = 0 or stored_bytes + uploading_bytes + %(size_bytes)s <= max_stored_bytes)",
+                "%(size_bytes)s <= free_bytes",
                 "true",
             ),
         ),

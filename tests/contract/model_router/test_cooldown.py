@@ -3,6 +3,7 @@ shortened.
 """
 
 import asyncio
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from aiohttp import web
 from psycopg.rows import dict_row
 from spawnmesh_core.reasons import Reason
-from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, CooldownTarget, Scope, extend
+from spawnmesh_model_router.domain.cooldown import Audience, Cooldown, CooldownTarget, Scope, extend, merge
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import cooldowns as store
 from spawnmesh_model_router.store.cooldowns import CooldownRecord
@@ -165,30 +166,31 @@ async def test_Generate__the_primary_is_probed_before_its_rest_is_over_and_nobod
     assert world.provider.asked("one") == 1
 
 
-async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
-    now = datetime.now(UTC)
+async def test_extend_cooldown__the_statement_and_the_domain_agree_and_no_rest_moves_earlier(
+    world: World,
+) -> None:
+    now, any_order = datetime.now(UTC), random.Random(1)
     target = CooldownTarget(Scope.MODEL, world.ref("one"))
 
-    def rest(seconds: int, failures: int, reason: FailoverReason) -> CooldownRecord:
-        return CooldownRecord(
-            Cooldown(Scope.MODEL, now + timedelta(seconds=seconds), failures, reason, now), now
-        )
+    def any_rest() -> Cooldown:
+        until, failed_at = (now + timedelta(seconds=any_order.choice((30, 60, 61, 90))) for _ in range(2))
+        reason = any_order.choice((FailoverReason.RATE_LIMIT, FailoverReason.SERVER_ERROR))
+        return Cooldown(Scope.MODEL, until, any_order.randint(1, 3), reason, failed_at)
 
     async with open_database(world.dsn.app, name="test", max_connections=2) as database:
-        for written in (
-            rest(60, 2, FailoverReason.RATE_LIMIT),
-            rest(30, 1, FailoverReason.SERVER_ERROR),
-            rest(90, 3, FailoverReason.RATE_LIMIT),
-        ):
+        for _ in range(10):
+            expected = None
+            for written in (any_rest() for _ in range(4)):
+                async with database.transaction(ALL_TENANTS) as connection:
+                    await store.extend_cooldown(
+                        connection, target, CooldownRecord(written, written.failed_at)
+                    )
+                    kept = (await store.list_cooldowns(connection))[target].cooldown
+                assert expected is None or kept.until >= expected.until
+                expected = written if expected is None else merge(expected, written)
+                assert kept == expected
             async with database.transaction(ALL_TENANTS) as connection:
-                await store.extend_cooldown(connection, target, written)
-                kept = (await store.list_cooldowns(connection))[target].cooldown
-            assert kept.until >= now + timedelta(seconds=60)
-            assert (kept.failures, kept.reason) in {
-                (2, FailoverReason.RATE_LIMIT),
-                (3, FailoverReason.RATE_LIMIT),
-            }
-        assert kept.until == now + timedelta(seconds=90)
+                await store.delete_cooldown(connection, target)
 
 
 async def test_extend_cooldown__a_failure_that_does_not_lengthen_the_rest_is_counted(world: World) -> None:

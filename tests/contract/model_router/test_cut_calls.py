@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_runtime.tokens import TokenMinter
 
@@ -217,5 +218,5 @@ async def test_runner__a_run_of_a_model_that_refused_with_nothing_but_calls_fail
     )
     await carry(mesh, world, keys, tmp_path, may_fail=True)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "MODEL_REFUSED"
+    assert mesh.failed.reason == reason_pb2.REASON_MODEL_REFUSED
     assert mesh.messages(message_pb2.ROLE_ASSISTANT) == []

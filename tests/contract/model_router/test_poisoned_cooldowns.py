@@ -9,11 +9,13 @@ from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_model_router.domain.audience import TenantFailure
-from spawnmesh_model_router.domain.cooldown import CooldownTarget, Scope
+from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.metrics import RouterMetrics
 from spawnmesh_model_router.operations.cooldown_cache import CooldownCache
-from spawnmesh_postgres.database import open_database
+from spawnmesh_model_router.store import cooldowns as store
+from spawnmesh_model_router.store.cooldowns import CooldownRecord
+from spawnmesh_postgres.database import ALL_TENANTS, open_database
 from spawnmesh_postgres.listener import Subscription
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.metrics import NO_METRICS
@@ -282,3 +284,13 @@ async def test_PurgeTenant__deletes_the_cooldowns_of_the_tenant(world: World) ->
         return await cooldowns(there, there.operator) == []
 
     await eventually(forgotten)
+    # A replica that learns of the purge late adds none.
+    now = datetime.now(UTC)
+    late = Cooldown(Scope.MODEL, now + timedelta(hours=1), 1, FailoverReason.RATE_LIMIT, now)
+    target = CooldownTarget(Scope.MODEL, world.ref("one"), first.tenant)
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=2) as database,
+        database.transaction(ALL_TENANTS) as connection,
+    ):
+        await store.extend_cooldown(connection, target, CooldownRecord(late, now))
+        assert target not in await store.list_cooldowns(connection)

@@ -12,7 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_TOOL_CALL
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_plugin import proceed
@@ -76,7 +78,7 @@ async def test_ReleaseRun__a_run_whose_peer_is_away_is_delayed(
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
     [delay] = mesh.delays
-    assert (delay.reason, mesh.failed, mesh.released) == ("DEPENDENCY_UNAVAILABLE", None, [1])
+    assert (delay.reason, mesh.failed, mesh.released) == (reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, None, [1])
     assert delay.message == "PostgreSQL does not answer; call again later"
 
 
@@ -87,7 +89,10 @@ async def test_ReleaseRun__candidates_that_cool_down_delay_the_run_for_as_long_a
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
     [delay] = mesh.delays
-    assert (delay.reason, delay.min_pause.ToMilliseconds()) == ("ALL_CANDIDATES_FAILED", 30_000)
+    assert (delay.reason, delay.min_pause.ToMilliseconds()) == (
+        reason_pb2.REASON_ALL_CANDIDATES_FAILED,
+        30_000,
+    )
     assert mesh.failed is None
 
 
@@ -119,7 +124,7 @@ async def test_ReleaseRun__a_gate_of_tool_calls_that_is_away_delays_the_run_and_
         mesh.hooks.tool_call = proceed()
         mesh.queue_run(epoch=2, tools=("list_files",))
         await eventually(lambda: mesh.finalized)
-    assert [delay.reason for delay in mesh.delays] == ["PLUGIN_FAILED"]
+    assert [delay.reason for delay in mesh.delays] == [reason_pb2.REASON_PLUGIN_FAILED]
     [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
     assert (result.is_error, len(mesh.prompts), mesh.failed) == (False, 2, None)
 
@@ -132,7 +137,7 @@ async def test_FailRun__what_would_fail_again_fails_the_run(
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
     assert mesh.failed is not None
-    assert (mesh.failed.reason, mesh.delays) == (reason.value, [])
+    assert (mesh.failed.reason, mesh.delays) == (reason_number(reason), [])
 
 
 async def test_ReleaseRun__a_pause_beyond_the_deadline_is_half_of_the_time_that_is_left(
@@ -143,7 +148,7 @@ async def test_ReleaseRun__a_pause_beyond_the_deadline_is_half_of_the_time_that_
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
     [delay] = mesh.delays
-    assert (delay.reason, mesh.failed) == ("ALL_CANDIDATES_FAILED", None)
+    assert (delay.reason, mesh.failed) == (reason_pb2.REASON_ALL_CANDIDATES_FAILED, None)
     assert 200 < delay.min_pause.seconds <= 300
 
 
@@ -154,7 +159,7 @@ async def test_FailRun__a_model_call_that_takes_all_its_time_fails_the_run(
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
     assert mesh.failed is not None
-    assert (mesh.failed.reason, mesh.delays) == ("DEADLINE_EXCEEDED", [])
+    assert (mesh.failed.reason, mesh.delays) == (reason_pb2.REASON_DEADLINE_EXCEEDED, [])
 
 
 async def test_ReleaseRun__a_model_that_was_called_late_is_called_again_later(
@@ -164,7 +169,10 @@ async def test_ReleaseRun__a_model_that_was_called_late_is_called_again_later(
     mesh.answers.append(MeshError(Reason.DEADLINE_EXCEEDED, "no answer in time"))
     mesh.queue_run()
     await ended(mesh, keys, tmp_path, generate_timeout_seconds=8.0)
-    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (["DEADLINE_EXCEEDED"], None)
+    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (
+        [reason_pb2.REASON_DEADLINE_EXCEEDED],
+        None,
+    )
 
 
 async def test_ReleaseRun__a_call_in_which_no_model_was_called_is_made_again_later(
@@ -173,7 +181,10 @@ async def test_ReleaseRun__a_call_in_which_no_model_was_called_is_made_again_lat
     mesh.refusals["Generate"] = deque([MeshError(Reason.DEADLINE_EXCEEDED, "no whole message in time")])
     mesh.queue_run()
     await ended(mesh, keys, tmp_path)
-    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (["DEADLINE_EXCEEDED"], None)
+    assert ([delay.reason for delay in mesh.delays], mesh.failed) == (
+        [reason_pb2.REASON_DEADLINE_EXCEEDED],
+        None,
+    )
 
 
 async def test_ReleaseRun__a_delay_is_reported_again_while_the_session_service_is_away(
@@ -187,7 +198,7 @@ async def test_ReleaseRun__a_delay_is_reported_again_while_the_session_service_i
         await eventually(lambda: len(mesh.refusals["ReleaseRun"]) <= 995)
         mesh.refusals["ReleaseRun"].clear()
         await eventually(lambda: mesh.delays)
-    assert [delay.reason for delay in mesh.delays] == ["ALL_CANDIDATES_FAILED"]
+    assert [delay.reason for delay in mesh.delays] == [reason_pb2.REASON_ALL_CANDIDATES_FAILED]
 
 
 async def test_ReleaseRun__a_run_that_was_lost_is_not_delayed(
@@ -217,7 +228,7 @@ async def test_ReleaseRun__a_run_whose_lease_ran_out_in_an_outage_is_released_af
         mesh.refusals["ReleaseRun"].clear()
         await eventually(lambda: mesh.delays)
     [delay] = mesh.delays
-    assert delay.reason == "DEPENDENCY_UNAVAILABLE"
+    assert delay.reason == reason_pb2.REASON_DEPENDENCY_UNAVAILABLE
     assert (mesh.released, mesh.model_cancelled) == ([1], True)
 
 

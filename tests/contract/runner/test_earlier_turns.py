@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runner.loop.messages import text_message
@@ -122,7 +123,7 @@ async def test_FailRun__a_later_run_has_its_own_turns(mesh: ScriptedMesh, keys: 
     mesh.answers.extend([calling((f"c{number}", "list_files", "{}")) for number in range(2, 9)])
     await execute_run(mesh, keys, tmp_path, epoch=4, max_turns=4)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert len(mesh.prompts) == 3
 
 

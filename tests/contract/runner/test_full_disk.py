@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runner.clients.mcp import stdio as mcp_stdio
 
@@ -103,7 +104,7 @@ async def test_ReleaseRun__files_that_do_not_fit_delay_the_run(
         await eventually(lambda: mesh.delays)
         await eventually(lambda: mesh.released_claims)
     [delay] = mesh.delays
-    assert (delay.reason, mesh.failed) == ("RUNNER_DISK_FULL", None)
+    assert (delay.reason, mesh.failed) == (reason_pb2.REASON_RUNNER_DISK_FULL, None)
     assert delay.message == "the disk of the runner is full; another runner takes the run"
     assert list(disk.iterdir()) == []
 
@@ -118,7 +119,7 @@ async def test_ReleaseRun__a_small_file_that_does_not_fit_delays_the_run(
     async with running_runner(mesh, keys, disk, **ROOM):
         await eventually(lambda: mesh.delays or mesh.failed)
     assert mesh.failed is None
-    assert mesh.delays[0].reason == "RUNNER_DISK_FULL"
+    assert mesh.delays[0].reason == reason_pb2.REASON_RUNNER_DISK_FULL
 
 
 async def test_ReleaseRun__a_tool_that_meets_a_full_disk_delays_the_run_and_is_called_again(
@@ -137,7 +138,7 @@ async def test_ReleaseRun__a_tool_that_meets_a_full_disk_delays_the_run_and_is_c
         await eventually(lambda: mesh.finalized)
     assert mesh.failed is None
     [delay] = mesh.delays
-    assert delay.reason == "RUNNER_DISK_FULL"
+    assert delay.reason == reason_pb2.REASON_RUNNER_DISK_FULL
     [result] = mesh.messages(message_pb2.ROLE_TOOL_RESULT)
     assert (result.tool_call_id, result.is_error) == ("c1", False)
 
@@ -154,4 +155,7 @@ async def test_ReleaseRun__no_room_to_start_an_mcp_server_hands_the_run_back(
         mesh, keys, tmp_path / "work", mcp_config_file=config(tmp_path, weather=stdio())
     ):
         await eventually(lambda: mesh.delays or mesh.failed or mesh.finalized)
-    assert ([delay.reason for delay in mesh.delays], mesh.prompts) == (["RUNNER_DISK_FULL"], [])
+    assert ([delay.reason for delay in mesh.delays], mesh.prompts) == (
+        [reason_pb2.REASON_RUNNER_DISK_FULL],
+        [],
+    )

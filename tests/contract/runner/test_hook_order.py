@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh_core.errors import MeshError
@@ -96,7 +97,7 @@ async def test_a_failed_closed_plugin_fails_the_run(
     assert order == BEFORE_MODEL[: 1 if asked == "model" else 2]
     assert mesh.prompts == []
     assert mesh.failed is not None
-    assert mesh.failed.reason == "PLUGIN_FAILED"
+    assert mesh.failed.reason == reason_pb2.REASON_PLUGIN_FAILED
 
 
 async def test_hooks_of_a_run_killed_during_a_model_call(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_runner.domain.turns import LATE_TURN_COUNT
 from spawnmesh_runner.loop.messages import text_message
@@ -97,7 +98,7 @@ async def test_FailRun__endless_messages_get_late_turns_once(
     mesh.answers.extend([saying("Early.")] * 20)
     await execute_run(mesh, keys, tmp_path, max_turns=1)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert len(mesh.prompts) == 1 + LATE_TURN_COUNT
 
 
@@ -127,7 +128,7 @@ async def test_FailRun__a_takeover_grants_no_additional_late_turns(
     mesh.answers.extend([saying("Again.")] * 20)
     await execute_run(mesh, keys, tmp_path, epoch=2, max_turns=1)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert len(mesh.prompts) == 1
 
 
@@ -139,5 +140,5 @@ async def test_FailRun__tool_calls_in_the_last_turn_get_no_late_turns(
     mesh.inbox.append(pb.InboxMessage(key="message:v1:m", text="One more thing."))
     await execute_run(mesh, keys, tmp_path, epoch=2, max_turns=1)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert mesh.prompts == []

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import SDK_SERVER, config, http_server, stdio, text, tool_results
@@ -73,7 +74,7 @@ async def test_FailRun__an_agent_names_an_unknown_server(
     async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "MCP_SERVER_NOT_OFFERED"
+    assert mesh.failed.reason == reason_pb2.REASON_MCP_SERVER_NOT_OFFERED
     assert "unheard-of" in mesh.failed.message
     assert "weather" not in mesh.failed.message
     assert mesh.prompts == []
@@ -95,7 +96,7 @@ async def test_FailRun__a_server_of_other_tenants_looks_unknown(
     async with running_runner(other, keys, tmp_path / "work"):
         await eventually(lambda: other.failed)
     assert other.failed is not None
-    assert (other.failed.reason, other.failed.message) == ("MCP_SERVER_NOT_OFFERED", theirs)
+    assert (other.failed.reason, other.failed.message) == (reason_pb2.REASON_MCP_SERVER_NOT_OFFERED, theirs)
 
 
 async def test_Generate__only_allowed_tools_of_a_tenants_server_are_offered(

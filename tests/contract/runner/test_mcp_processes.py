@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.loop.messages import text_message
@@ -90,7 +91,7 @@ async def test_a_failed_run_leaves_no_process(mesh: ScriptedMesh, keys: Path, tm
     ):
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "MODEL_REFUSED"
+    assert mesh.failed.reason == reason_pb2.REASON_MODEL_REFUSED
     assert are_gone(pids_in(mesh.messages(RESULT)[0]))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runner.app import SANDBOX_CHECK
 from spawnmesh_runner.clients.sandbox.sandbox import NO_SANDBOX, Sandbox
@@ -163,7 +164,7 @@ async def test_FailRun__a_server_that_cannot_be_confined_is_refused(
             health = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
     assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert mesh.failed is not None
-    assert mesh.failed.reason == "MCP_SANDBOX_UNAVAILABLE"
+    assert mesh.failed.reason == reason_pb2.REASON_MCP_SANDBOX_UNAVAILABLE
     assert "no sandbox for them: weather; " in mesh.failed.message
     assert "RUNNER_UNSANDBOXED_STDIO_SERVERS" in mesh.failed.message
     assert not notes.exists(), "nothing was started"

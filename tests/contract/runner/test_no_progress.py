@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
@@ -23,7 +24,7 @@ async def test_FailRun__the_third_repeat_of_the_same_calls(
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "NO_PROGRESS"
+    assert mesh.failed.reason == reason_pb2.REASON_NO_PROGRESS
     assert "list_files, read_file" in mesh.failed.message
     assert len(mesh.prompts) == 4
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT
@@ -80,7 +81,7 @@ async def test_FailRun__repeated_output_limits_fail_the_run(
     await carry(mesh, world, keys, tmp_path, may_fail=True)
     assert mesh.finalized is None
     assert mesh.failed is not None
-    assert mesh.failed.reason == "OUTPUT_LIMIT_REACHED"
+    assert mesh.failed.reason == reason_pb2.REASON_OUTPUT_LIMIT_REACHED
     assert "output limit" in mesh.failed.message
     assert mesh.failed.usage.output_token_count == MAX_CUT_OFF_COUNT * 5
     assert world.provider.asked("one") == MAX_CUT_OFF_COUNT
@@ -108,7 +109,7 @@ async def test_FailRun__the_output_limit_in_the_last_turn_is_the_reason(
     mesh.queue.put_nowait(claimed)
     await carry(mesh, world, keys, tmp_path, may_fail=True)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "OUTPUT_LIMIT_REACHED"
+    assert mesh.failed.reason == reason_pb2.REASON_OUTPUT_LIMIT_REACHED
 
 
 def note_cut_off(mesh: ScriptedMesh) -> None:

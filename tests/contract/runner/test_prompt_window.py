@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
@@ -100,7 +101,7 @@ async def test_CloseWindow__a_transcript_that_changes_every_time_uses_up_the_tur
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert (len(mesh.prompts), mesh.messages(ASSISTANT)) == (3, [])
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import TRANSIENT_FACT, MeshError, transient_fact, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -188,7 +190,7 @@ async def test_FailRun__has_the_routers_reason(
         await eventually(lambda: mesh.failed)
         await eventually(lambda: not workspaces(tmp_path) and mesh.released_claims)
     assert mesh.failed is not None
-    assert (mesh.failed.reason, mesh.failed.message) == (reason.value, "no answer")
+    assert (mesh.failed.reason, mesh.failed.message) == (reason_number(reason), "no answer")
     assert len(mesh.prompts) == 1
 
 
@@ -215,7 +217,7 @@ async def test_FailRun__a_run_without_turns_left(mesh: ScriptedMesh, keys: Path,
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert mesh.failed.reason == reason_pb2.REASON_TURN_LIMIT_EXCEEDED
     assert mesh.failed.usage.output_token_count == 6
     assert len(mesh.prompts) == 2, "the turn before the takeover counts"
     assert mesh.entries[2].body.message.tool_call_id == "c0", (
@@ -237,7 +239,7 @@ async def test_FailRun__attachments_with_a_wrong_hash(mesh: ScriptedMesh, keys: 
         await eventually(lambda: mesh.failed)
         await eventually(lambda: not workspaces(tmp_path))
     assert mesh.failed is not None
-    assert mesh.failed.reason == "ATTACHMENTS_MATERIALIZATION_FAILED"
+    assert mesh.failed.reason == reason_pb2.REASON_ATTACHMENTS_MATERIALIZATION_FAILED
     assert str(tmp_path) not in mesh.failed.message
     assert mesh.prompts == []
 
@@ -252,7 +254,7 @@ async def test_FailRun__an_internal_error_hides_content_and_paths(
         root.write_text("no directory")
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
-    assert mesh.failed.reason == "RUNNER_ERROR"
+    assert mesh.failed.reason == reason_pb2.REASON_RUNNER_ERROR
     assert str(tmp_path) not in mesh.failed.message
 
 

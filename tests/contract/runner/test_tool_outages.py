@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -58,7 +59,7 @@ async def test_ReleaseRun__an_outage_at_a_tool_delays_the_run_and_the_call_is_ma
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.delays or mesh.finalized or mesh.failed)
         assert mesh.messages(message_pb2.ROLE_TOOL_RESULT) == []
-        assert [delay.reason for delay in mesh.delays] == [error.reason.value]
+        assert [delay.reason for delay in mesh.delays] == [reason_number(error.reason)]
         mesh.refusals.clear()
         mesh.queue_run(epoch=2, tools=TOOLS)
         await eventually(lambda: mesh.finalized or mesh.failed)

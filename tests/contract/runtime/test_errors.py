@@ -66,7 +66,7 @@ async def test_a_long_refusal_arrives_cut_with_its_reason(
 
 
 async def test_every_reason_arrives_with_its_status(serve: Any, peer_of: Any, request_with: Any) -> None:
-    reasons = iter(Reason)
+    reasons = iter(STATUS_OF)
 
     async def behavior(request: Any, context: Any) -> Any:
         raise MeshError(next(reasons), "no")
@@ -74,7 +74,7 @@ async def test_every_reason_arrives_with_its_status(serve: Any, peer_of: Any, re
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-        for reason in Reason:
+        for reason in STATUS_OF:
             with impersonate("acme"), pytest.raises(MeshError) as caught:
                 await peer.unary(method, request_with(), timeout_seconds=60)
             assert (caught.value.reason, caught.value.status) == (reason, STATUS_OF[reason])

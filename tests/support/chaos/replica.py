@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from spawnmesh_devstack.tied import tie
-from spawnmesh_postgres.audit.log import open_audit_log
 from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
@@ -28,11 +27,12 @@ async def _serve(settings: SessionSettings, folder: Path) -> None:
         start_process("session", settings) as process,
         open_components(process, settings) as components,
         open_revocation_feed(components.database, components.listener, process.revoked) as revocations,
-        open_call_limits_feed(components.database, components.listener, process.call_limits) as call_limits,
-        open_audit_log(components.database) as audit,
+        open_call_limits_feed(
+            components.database, components.listener, process.call_limits, settings.call_limits_ceiling
+        ) as call_limits,
     ):
         server = make_server(
-            process, failing(components, Failpoints(folder)), settings, revocations, call_limits, audit
+            process, failing(components, Failpoints(folder)), settings, revocations, call_limits
         )
         await run_until_stopped(process, server, on_ready=write_pid)
 

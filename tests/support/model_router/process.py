@@ -82,16 +82,20 @@ class RouterProcess:
 
 @asynccontextmanager
 async def open_router_process(
-    world: World, watchdog: Watchdog, fork_server: ForkServer, dsn: str = ""
+    world: World,
+    watchdog: Watchdog,
+    fork_server: ForkServer,
+    dsn: str = "",
+    tables: dict[str, Any] | None = None,
 ) -> AsyncIterator[RouterProcess]:
-    """Yield a running router process, by default with the world's database.
+    """Yield a running router process, by default with the world's database and configuration.
 
     It is killed with the block. It knows the OpenAI-compatible provider alone: the SDK of Anthropic
     takes as long to import as the rest of the process.
     """
     (port,) = free_ports(1)
     config = world.folder / f"{secrets.token_hex(4)}.json"
-    config.write_text(json.dumps(_without_anthropic(world)))
+    config.write_text(json.dumps(_without_anthropic(world, tables or world.config())))
     async with caller_at(f"{LOOPBACK}:{port}", "model-router") as peer:
         router = RouterProcess(world, watchdog, fork_server, peer, port, config, dsn or world.dsn.app)
         await router.start()
@@ -101,8 +105,7 @@ async def open_router_process(
             await router.kill()
 
 
-def _without_anthropic(world: World) -> dict[str, Any]:
-    config = world.config()
+def _without_anthropic(world: World, config: dict[str, Any]) -> dict[str, Any]:
     for table in (config["providers"], config["models"]):
         for name in [name for name in table if name.startswith(world.anthropic)]:
             del table[name]

@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 from google.protobuf.duration_pb2 import Duration
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -42,7 +43,7 @@ async def kill(mesh: Mesh, session_id: str) -> int:
 
 
 async def fail(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
-    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no")
     await mesh.run(held, mesh.runs.FailRun, request)
 
 

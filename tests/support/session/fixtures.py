@@ -62,14 +62,22 @@ DatabaseOf = Callable[[str], dict[str, Any]]
 def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
     """Serve the four other services with these databases; return their targets.
 
-    They follow the revocations of the session service if its target is given.
+    They follow the revocations of the session service if its target is given. It may start later:
+    unless `revocations_wait_seconds` says so, they do not wait for it.
     """
 
     @asynccontextmanager
     async def opened(
-        database_of: DatabaseOf, session_target: str | None = None, **more: Any
+        database_of: DatabaseOf,
+        session_target: str | None = None,
+        *,
+        revocations_wait_seconds: float = 0.0,
+        **more: Any,
     ) -> AsyncIterator[dict[str, str]]:
-        follows = {"session_target": session_target}
+        follows = {
+            "session_target": session_target,
+            "revocations_wait_seconds": revocations_wait_seconds,
+        }
         chosen = {
             **shared_settings("attachment-blob", keys),
             **follows,

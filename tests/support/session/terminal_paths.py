@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1.decision_pb2 import Deny, FinalizeDecision, Revise, SpawnDecision
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
@@ -75,7 +76,7 @@ async def succeeded(stage: Stage) -> str:
 
 async def failed(stage: Stage) -> str:
     held = await stage.mesh.claim(await stage.spawn())
-    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no")
     await stage.mesh.run(held, stage.mesh.runs.FailRun, request)
     return held.session.session_id
 
@@ -111,7 +112,7 @@ async def lost_by_every_runner(stage: Stage) -> str:
         await brief.claim(session_id)
     async with components_of(brief.settings) as components:
         await sweep_all(make_sweeper(components, brief.settings))
-    assert (await stage.mesh.get(session_id)).latest_run.error_reason == "ATTEMPTS_EXHAUSTED"
+    assert (await stage.mesh.get(session_id)).latest_run.error_reason == reason_pb2.REASON_ATTEMPTS_EXHAUSTED
     return session_id
 
 

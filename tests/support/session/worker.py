@@ -39,7 +39,7 @@ async def dependencies_of(settings: SessionSettings) -> AsyncIterator[Dependenci
         open_components(process, settings) as components,
     ):
         revocations = RevocationFeed(components.database, process.revoked)
-        call_limits = CallLimitsFeed(components.database, process.call_limits)
+        call_limits = CallLimitsFeed(components.database, process.call_limits, settings.call_limits_ceiling)
         yield make_dependencies(process, components, settings, revocations, call_limits)
 
 

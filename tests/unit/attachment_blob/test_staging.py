@@ -36,7 +36,10 @@ def rows(unstored: str = "", stored: str = "") -> StagedRows:
         (StagedRows(None, None), StageRefusal.UNKNOWN_TENANT),
         (StagedRows(AttachmentLimits(max_files=1), None), StageRefusal.POLICY_CHANGED),
         (StagedRows(LIMITS, None), StageRefusal.EXISTS),
-        (StagedRows(AttachmentLimits(max_files=1), None, exceeded=FULL), StageRefusal.POLICY_CHANGED),
+        (
+            StagedRows(AttachmentLimits(max_files=1), None, usage=FULL, needed_bytes=1),
+            StageRefusal.POLICY_CHANGED,
+        ),
     ],
 )
 def test_a_set_that_was_not_written_has_no_missing_blobs(written: StagedRows, outcome: StageRefusal) -> None:
@@ -46,7 +49,14 @@ def test_a_set_that_was_not_written_has_no_missing_blobs(written: StagedRows, ou
 
 
 def test_a_set_that_was_not_written_since_there_was_no_room() -> None:
-    assert outcome_of(StagedRows(LIMITS, None, exceeded=FULL), requested(), LIMITS) == NoRoom(FULL)
+    assert outcome_of(StagedRows(LIMITS, None, usage=FULL, needed_bytes=1), requested(), LIMITS) == NoRoom(
+        FULL
+    )
+
+
+def test_a_set_that_needs_no_room_was_not_written_since_it_exists() -> None:
+    repeated = StagedRows(LIMITS, None, usage=FULL, needed_bytes=0)
+    assert outcome_of(repeated, requested(), LIMITS) is StageRefusal.EXISTS
 
 
 @pytest.mark.parametrize(("unstored", "stored"), [("ab", ""), ("a", "b"), ("", "ab")])

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client import (
     AlreadyExists,
@@ -90,7 +91,7 @@ async def test_run_is_a_spawn_and_its_result(mesh: FakeMesh, keys: Path) -> None
 
 async def test_run_without_an_answer_raises_with_its_reason(mesh: FakeMesh, keys: Path) -> None:
     mesh.sessions.outcome = session_in(
-        session_pb2.RUN_STATE_FAILED, error_reason="MODEL_REFUSED", error_message="no"
+        session_pb2.RUN_STATE_FAILED, error_reason=reason_pb2.REASON_MODEL_REFUSED, error_message="no"
     )
     mesh.sessions.outcome.trace_id = "5f"
     async with connected(mesh, keys) as client:
@@ -110,7 +111,7 @@ async def test_run_without_an_answer_raises_with_its_reason(mesh: FakeMesh, keys
 async def test_session_that_ended_without_a_run_raises_too(mesh: FakeMesh, keys: Path) -> None:
     failed = session_pb2.SESSION_STATE_SPAWN_FAILED
     mesh.sessions.outcome = session_pb2.Session(
-        session_id=SESSION_ID, state=failed, failure_reason="SPAWN_REFUSED"
+        session_id=SESSION_ID, state=failed, failure_reason=reason_pb2.REASON_SPAWN_REFUSED
     )
     mesh.sessions.outcome.latest_run.state = session_pb2.RUN_STATE_FAILED  # The fake waits for a run.
     async with connected(mesh, keys) as client:

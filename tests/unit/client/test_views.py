@@ -3,11 +3,12 @@
 import dataclasses
 import pickle
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2, attachment_pb2, upload_pb2
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import delivery_pb2, event_pb2, hook_service_pb2
 from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh.session.v1 import session_pb2, session_service_pb2, tenant_pb2
@@ -17,6 +18,7 @@ from spawnmesh_client.entries import entry_view
 from spawnmesh_client.outcomes import RunFailed, RunNotDone
 from spawnmesh_client.session import Session
 from spawnmesh_client.view_of import enum_prefix, number_of, view_of
+from spawnmesh_core.reasons import Reason
 
 MESSAGES: dict[type[Any], Any] = {
     views.Usage: message_pb2.TokenUsage,
@@ -122,6 +124,17 @@ def test_words_equal_their_names_and_a_new_one_is_unknown() -> None:
     event = session_pb2.SessionEvent(cursor=1)
     event.MergeFromString(b"\x18\x63")  # kind = 99
     assert view_of(views.SessionEvent, event).kind is views.EventKind.UNKNOWN
+
+
+def test_reasons_of_a_run_are_those_of_refusals_and_a_new_one_is_unknown() -> None:
+    run = session_pb2.Run(error_reason=reason_pb2.REASON_KILLED)
+    assert view_of(views.Run, run).error_reason is Reason.KILLED
+    run.error_reason = cast(Any, 9999)
+    session = session_pb2.Session(latest_run=run, failure_reason=cast(Any, 9999))
+    view = view_of(Session, session, _wire=object())
+    assert view.latest_run is not None
+    assert view.latest_run.error_reason is view.failure_reason is Reason.UNKNOWN
+    assert view_of(views.Run, session_pb2.Run()).error_reason is None
 
 
 def test_word_that_the_contract_does_not_have_is_refused_with_those_it_has() -> None:

@@ -7,6 +7,7 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1.tenant_pb2 import Tenant
@@ -97,7 +98,9 @@ async def test_spawn_and_wait_prints_the_answer(mesh):
 
 async def test_waiting_for_a_run_that_fails_exits_with_1_and_says_why(mesh):
     mesh.sessions.outcome = session_in(
-        session_pb2.RUN_STATE_FAILED, error_reason="ALL_CANDIDATES_FAILED", error_message="no model answered"
+        session_pb2.RUN_STATE_FAILED,
+        error_reason=reason_pb2.REASON_ALL_CANDIDATES_FAILED,
+        error_message="no model answered",
     )
 
     result = await mesh.run("wait", SESSION_ID)
@@ -356,8 +359,7 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
 
     assert result.exit_code == 1
     assert result.stderr == (
-        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with"
-        " SPAWNMESH_GATEWAY_TARGET\n"
+        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with SPAWNMESH_URL\n"
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_rpc
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import (
     ModelRouterServiceServicer,
@@ -119,7 +120,9 @@ async def test_a_session_is_run_and_deleted(clinic: Clinic) -> None:
             "see the log of the runner",
         ),
         (
-            session_in(session_pb2.RUN_STATE_FAILED, error_reason="MODEL_REFUSED", error_message="no"),
+            session_in(
+                session_pb2.RUN_STATE_FAILED, error_reason=reason_pb2.REASON_MODEL_REFUSED, error_message="no"
+            ),
             "ended as failed: MODEL_REFUSED: no",
             "runners work",
         ),
@@ -135,8 +138,10 @@ async def test_a_session_is_run_and_deleted(clinic: Clinic) -> None:
             "runners work",
         ),
         (
-            session_pb2.Session(state=session_pb2.SESSION_STATE_SPAWN_FAILED, failure_reason="HOOK_TIMEOUT"),
-            "was not made ready: HOOK_TIMEOUT",
+            session_pb2.Session(
+                state=session_pb2.SESSION_STATE_SPAWN_FAILED, failure_reason=reason_pb2.REASON_SPAWN_REFUSED
+            ),
+            "was not made ready: SPAWN_REFUSED",
             "session and its worker",
         ),
     ],

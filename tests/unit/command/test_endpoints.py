@@ -55,9 +55,9 @@ def test_a_named_session_service_is_never_vouched_to_with_the_local_keys(tmp_pat
         token_for(CommandSettings(data=tmp_path), where, admin=False)
 
 
-def test_gateway_stands_for_each_service_without_a_target_of_its_own(tmp_path, keys, monkeypatch):
+def test_url_stands_for_each_service_without_a_target_of_its_own(tmp_path, keys, monkeypatch):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1", "hook": "127.0.0.1:2"})
-    monkeypatch.setenv("SPAWNMESH_GATEWAY_TARGET", "gateway:443")
+    monkeypatch.setenv("SPAWNMESH_URL", "https://gateway")
     monkeypatch.setenv("SPAWNMESH_TRANSCRIPT_TARGET", "transcript:1")
 
     where = find_endpoints(CommandSettings(data=tmp_path))
@@ -69,6 +69,7 @@ def test_gateway_stands_for_each_service_without_a_target_of_its_own(tmp_path, k
         "model-router": "gateway:443",
         "hook": "gateway:443",
     }
+    assert where.addresses == {"url": "https://gateway", "transcript": "transcript:1"}
     with pytest.raises(LocalRefusal, match="TOKEN_MISSING"):
         token_for(CommandSettings(data=tmp_path), where, admin=False)
 

@@ -163,3 +163,14 @@ def test_an_argument_that_is_no_text(
     printed = capsys.readouterr()
     report, other = (printed.out, printed.err) if options else (printed.err, printed.out)
     assert (exit_code, "an argument is no UTF-8 text" in report, other) == (1, True, ""), printed
+
+
+def test_url_that_is_none_is_refused_by_the_name_of_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPAWNMESH_URL", "mesh.example.com:443")
+
+    result = invoke("--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_URL\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
-from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import STATUS_OF
 from spawnmesh_gateway.http_rules import http_rule
 from spawnmesh_gateway.openapi.comments import comments_of
 from spawnmesh_gateway.openapi.document import openapi
@@ -58,11 +58,11 @@ def test_every_operation_says_what_it_does_and_how_it_is_refused(document: dict[
 def test_every_reason_is_in_the_refusal_of_its_status(document: dict[str, Any]) -> None:
     refusals = document["components"]["responses"]
     texts = "\n".join(one["description"] for one in refusals.values())
-    assert [reason for reason in Reason if f"- {reason}" not in texts] == []
+    assert [reason for reason in STATUS_OF if f"- {reason}" not in texts] == []
     assert "- TOKEN_EXPIRED" in refusals["Refusal401"]["description"]
     assert "- RUN_LEASE_LOST" in refusals["Refusal409"]["description"]
     info = document["components"]["schemas"]["ErrorInfo"]
-    assert set(info["properties"]["reason"]["enum"]) == {str(reason) for reason in Reason}
+    assert set(info["properties"]["reason"]["enum"]) == {str(reason) for reason in STATUS_OF}
 
 
 def test_path_and_query_have_the_fields_that_the_body_lacks(document: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import STATUS_OF
 from spawnmesh_hook.domain.call_failures import (
     ANSWER_NOT_JSON,
     ANSWER_TOO_LARGE,
@@ -83,7 +84,7 @@ def test_fault_of_the_caller_does_not_count_against_the_plugin(failure: CallFail
         dns_lookup_failed("x"),
         *(
             rejected(MeshError(reason, "x"))
-            for reason in Reason
+            for reason in STATUS_OF
             if reason not in (Reason.MESSAGE_TOO_LARGE, Reason.PROCESSING_TIME_EXCEEDED)
         ),
         *(

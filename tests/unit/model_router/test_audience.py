@@ -46,7 +46,7 @@ def failure(tenant_id: str, reason: R = R.SERVER_ERROR, seconds: float = 0) -> T
     ("later", "audience"),
     [
         (failure("globex", seconds=1), Audience.ALL_TENANTS),
-        (failure("globex", R.TIMEOUT, 1), Audience.ALL_TENANTS),
+        (failure("globex", R.TIMEOUT, 1), Audience.TENANT),
         (failure("globex", seconds=300), Audience.ALL_TENANTS),
         (failure("globex", seconds=301), Audience.TENANT),
         (failure("globex", seconds=-301), Audience.TENANT),

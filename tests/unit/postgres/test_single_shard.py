@@ -33,10 +33,6 @@ WITH_THE_COORDINATOR = {
     ("session", "claim_run"): _QUEUE,
     ("session", "end_run"): _QUEUE,
     ("session", "forget_deleted_sessions"): "a row stays while the queue says that work is left for it",
-    (
-        "model_router",
-        "extend_cooldown",
-    ): "cooldowns of all tenants are read at once; a purged tenant gets none",
 }
 """Statements that use tables of one tenant and tables of the coordinator, and why. Citus runs the
 parts one after the other."""

@@ -3,13 +3,9 @@
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import STATUS_OF
 from spawnmesh_runner.domain.compaction import CompactionAttempts, fresh_tail_token_count
 from spawnmesh_runner.domain.failure import (
-    MCP_SERVER_NOT_OFFERED,
-    NO_PROGRESS,
-    OUTPUT_LIMIT_REACHED,
-    RUNNER_ERROR,
-    TURN_LIMIT_EXCEEDED,
     Delay,
     McpServerNotOffered,
     ModelCallTimedOut,
@@ -54,9 +50,9 @@ def test_a_mesh_error_fails_the_run_with_its_reason_on_one_line() -> None:
 @pytest.mark.parametrize(
     ("error", "reason", "message"),
     [
-        (TurnLimitExceeded(50), TURN_LIMIT_EXCEEDED, "no answer within 50 turns"),
-        (OutputLimitReached("a/b", 3), OUTPUT_LIMIT_REACHED, "a/b reached its output limit"),
-        (McpServerNotOffered(["one", "two"]), MCP_SERVER_NOT_OFFERED, "agent names: one, two"),
+        (TurnLimitExceeded(50), Reason.TURN_LIMIT_EXCEEDED, "no answer within 50 turns"),
+        (OutputLimitReached("a/b", 3), Reason.OUTPUT_LIMIT_REACHED, "a/b reached its output limit"),
+        (McpServerNotOffered(["one", "two"]), Reason.MCP_SERVER_NOT_OFFERED, "agent names: one, two"),
     ],
 )
 def test_an_error_of_the_run_is_its_reason_and_its_text(error: Exception, reason: str, message: str) -> None:
@@ -89,7 +85,7 @@ def test_late_messages_give_late_turns_once(taken: int, left: int) -> None:
 @pytest.mark.parametrize("error", [OSError(2, "no such file", "/secret/path"), ValueError("the content")])
 def test_the_text_of_other_errors_is_hidden(error: Exception) -> None:
     failure = describe_failure(error)
-    assert failure.reason == RUNNER_ERROR
+    assert failure.reason == Reason.RUNNER_ERROR
     assert "secret" not in failure.message
     assert "content" not in failure.message
 
@@ -125,7 +121,7 @@ def test_only_repeats_in_a_row_are_no_progress() -> None:
         calls.record(digest, ["read_file"])
     with pytest.raises(NoProgress, match=r"of read_file with .* 3 times in a row") as raised:
         calls.record("b", ["read_file", "read_file"])
-    assert describe_failure(raised.value).reason == NO_PROGRESS
+    assert describe_failure(raised.value).reason == Reason.NO_PROGRESS
 
 
 @pytest.mark.parametrize("reason", sorted(TRANSIENT))
@@ -137,7 +133,7 @@ def test_a_transient_error_delays_the_run(reason: Reason) -> None:
     assert find_delay(distant, 60) == Delay(reason.value, "not now", 30)
 
 
-@pytest.mark.parametrize("reason", sorted(set(Reason) - set(TRANSIENT)))
+@pytest.mark.parametrize("reason", sorted(set(STATUS_OF) - set(TRANSIENT)))
 def test_another_error_delays_the_run_only_if_it_says_so(reason: Reason) -> None:
     assert find_delay(MeshError(reason, "no"), 10) is None
     assert find_delay(MeshError(reason, "no", facts={"is_transient": "false"}), 10) is None

@@ -1,5 +1,8 @@
 """Every contract has the required parts, and the core repeats its values exactly."""
 
+import re
+from pathlib import Path
+
 import pytest
 from buf.validate import validate_pb2
 from google.protobuf.descriptor import MethodDescriptor
@@ -7,7 +10,7 @@ from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_calls.contracts import mesh_services
-from spawnmesh_core.reasons import Reason
+from spawnmesh_core.reasons import RUN_REASONS, Reason
 from spawnmesh_core.status import STATUS_OF
 from spawnmesh_runtime.call_limits import ClassLimits as DefaultLimits
 from spawnmesh_runtime.caller import CallerKind
@@ -15,6 +18,7 @@ from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.rpc_class import RpcClass
 from spawnmesh_runtime.tokens import SERVICES
 
+ROOT = Path(__file__).resolve().parents[3]
 METHODS = [method for service in mesh_services() for method in service.methods]
 
 
@@ -79,8 +83,14 @@ def test_classes_of_the_contract_are_those_with_limits() -> None:
 
 def test_reasons_are_those_of_the_contract() -> None:
     names = {name.removeprefix("REASON_") for name in reason_pb2.Reason.keys()}  # noqa: SIM118 - no dict
-    assert {reason.value for reason in Reason} == names - {"UNSPECIFIED"}
+    assert {reason.value for reason in Reason} - {"UNKNOWN"} == names - {"UNSPECIFIED"}
 
 
-def test_every_reason_has_a_status() -> None:
-    assert set(STATUS_OF) == set(Reason)
+def test_every_reason_has_a_status_or_is_of_runs_only() -> None:
+    assert set(STATUS_OF) == set(Reason) - RUN_REASONS - {Reason.UNKNOWN}
+
+
+def test_contract_says_which_reasons_are_of_runs_only() -> None:
+    contract = (ROOT / "protos/spawnmesh/errors/v1/reason.proto").read_text()
+    of_runs = re.findall(r"^  // RUN\. .*\n(?:  //.*\n)*  REASON_(\w+) =", contract, re.MULTILINE)
+    assert set(of_runs) == RUN_REASONS

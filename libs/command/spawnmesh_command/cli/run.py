@@ -119,7 +119,6 @@ def with_connected(
 async def _connected(
     settings: CommandSettings, endpoints: Endpoints, token: Token, body: Callable[[WireMesh], Awaitable[T]]
 ) -> T:
-    targets = {name.replace("-", "_"): target for name, target in endpoints.targets.items()}
     tls_files(settings)  # It says which of the files is unusable.
-    async with connect_wire(**targets, token=token, settings=settings) as mesh:
+    async with connect_wire(**endpoints.addresses, token=token, settings=settings) as mesh:
         return await body(mesh)

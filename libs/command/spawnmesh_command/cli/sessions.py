@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
 
 from spawnmesh_command.cli import session_removal as session_ends
@@ -259,9 +260,8 @@ def _end(session: session_pb2.Session, done: bool, timeout_seconds: float, as_js
     if done and run.state == session_pb2.RUN_STATE_SUCCEEDED:
         return
     if not as_json:
-        why = ": ".join(
-            part for part in (run.error_reason or session.failure_reason, run.error_message) if part
-        )
+        reason = reason_of(run.error_reason or session.failure_reason)
+        why = ": ".join(part for part in (reason, run.error_message) if part)
         ended = f"the run ended as {run_state(session) or 'SPAWN_FAILED'}" + (f": {why}" if why else "")
         print_error(
             ended

@@ -31,6 +31,7 @@ from spawnmesh.session.v1.session_pb2 import (
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantState
 from spawnmesh.session.v1.tenant_service_pb2 import ServiceTenantStatus
 from spawnmesh.tenancy.v1.tenant_status_pb2 import ParticipationState, TenantStatus
+from spawnmesh_calls.wire_reasons import reason_of
 
 _PIPED_WIDTH = 160  # Wide enough for every id if the output is no terminal.
 
@@ -197,7 +198,7 @@ def print_session(session: Session) -> None:
         rows.append(("run", f"{run.run_id} {run_state(session)}"))
     if run.HasField("delay") and run.state == RUN_STATE_QUEUED:
         delay = run.delay
-        why = ": ".join(part for part in (delay.reason, delay.message) if part)
+        why = ": ".join(part for part in (reason_of(delay.reason), delay.message) if part)
         rows.append(("delayed", f"until {when(delay.not_before_time)}, because of {why}"))
     rows.extend(("not revised", _capped(capped)) for capped in run.capped_revisions)
     if session.HasField("receipt"):

@@ -1,6 +1,7 @@
 """Check that sessions run: one with a small task, from its spawn to its end."""
 
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_client.wire import WireMesh
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
@@ -46,7 +47,7 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
         case session_pb2.RUN_STATE_SUCCEEDED:
             return Finding("run", True, f"a runner took a session and ended it in {seconds:.1f} s")
         case session_pb2.RUN_STATE_UNSPECIFIED:
-            why = session.failure_reason or "it got no run"
+            why = reason_of(session.failure_reason) or "it got no run"
             return Finding(
                 "run", False, f"a session was not made ready: {why}", "see the logs of session and its worker"
             )
@@ -64,7 +65,8 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
                 f"a runner took a session, but there is no end after {seconds:.0f} s and {tries}",
                 advice,
             )
-    why = ": ".join(part for part in (run.error_reason, run.error_message) if part) or "no reason is given"
+    parts = (reason_of(run.error_reason), run.error_message)
+    why = ": ".join(part for part in parts if part) or "no reason is given"
     how = session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
     advice = "runners work; see the logs of runner and model-router for what it met"
     return Finding("run", False, f"a session's run ended as {how}: {why}", advice)

@@ -45,8 +45,8 @@ async def review(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
     """
     client = CommandSettings()
     where = find_endpoints(client)
-    targets = {name.replace("-", "_"): target for name, target in where.targets.items()}
-    async with connect_wire(**targets, token=token_for(client, where, admin=False), settings=client) as mesh:
+    token = token_for(client, where, admin=False)
+    async with connect_wire(**where.addresses, token=token, settings=client) as mesh:
         return verdict(await _review(mesh, ReviewerSettings(), event.draft_text))
 
 

@@ -35,7 +35,7 @@ def error_schemas() -> Json:
     info = _detail(
         "ErrorInfo",
         "Branch on the reason, and never on the message.",
-        reason={"type": "string", "enum": [reason.value for reason in Reason]},
+        reason={"type": "string", "enum": [reason.value for reason in Reason if reason in STATUS_OF]},
         domain={"type": "string", "description": "The service, such as `session.spawnmesh`."},
         metadata={"type": "object", "additionalProperties": {"type": "string"}},
     )
@@ -86,7 +86,8 @@ def responses_of_operation() -> Json:
 def _reasons_by_status() -> dict[int, list[Reason]]:
     found: dict[int, list[Reason]] = {status: list(reasons) for status, reasons in _OF_THE_GATEWAY.items()}
     for reason in Reason:
-        found.setdefault(HTTP_STATUS[STATUS_OF[reason]], []).append(reason)
+        if reason in STATUS_OF:
+            found.setdefault(HTTP_STATUS[STATUS_OF[reason]], []).append(reason)
     return found
 
 

@@ -52,8 +52,10 @@ class StagedRows:
     """Hashes of the blobs that this transaction made STORED."""
     stored: frozenset[str] = frozenset()
     """Hashes of blobs that are STORED, and that no other transaction deletes before the commit."""
-    exceeded: StorageUsage | None = None
-    """The tenant's usage if the bytes do not fit into its quota."""
+    usage: StorageUsage | None = None
+    """The tenant's usage before this set; None if the tenant has no limits here either."""
+    needed_bytes: int = 0
+    """The bytes of the set that count against the quota: those that the tenant has not stored."""
 
     def with_stored(self, hashes: frozenset[str]) -> "StagedRows":
         """Return the rows with the lock of these blobs, which were STORED."""
@@ -87,7 +89,9 @@ def outcome_of(
     if rows.limits != limits:
         return StageRefusal.POLICY_CHANGED
     if rows.create_time is None:
-        return StageRefusal.EXISTS if rows.exceeded is None else NoRoom(rows.exceeded)
+        if rows.usage is None or rows.usage.has_room(rows.needed_bytes):
+            return StageRefusal.EXISTS
+        return NoRoom(rows.usage)
     if rows.missing(requested):
         return StageRefusal.UPLOAD_GONE
     return WrittenSet(rows.create_time, rows.unstored)

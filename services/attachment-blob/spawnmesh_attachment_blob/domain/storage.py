@@ -22,6 +22,15 @@ class StorageUsage:
     def used_bytes(self) -> int:
         return self.stored_bytes + self.uploading_bytes
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that still fit. It is 0, not less, after the quota was lowered below the usage."""
+        return max(self.max_stored_bytes - self.used_bytes, 0)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Return whether so many bytes fit into the quota. No bytes fit into any."""
+        return size_bytes <= self.free_bytes
+
 
 def storage_exceeded(usage: StorageUsage, size_bytes: int) -> MeshError:
     """Build the error for files with so many bytes, which do not fit into the quota."""

@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import structlog
+from spawnmesh_core.audit_event import Record
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import ALL_TENANTS, Database
@@ -21,10 +22,13 @@ log = structlog.get_logger()
 class Worker:
     """Several workers may run. One of them claims each tenant in each interval."""
 
-    def __init__(self, database: Database, collector: GarbageCollector, interval_seconds: float) -> None:
+    def __init__(
+        self, database: Database, collector: GarbageCollector, interval_seconds: float, record: Record
+    ) -> None:
         self._database = database
         self.collector = collector
         self._interval_seconds = interval_seconds
+        self._record = record
 
     async def work(self) -> None:
         """Work until cancelled. Retry while the database or S3 is unavailable."""
@@ -56,7 +60,7 @@ class Worker:
             async with self._database.transaction(tenant_id) as connection:
                 is_ours = await tenants.claim_collection(connection, tenant_id, self._interval_seconds)
             if is_ours:
-                await self.collector.collect(tenant_id, dry_run=False)
+                await self.collector.collect(tenant_id, dry_run=False, record=self._record)
         except (MeshError, psycopg.Error) as error:
             raise_if_cancelled()
             log.warning("collection_failed", tenant=tenant_id, error=type(error).__name__)

@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from datetime import timedelta
 
 import structlog
+from spawnmesh_core.audit_event import Record, work_event
 from spawnmesh_core.clock import Clock, monotonic_seconds, utc_now
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
@@ -31,11 +32,29 @@ from spawnmesh_attachment_blob.store import blobs as blob_rows
 from spawnmesh_attachment_blob.store import garbage, tenants, uploads
 from spawnmesh_attachment_blob.store.garbage import BEFORE_ALL_TOMBSTONES, KeyPage
 
+WORKER = "attachment-blob-worker"
+"""The process that collects, as its heartbeats and its audit events name it."""
+
 _PREFIX = "sha256/"
+_COLLECT_GARBAGE = "spawnmesh.attachment_blob.v1.AttachmentBlobService/CollectGarbage"
 
 RowsQuery = Callable[[Connection, str, KeyPage, int], Awaitable[list[str]]]
 
 log = structlog.get_logger()
+
+
+class _Expiry:
+    """Reports what a worker removed because it has expired, if it has a record."""
+
+    def __init__(self, tenant_id: str, record: Record | None) -> None:
+        self._tenant_id = tenant_id
+        self._record = record
+
+    def report(self, name: str, resource_id: str) -> None:
+        """Record that the resource was removed now."""
+        if self._record is not None:
+            resource = name, resource_id
+            self._record(work_event(WORKER, self._tenant_id, _COLLECT_GARBAGE, utc_now(), resource))
 
 
 class GarbageCollector:
@@ -64,8 +83,11 @@ class GarbageCollector:
         self._page_rows = page_rows
         self._clock = clock
 
-    async def collect(self, tenant_id: str, *, dry_run: bool) -> GarbageCounts:
+    async def collect(self, tenant_id: str, *, dry_run: bool, record: Record | None = None) -> GarbageCounts:
         """Collect the tenant's garbage and return the counts. A dry run only counts.
+
+        A worker passes `record`: it gets an event for each set and upload that has expired. An
+        operator's call of the RPC is an event already.
 
         Raises NOT_FOUND for a tenant that was not prepared, and S3Failed.
         """
@@ -76,7 +98,7 @@ class GarbageCollector:
         counts = GarbageCounts()
         begin = monotonic_seconds()
         try:
-            await self._collect(tenant_id, counts, dry_run=dry_run)
+            await self._collect(tenant_id, counts, _Expiry(tenant_id, record), dry_run=dry_run)
         except Exception as error:
             if not dry_run:
                 self._metrics.record_failed(error, monotonic_seconds() - begin)
@@ -86,9 +108,11 @@ class GarbageCollector:
         log.info("garbage_collected", tenant=tenant_id, dry_run=dry_run, **_nonzero(counts))
         return counts
 
-    async def _collect(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+    async def _collect(
+        self, tenant_id: str, counts: GarbageCounts, expiry: _Expiry, *, dry_run: bool
+    ) -> None:
         async with traced("collect_garbage", spawnmesh__tenant__id=tenant_id, spawnmesh__dry_run=dry_run):
-            await self._collect_rows(tenant_id, counts, dry_run=dry_run)
+            await self._collect_rows(tenant_id, counts, expiry, dry_run=dry_run)
             try:
                 await self._compare_objects(tenant_id, counts, dry_run=dry_run)
                 await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
@@ -96,7 +120,9 @@ class GarbageCollector:
                 log.error("bucket_missing", tenant=tenant_id)
             await self._delete_tombstones(tenant_id, counts, dry_run=dry_run)
 
-    async def _collect_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+    async def _collect_rows(
+        self, tenant_id: str, counts: GarbageCounts, expiry: _Expiry, *, dry_run: bool
+    ) -> None:
         grace = self._ages.grace_seconds
         async with aclosing(self._pages(tenant_id, garbage.unremoved_sets, grace)) as pages:
             async for set_ids in pages:
@@ -105,7 +131,7 @@ class GarbageCollector:
         async with aclosing(self._pages(tenant_id, garbage.outlived_sets, grace)) as pages:
             async for set_ids in pages:
                 counts.expired_set_count += len(set_ids)
-                await self._release_sets(tenant_id, () if dry_run else set_ids, counts)
+                await self._release_sets(tenant_id, () if dry_run else set_ids, counts, expiry)
         staged_seconds = self._ages.staged_seconds
         async with aclosing(self._pages(tenant_id, garbage.abandoned_sets, staged_seconds)) as pages:
             async for set_ids in pages:
@@ -114,12 +140,14 @@ class GarbageCollector:
                 for set_id in () if dry_run else set_ids:
                     with _counting_refusals(tenant_id, counts):
                         await self._releaser.release_staged_set(tenant_id, set_id, staged_seconds)
+                        expiry.report("set_id", set_id)
         async with aclosing(self._pages(tenant_id, garbage.expired_uploads, 0)) as pages:
             async for row_ids in pages:
                 counts.expired_upload_count += len(row_ids)
                 for row_id in () if dry_run else row_ids:
                     with _counting_refusals(tenant_id, counts):
                         await self._upload_remover.remove_expired(tenant_id, row_id)
+                        expiry.report("row_id", row_id)
         async with aclosing(self._pages(tenant_id, garbage.unsettled_blobs, grace)) as pages:
             async for hashes in pages:
                 counts.unsettled_blob_count += len(hashes)
@@ -130,11 +158,17 @@ class GarbageCollector:
                         await self._releaser.delete_marked_blobs(tenant_id, hashes)
 
     async def _release_sets(
-        self, tenant_id: str, set_ids: tuple[()] | list[str], counts: GarbageCounts
+        self,
+        tenant_id: str,
+        set_ids: tuple[()] | list[str],
+        counts: GarbageCounts,
+        expiry: _Expiry | None = None,
     ) -> None:
         for set_id in set_ids:
             with _counting_refusals(tenant_id, counts):
                 await self._releaser.release_set(tenant_id, set_id)
+                if expiry is not None:
+                    expiry.report("set_id", set_id)
 
     async def _pages(
         self, tenant_id: str, query: RowsQuery, age_seconds: int

@@ -108,7 +108,7 @@ def _stage_arguments(tenant_id: str, limits: AttachmentLimits, requested: SetToS
         "session_id": requested.session_id,
         # A JSON array costs the caller less than a list for each column.
         "files": orjson.dumps(files).decode(),
-        "new_bytes": sum(blob["size_bytes"] for blob in blobs.values()) if requested.is_limited else None,
+        "new_bytes": sum(blob["size_bytes"] for blob in blobs.values()) if requested.is_limited else 0,
         "blobs": orjson.dumps(list(blobs.values())).decode(),
         "hashes": [file.sha256 for file in requested.files],
     }
@@ -128,7 +128,8 @@ def _staged(rows: list[DictRow]) -> StagedRows:
         limits,
         row["create_time"],
         frozenset(row["added"]),
-        exceeded=None if row["has_room"] else _usage(row),
+        usage=_usage(row),
+        needed_bytes=row["needed_bytes"],
     )
 
 

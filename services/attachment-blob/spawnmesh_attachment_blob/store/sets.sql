@@ -1,27 +1,26 @@
 -- name: stage_set
 -- A separate statement after join_writers, so that it sees a purge that began while that waited.
 -- Returns the tenant's limits; no row if the tenant is not prepared or is being purged. Writes the
--- set and its files if the limits are the given ones, the set id is new, and the bytes fit into the
--- tenant's quota (`has_room`): `create_time` is null otherwise. Sets that are being staged are not
--- seen here: `add_usage` looks again when it counts the bytes. Bytes that the tenant has stored do
--- not count; they are only looked for if all of them would not fit. Then inserts the blobs that
--- have no row (`added`), in the order of their hashes. Waits for transactions that stage or release
--- the set, and for those that store the same bytes for the first time; later ones wait until this
--- transaction ends.
--- Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
+-- set and its files if the limits are the given ones, the set id is new, and `needed_bytes` fit
+-- into the tenant's quota: `create_time` is null otherwise. Sets that are being staged are not seen
+-- here: `add_usage` looks again when it counts the bytes. Bytes that the tenant has stored are not
+-- needed; they are only looked for if all of them would not fit. Then inserts the blobs that have
+-- no row (`added`), in the order of their hashes. Waits for transactions that stage or release the
+-- set, and for those that store the same bytes for the first time; later ones wait until this
+-- transaction ends. Index: attachment_tenants_pkey, purged_tenants_pkey, sets_pkey, blobs_pkey.
 with quota as (
     select
+        t.free_bytes,
         case
-            when %(new_bytes)s::bigint is null then true
-            when t.stored_bytes + t.uploading_bytes + %(new_bytes)s::bigint <= t.max_stored_bytes then true
+            when %(new_bytes)s::bigint <= t.free_bytes then %(new_bytes)s::bigint
             else (
-                select coalesce(sum(n.size_bytes), 0)
+                select coalesce(sum(n.size_bytes), 0)::bigint
                 from jsonb_to_recordset(%(blobs)s::jsonb) as n (sha256 text, size_bytes bigint)
                 where (
                     select b.state from blobs b where b.tenant_id = %(tenant_id)s and b.sha256 = n.sha256
                 ) is distinct from 'STORED'
-            ) <= greatest(t.max_stored_bytes - t.stored_bytes - t.uploading_bytes, 0)
-        end as has_room
+            )
+        end as needed_bytes
     from attachment_tenants t
     where t.tenant_id = %(tenant_id)s
 ),
@@ -33,7 +32,7 @@ written as (
         and not exists (select true from purged_tenants p where p.tenant_id = %(tenant_id)s)
         and t.enabled = %(enabled)s and t.max_file_count = %(max_file_count)s
         and t.max_file_bytes = %(max_file_bytes)s and t.max_total_bytes = %(max_total_bytes)s
-        and (select q.has_room from quota q)
+        and (select q.needed_bytes <= q.free_bytes from quota q)
     on conflict (tenant_id, set_id) do nothing
     returning create_time
 ),
@@ -57,7 +56,8 @@ added as (
 )
 select
     t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
-    t.stored_bytes, t.uploading_bytes, t.max_stored_bytes, (select q.has_room from quota q) as has_room,
+    t.stored_bytes, t.uploading_bytes, t.max_stored_bytes,
+    (select q.needed_bytes from quota q) as needed_bytes,
     (select w.create_time from written w) as create_time,
     array(select a.sha256 from added a) as added
 from attachment_tenants t

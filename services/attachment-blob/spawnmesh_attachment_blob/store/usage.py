@@ -32,7 +32,7 @@ async def commit_with_usage(
         "tenant_id": tenant_id,
         "stored_bytes": stored_bytes,
         "uploading_bytes": uploading_bytes,
-        "is_limited": is_limited,
+        "limited_bytes": stored_bytes if is_limited else 0,
     }
     try:
         await commit_with(connection, _SQL["add_usage"], added)

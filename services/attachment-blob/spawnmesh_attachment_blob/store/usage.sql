@@ -2,15 +2,12 @@
 -- it waits for no other lock while it holds this one.
 
 -- name: add_usage
--- Locks the tenant, so that of two sets the second sees the bytes of the first. If %(is_limited)s
--- and the stored bytes do not fit, they become null, which the table refuses: the transaction is
--- rolled back without a round trip between this statement and its commit. Index:
--- attachment_tenants_pkey.
+-- Locks the tenant, so that of two sets the second sees the bytes of the first. If
+-- %(limited_bytes)s do not fit into free_bytes, the stored bytes become null, which the table
+-- refuses: the transaction is rolled back without a round trip between this statement and its
+-- commit. Index: attachment_tenants_pkey.
 update attachment_tenants
-set stored_bytes = case
-        when not %(is_limited)s or stored_bytes + uploading_bytes + %(stored_bytes)s <= max_stored_bytes
-        then stored_bytes + %(stored_bytes)s
-    end,
+set stored_bytes = case when %(limited_bytes)s <= free_bytes then stored_bytes + %(stored_bytes)s end,
     uploading_bytes = uploading_bytes + %(uploading_bytes)s
 where tenant_id = %(tenant_id)s;
 
@@ -20,7 +17,7 @@ where tenant_id = %(tenant_id)s;
 update attachment_tenants
 set uploading_bytes = uploading_bytes + %(size_bytes)s
 where tenant_id = %(tenant_id)s
-    and (%(size_bytes)s = 0 or stored_bytes + uploading_bytes + %(size_bytes)s <= max_stored_bytes)
+    and %(size_bytes)s <= free_bytes
 returning tenant_id;
 
 -- name: get_usage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from spawnmesh_model_router.domain.cooldown import Audience, has_same_cooldown
+from spawnmesh_model_router.domain.cooldown import Audience
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
 
 # As long as an ordinary cooldown can be.
@@ -43,14 +43,15 @@ def audience_of(failure: TenantFailure, unconfirmed: TenantFailure | None) -> Au
 
     These are all tenants if no request can have caused the failure, or if it confirms
     `unconfirmed`: that is the last failure of the same target, without a success since, that no
-    other tenant has confirmed.
+    other tenant has confirmed. Only the same reason confirms: a tenant can cause some reasons by
+    its requests, and must not be able to confirm failures of others that it did not see.
     """
     if failure.is_conclusive:
         return Audience.ALL_TENANTS
     if (
         unconfirmed is not None
         and unconfirmed.tenant_id != failure.tenant_id
-        and has_same_cooldown(failure.reason, unconfirmed.reason)
+        and failure.reason is unconfirmed.reason
         and abs(failure.time - unconfirmed.time) <= CONFIRM_WITHIN
     ):
         return Audience.ALL_TENANTS

@@ -1,6 +1,6 @@
 """Cooldowns of models, credentials and providers after failures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -172,6 +172,22 @@ def extend(
             return existing
         until = existing.until
     return Cooldown(scope, until, failures, reason, failed_at, audience)
+
+
+def merge(stored: Cooldown, written: Cooldown) -> Cooldown:
+    """Return the one of two cooldowns of a target that stays: the later deadline, with its reason.
+
+    Replicas write them without having read each other's. Of two that end at the same time, the
+    larger count stays: a failure that does not lengthen a cooldown still counts. The statement
+    `extend_cooldown` does the same in one step.
+    """
+    if written.until != stored.until:
+        return max(stored, written, key=lambda cooldown: cooldown.until)
+    return replace(
+        stored,
+        failures=max(stored.failures, written.failures),
+        failed_at=max(stored.failed_at, written.failed_at),
+    )
 
 
 def _duration(

@@ -35,11 +35,12 @@ def unknown_tenant() -> MeshError:
 
 def budget_exceeded(over: Exceeded) -> MeshError:
     """Return the error for an exhausted budget. No provider was called."""
+    state = "may be used up by the calls in progress" if over.by_calls_in_progress else "is used up"
     return MeshError(
         Reason.BUDGET_EXCEEDED,
-        f"the tenant's budget of {over.kind.value.replace('_', ' ')} is used up; no provider was called",
+        f"the tenant's budget of {over.kind.value.replace('_', ' ')} {state}; no provider was called",
         retry_after_seconds=max(over.retry_after_seconds, 0.001),
-        facts={"budget": over.kind.value},
+        facts={"budget": over.kind.value, "by_calls_in_progress": str(over.by_calls_in_progress).lower()},
     )
 
 

@@ -78,10 +78,14 @@ class BudgetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """An exhausted budget, and how long it stays so."""
+    """An exhausted budget, and how long it stays so.
+
+    With `by_calls_in_progress` it is not used up yet: calls in progress may use up the rest.
+    """
 
     kind: BudgetKind
     retry_after_seconds: float
+    by_calls_in_progress: bool = False
 
 
 def exceeded(limits: Limits, spent: Spent) -> Exceeded | None:

@@ -100,12 +100,34 @@ create table budget_periods (
     request_count used_amount not null default 0,
     token_count   used_amount not null default 0,
     spend_micros  used_amount not null default 0,
+    reserved_micros used_amount not null default 0, -- Of a day: the sum of its rows in budget_reservations.
     primary key (tenant_id, period, begin_time)
 );
 
 alter table budget_periods enable row level security;
 alter table budget_periods force row level security;
 create policy tenant on budget_periods
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+-- The largest cost of each call in progress of a tenant with a limit of its spending. A call
+-- removes its row when its last cost is charged. After a crash, the row expires with the deadline
+-- of the call: the next admission or charge of the tenant removes it.
+--
+-- A transaction that writes here has locked the row of the current day in budget_periods. Primary
+-- key: release_reservations; it also reads all rows of the tenant for those that have expired.
+create table budget_reservations (
+    tenant_id      text        not null,
+    reservation_id text        not null,
+    day_time       timestamptz not null, -- The begin_time of its day in budget_periods.
+    spend_micros   used_amount not null,
+    expire_time    timestamptz not null,
+    primary key (tenant_id, reservation_id)
+);
+
+alter table budget_reservations enable row level security;
+alter table budget_reservations force row level security;
+create policy tenant on budget_reservations
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 

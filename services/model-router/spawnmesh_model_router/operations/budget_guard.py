@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
 from spawnmesh_model_router.domain.answer import HiddenOutput, TextPiece, Thought, ToolCall, Usage
@@ -19,10 +20,12 @@ from spawnmesh_model_router.domain.events import (
 )
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.policy import IMAGE_TOKENS, cost_micros, estimated_tokens
+from spawnmesh_model_router.domain.reservations import Reservation, largest_cost, seconds_until_expiry
 from spawnmesh_model_router.domain.routing_request import RoutingRequest
 from spawnmesh_model_router.operations.budget_counter import BudgetCounter
 from spawnmesh_model_router.operations.failover.chain import call_chain
 from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
+from spawnmesh_model_router.operations.failover.routing import build_links
 
 
 async def generate_within_budget(
@@ -36,20 +39,23 @@ async def generate_within_budget(
 
     The charge comes before the last event, so that it counts for the caller's next call. If the
     caller leaves, the answer breaks off, or the provider reports no usage, the charge is an
-    estimate from what the model read, thought and wrote. Raises MeshError BUDGET_EXCEEDED before
-    any provider is called.
+    estimate from what the model read, thought and wrote. If the tenant's spending is limited, the
+    largest cost of the call is reserved until its last charge. Raises MeshError BUDGET_EXCEEDED
+    before any provider is called.
     """
     limits = routing.policy.limits
-    await budgets.admit(tenant_id, limits)
+    reservation = _reservation(deps, routing, request)
     open_call, failed = _OpenCall(_Estimate(routing, request)), Usage()
 
-    async def charge(model: ModelRef, usage: Usage) -> None:
+    async def charge(model: ModelRef, usage: Usage, *, is_last: bool = False) -> None:
         prices = deps.config.models[str(model)].prices
         cost = cost_micros(prices, usage.input, usage.output, usage.cache_read, usage.cache_write)
         deps.metrics.charged(model, cost)
-        await budgets.charge(tenant_id, limits, usage.input + usage.output, cost)
+        released = reservation if is_last else None
+        await budgets.charge(tenant_id, limits, usage.input + usage.output, cost, released)
 
     try:
+        await budgets.admit(tenant_id, limits, reservation)
         async with aclosing(call_chain(deps, routing, request)) as events:
             async for event in events:
                 for model, usage in open_call.lost_by(event):
@@ -59,7 +65,7 @@ async def generate_within_budget(
                 if isinstance(event, DiscardedAnswer | HiddenOutput):
                     continue
                 if isinstance(event, Completed):
-                    await charge(event.model, open_call.estimate.complete(event))
+                    await charge(event.model, open_call.estimate.complete(event), is_last=True)
                     yield replace(event, failed_usage=failed)
                 else:
                     yield event
@@ -71,7 +77,27 @@ async def generate_within_budget(
         raise
     finally:
         if open_call.model is not None:
-            await charge(open_call.model, open_call.usage())
+            await charge(open_call.model, open_call.usage(), is_last=True)
+        await budgets.settle(tenant_id, limits, reservation)
+
+
+def _reservation(
+    deps: ChainDependencies, routing: RoutingRequest, request: ProviderRequest
+) -> Reservation | None:
+    """Return what the call has to reserve; None if the tenant's spending has no limit.
+
+    Raises MeshError UNKNOWN_MODEL.
+    """
+    limit = routing.policy.limits.spend_micros_per_day
+    if not limit:
+        return None
+    models = [deps.config.models[str(link.model)] for link in build_links(deps.config, routing)]
+    return Reservation(
+        new_id(IdKind.RESERVATION),
+        largest_cost((model.prices, request.usage_bounds(model)) for model in models),
+        limit,
+        seconds_until_expiry(routing.deadline - deps.monotonic()),
+    )
 
 
 def _usage_facts(usage: Usage) -> dict[str, str]:

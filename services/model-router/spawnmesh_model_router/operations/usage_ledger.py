@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_model_router.domain.policy import NOTHING_SPENT, Spent, spent_later
+from spawnmesh_model_router.domain.reservations import Reservation
 
 _MAX_TENANTS = 20_000
 
@@ -24,12 +25,40 @@ class Charge:
 class UsageLedger:
     """The last counted usage of each tenant, and what this replica has used since without a count.
 
-    Charges that were not stored are kept until they are taken.
+    Charges that were not stored are kept until they are taken. Reservations are those of the calls
+    that are in progress at this replica.
     """
 
     def __init__(self) -> None:
         self._spent: OrderedDict[str, tuple[Spent, float]] = OrderedDict()
         self._unstored: dict[str, Charge] = {}
+        self._reserved: dict[str, dict[str, int]] = {}
+
+    def reserve(self, tenant_id: str, reservation: Reservation) -> bool:
+        """Note the reservation if what is spent, and reserved at this replica, is below its limit.
+
+        Return whether it is.
+        """
+        reserved = sum(self._reserved.get(tenant_id, {}).values())
+        if self._now(tenant_id).spend_micros + reserved >= reservation.spend_limit:
+            return False
+        self.reserved(tenant_id, reservation)
+        return True
+
+    def reserved(self, tenant_id: str, reservation: Reservation) -> None:
+        """Note a reservation that the database has."""
+        self._reserved.setdefault(tenant_id, {})[reservation.reservation_id] = reservation.spend_micros
+
+    def holds(self, tenant_id: str, reservation: Reservation) -> bool:
+        """Return whether the reservation is of a call in progress at this replica."""
+        return reservation.reservation_id in self._reserved.get(tenant_id, {})
+
+    def release(self, tenant_id: str, reservation_id: str) -> None:
+        """Forget a reservation of a call that has ended."""
+        if (held := self._reserved.get(tenant_id)) is not None:
+            held.pop(reservation_id, None)
+            if not held:
+                del self._reserved[tenant_id]
 
     def counted(self, tenant_id: str, spent: Spent) -> None:
         """Note the usage that the database has counted."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, switch_tenant
 from spawnmesh_postgres.statements import load_statements
-from spawnmesh_postgres.tenant_purges import join_writers
+from spawnmesh_postgres.tenant_purges import get_purge, join_writers
 
 from spawnmesh_model_router.domain.cooldown import FORGET_AFTER, Cooldown, CooldownTarget, Scope, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason, parse_reason
@@ -67,6 +67,8 @@ async def extend_cooldown(connection: Connection, target: CooldownTarget, record
     key = _key(target)
     if target.tenant_id:
         await join_writers(connection, target.tenant_id)
+        if await get_purge(connection, target.tenant_id):
+            return
     forgotten = {"tenant_id": key["tenant_id"], "forget_after": FORGET_AFTER}
     await connection.execute(_SQL["delete_forgotten"], forgotten)
     await connection.execute(

@@ -13,12 +13,12 @@ where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
 -- name: extend_cooldown
 -- Locks the row. Index: cooldowns_pkey. The later deadline wins, with its reason and count, so
 -- replicas that fail at the same time cannot shorten a cooldown. A failure during a cooldown that
--- it does not lengthen still counts. Writes nothing for a purged tenant.
+-- it does not lengthen still counts: domain.cooldown.merge. The transaction has seen that
+-- the tenant is not purged.
 insert into cooldowns as c
     (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
-select %(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,
-    %(counted_time)s, %(last_failure_time)s
-where not exists (select true from purged_tenants where tenant_id = %(tenant_id)s)
+values (%(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s,
+    %(counted_time)s, %(last_failure_time)s)
 on conflict (tenant_id, scope, target) do update
 set until_time = greatest(c.until_time, excluded.until_time),
     failure_count = case when excluded.until_time > c.until_time then excluded.failure_count

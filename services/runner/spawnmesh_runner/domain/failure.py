@@ -4,18 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize.errors import MaterializeError, MaterializeReason
 
 from spawnmesh_runner.domain.reasons import may_succeed_later
 from spawnmesh_runner.domain.turns import NoProgress, OutputLimitReached, TurnLimitExceeded
 
-RUNNER_ERROR = "RUNNER_ERROR"
-TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
-OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
-NO_PROGRESS = "NO_PROGRESS"
-MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
-MCP_SANDBOX_UNAVAILABLE = "MCP_SANDBOX_UNAVAILABLE"
-RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
 _MAX_MESSAGE_CHARACTERS = 1000
 _LAST_SECONDS = 10.0
 
@@ -24,7 +18,7 @@ _LAST_SECONDS = 10.0
 class Failure:
     """The end of a run that has no answer."""
 
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -32,7 +26,7 @@ class Failure:
 class Delay:
     """Why a run cannot go on now, and the shortest pause before the next try."""
 
-    reason: str
+    reason: Reason
     message: str
     min_pause_seconds: float
 
@@ -78,18 +72,18 @@ def describe_failure(error: Exception) -> Failure:
     if isinstance(error, ModelCallTimedOut):
         return describe_failure(error.error)
     if isinstance(error, MeshError):
-        return Failure(error.reason.value, _one_line(error))
+        return Failure(error.reason, _one_line(error))
     if isinstance(error, TurnLimitExceeded):
-        return Failure(TURN_LIMIT_EXCEEDED, str(error))
+        return Failure(Reason.TURN_LIMIT_EXCEEDED, str(error))
     if isinstance(error, OutputLimitReached):
-        return Failure(OUTPUT_LIMIT_REACHED, str(error)[:_MAX_MESSAGE_CHARACTERS])
+        return Failure(Reason.OUTPUT_LIMIT_REACHED, str(error)[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, NoProgress):
-        return Failure(NO_PROGRESS, str(error)[:_MAX_MESSAGE_CHARACTERS])
+        return Failure(Reason.NO_PROGRESS, str(error)[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, McpServerNotOffered):
-        return Failure(MCP_SERVER_NOT_OFFERED, str(error))
+        return Failure(Reason.MCP_SERVER_NOT_OFFERED, str(error))
     if isinstance(error, McpSandboxUnavailable):
-        return Failure(MCP_SANDBOX_UNAVAILABLE, str(error))
-    return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")
+        return Failure(Reason.MCP_SANDBOX_UNAVAILABLE, str(error))
+    return Failure(Reason.RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")
 
 
 def find_delay(error: Exception, seconds_left: float) -> Delay | None:
@@ -100,7 +94,8 @@ def find_delay(error: Exception, seconds_left: float) -> Delay | None:
     may be there earlier than it says. In the last ten seconds there is no delay.
     """
     if is_disk_full(error):
-        return Delay(RUNNER_DISK_FULL, "the disk of the runner is full; another runner takes the run", 0.0)
+        message = "the disk of the runner is full; another runner takes the run"
+        return Delay(Reason.RUNNER_DISK_FULL, message, 0.0)
     if not isinstance(error, MeshError) or not may_succeed_later(error):
         return None
     pause = error.retry_after_seconds or 0.0
@@ -108,7 +103,7 @@ def find_delay(error: Exception, seconds_left: float) -> Delay | None:
         if seconds_left < _LAST_SECONDS:
             return None
         pause = seconds_left / 2
-    return Delay(error.reason.value, _one_line(error), pause)
+    return Delay(error.reason, _one_line(error), pause)
 
 
 def is_disk_full(error: Exception) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
@@ -20,7 +21,6 @@ from spawnmesh_runner.clients.sandbox.sandbox import Sandbox
 from spawnmesh_runner.clients.workspace import private_workspace
 from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
 from spawnmesh_runner.domain.failure import (
-    RUNNER_ERROR,
     Delay,
     Failure,
     McpSandboxUnavailable,
@@ -164,13 +164,13 @@ async def _work(
 async def _fail(
     claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, failure: Failure, error: Exception
 ) -> None:
-    if failure.reason == RUNNER_ERROR:
-        log.error("run failed", reason=failure.reason, exc_info=error)
+    if failure.reason is Reason.RUNNER_ERROR:
+        log.error("run failed", reason=failure.reason.value, exc_info=error)
     else:
-        log.warning("run failed", reason=failure.reason, detail=failure.message)
+        log.warning("run failed", reason=failure.reason.value, detail=failure.message)
     request = pb.FailRunRequest(
         epoch=claimed.run.epoch,
-        reason=failure.reason,
+        reason=reason_number(failure.reason),
         message=failure.message,
         usage=render_usage(usage_total),
     )
@@ -184,16 +184,15 @@ async def _fail(
 
 async def _hand_back(claimed: pb.ClaimedRun, peers: Peers, outage: MeshError) -> None:
     """Release a run whose lease ran out in an outage, so that the outage uses no attempt of it."""
-    delay = Delay(outage.reason.value, "the lease could not be renewed: the session service was away", 0.0)
+    delay = Delay(outage.reason, "the lease could not be renewed: the session service was away", 0.0)
     await _delay(claimed, peers, delay)
 
 
 async def _delay(claimed: pb.ClaimedRun, peers: Peers, delay: Delay) -> None:
     """Release the run with the delay, also if the session service is away for some minutes."""
-    log.warning("run delayed", reason=delay.reason, detail=delay.message)
-    request = pb.ReleaseRunRequest(
-        epoch=claimed.run.epoch, delay=pb.ReleaseDelay(reason=delay.reason, message=delay.message)
-    )
+    log.warning("run delayed", reason=delay.reason.value, detail=delay.message)
+    released = pb.ReleaseDelay(reason=reason_number(delay.reason), message=delay.message)
+    request = pb.ReleaseRunRequest(epoch=claimed.run.epoch, delay=released)
     request.delay.min_pause.FromMilliseconds(int(delay.min_pause_seconds * 1000))
     try:
         await call_with_retry(

@@ -1,5 +1,8 @@
 """The kinds of background jobs. Statements of the store name some of them too."""
 
+WORKER = "session-worker"
+"""The process that does the jobs, as its heartbeats and its audit events name it."""
+
 UNDO_SPAWN = "undo_spawn"
 """Undoes a spawn that did not end. Those in progress have places in the queue of runs."""
 CLEAN_UP_SPAWN = "clean_up_spawn"

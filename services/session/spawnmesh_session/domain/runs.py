@@ -35,30 +35,6 @@ class RunState(StrEnum):
     KILLED = "KILLED"
 
 
-class RunReason(StrEnum):
-    """The reasons of runs without an answer that are not among the reasons of the mesh."""
-
-    RUN_TIMEOUT = "RUN_TIMEOUT"
-    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
-    KILLED = "KILLED"
-    RUNNER_ERROR = "RUNNER_ERROR"
-    TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
-    OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
-    NO_PROGRESS = "NO_PROGRESS"
-    MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
-    MCP_SANDBOX_UNAVAILABLE = "MCP_SANDBOX_UNAVAILABLE"
-
-
-RUNNER_DISK_FULL = "RUNNER_DISK_FULL"
-"""The reason of a delay that is not among the reasons of the mesh."""
-
-RUNNER_REASONS = frozenset(RunReason) - {
-    RunReason.RUN_TIMEOUT,
-    RunReason.ATTEMPTS_EXHAUSTED,
-    RunReason.KILLED,
-}
-"""Runners give these to FailRun, whose contract names them; this service gives the others."""
-
 TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
 HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
 
@@ -246,13 +222,13 @@ def outcome_of_lost(run: Run, entry: LostEntry | None) -> RunOutcome | None:
     if entry.is_past_deadline:
         return RunOutcome(
             state=RunState.TIMED_OUT,
-            error_reason=RunReason.RUN_TIMEOUT.value,
+            error_reason=Reason.RUN_TIMEOUT,
             error_message=describe_timeout(run),
         )
     if entry.attempts_left <= 0 and entry.is_untouched:
         return RunOutcome(
             state=RunState.FAILED,
-            error_reason=RunReason.ATTEMPTS_EXHAUSTED.value,
+            error_reason=Reason.ATTEMPTS_EXHAUSTED,
             error_message="every runner that held the run was lost",
         )
     return None

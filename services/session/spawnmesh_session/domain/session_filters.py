@@ -11,7 +11,7 @@ from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_session.domain.filters import Comparison, Operator, filter_error
-from spawnmesh_session.domain.runs import RunReason, RunState
+from spawnmesh_session.domain.runs import RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
@@ -143,12 +143,13 @@ def _add_parent(found: SessionFilter, comparison: Comparison) -> SessionFilter:
 
 
 def _add_failure_reason(found: SessionFilter, comparison: Comparison) -> SessionFilter:
-    value = comparison.value
+    value = comparison.value.removeprefix("REASON_")
     if value and not comparison.is_presence and value not in _FAILURE_REASONS:
         raise filter_error(
             comparison.position,
             f"{comparison.name} is compared with a reason of the mesh, as RUN_TIMEOUT; {value!r} is none",
         )
+    comparison = replace(comparison, value=value)
     return replace(found, failure_reason=_text(found.failure_reason, comparison))
 
 
@@ -187,7 +188,7 @@ _FIELDS: dict[str, Callable[[SessionFilter, Comparison], SessionFilter]] = {
     "create_time": _add_create_time,
     "end_time": _add_end_time,
 }
-_FAILURE_REASONS = frozenset(Reason) | frozenset(RunReason)
+_FAILURE_REASONS = frozenset(Reason) - {Reason.UNKNOWN}
 
 
 def _states(comparison: Comparison, kind: type[_State], prefix: str) -> frozenset[_State]:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from spawnmesh_core.audit_event import Record, work_event
+from spawnmesh_core.clock import utc_now
 from spawnmesh_postgres.database import Database
 
+from spawnmesh_session.domain.job_kinds import WORKER
 from spawnmesh_session.domain.tenants import retention_of
 from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.store import events, inbox, sessions, tenants
@@ -12,6 +15,7 @@ from spawnmesh_session.store.sessions import Position
 
 REQUEST_MEMORY = timedelta(hours=24)
 """The time for which the contract promises to remember a request_id, of spawns and of messages."""
+_DELETE_SESSION = "spawnmesh.session.v1.SessionService/DeleteSession"
 _PAGE = 200
 _PRUNED_ROWS = 1000  # Rows of each table that one pass deletes.
 
@@ -26,6 +30,7 @@ class RetentionJob:
     database: Database
     deleter: SessionDeleter
     interval: timedelta
+    record: Record
 
     async def retain(self, tenant_id: str) -> int:
         """Do one bounded pass; return the number of rows that it changed.
@@ -61,6 +66,10 @@ class RetentionJob:
                 )
                 deletable = page.without_children[: _PAGE - count]
                 gone = await self.deleter.mark_deleted(connection, tenant_id, deletable)
+            for session_id in gone:
+                self.record(
+                    work_event(WORKER, tenant_id, _DELETE_SESSION, utc_now(), ("session_id", session_id))
+                )
             count += len(gone)
             freed = freed or bool(gone)
             position = page.next_position

@@ -15,6 +15,7 @@ from spawnmesh_postgres.listener import Listener, Subscription
 from spawnmesh_runtime.call_limits import CallLimits
 from spawnmesh_runtime.call_limits_follower import own_limits
 
+from spawnmesh_session.domain.call_limits_ceiling import CallLimitsCeiling
 from spawnmesh_session.store import tenants
 
 # A lost connection of the listener wakes every reader; this is for a loss without a sign, and for
@@ -36,10 +37,11 @@ Change = tuple[str, Limits]
 class CallLimitsFeed:
     """Keeps the limits of the database in memory, and passes them on.
 
-    Each replica reads the database once for all of its streams.
+    Each replica reads the database once for all of its streams. No limit is above the ceiling.
     """
 
-    def __init__(self, database: Database, limits: CallLimits) -> None:
+    def __init__(self, database: Database, limits: CallLimits, ceiling: CallLimitsCeiling) -> None:
+        self.ceiling = ceiling
         self._database = database
         self._limits = limits
         self._known: Mapping[str, Limits] | None = None
@@ -50,7 +52,10 @@ class CallLimitsFeed:
         """Read the limits of all tenants. If they changed, act on them and wake the streams."""
         async with self._database.transaction(ALL_TENANTS) as connection:
             stored = await tenants.read_call_limits(connection)
-        known = {tenant_id: ParseDict(settings, Limits()) for tenant_id, settings in stored.items()}
+        known = {
+            tenant_id: ParseDict(dict(self.ceiling.bound(settings)), Limits())
+            for tenant_id, settings in stored.items()
+        }
         if known == self._known:
             return
         self._known = known
@@ -92,13 +97,13 @@ def _changes(before: Mapping[str, Limits], after: Mapping[str, Limits]) -> list[
 
 @asynccontextmanager
 async def open_call_limits_feed(
-    database: Database, listener: Listener, limits: CallLimits
+    database: Database, listener: Listener, limits: CallLimits, ceiling: CallLimitsCeiling
 ) -> AsyncIterator[CallLimitsFeed]:
     """Read the limits during the block, and let this process act on them.
 
     Tenants have the default limits until the first read.
     """
-    feed = CallLimitsFeed(database, limits)
+    feed = CallLimitsFeed(database, limits, ceiling)
     with listener.subscription(tenants.CALL_LIMITS_CHANNEL) as changed:
         task = asyncio.create_task(_read_forever(feed, changed), name="read call limits")
         try:

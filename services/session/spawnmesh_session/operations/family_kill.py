@@ -9,7 +9,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.clients.transcripts import Transcripts
-from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunReason, RunState
+from spawnmesh_session.domain.runs import CallingRun, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import LIVE_SESSION_STATES, SessionState
 from spawnmesh_session.domain.spawns import SpawnFailure
 from spawnmesh_session.operations.caller_lease import require_lease_of
@@ -21,7 +21,7 @@ from spawnmesh_session.store.runs import KilledRun
 
 _KILLED = RunOutcome(
     state=RunState.KILLED,
-    error_reason=RunReason.KILLED.value,
+    error_reason=Reason.KILLED,
     error_message="the session was killed",
 )
 _KILLED_WHILE_SPAWNING = SpawnFailure.killed()

@@ -287,7 +287,7 @@ class RunClaimer:
                 await run_queue.undo_take(connection, taken)
                 return
             outcome = RunOutcome(
-                state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message
+                state=RunState.FAILED, error_reason=error.reason, error_message=error.message
             )
             await self.terminator.terminate(connection, tenant_id, locked, outcome)
 

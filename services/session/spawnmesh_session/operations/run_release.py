@@ -52,9 +52,8 @@ async def release_run(
 
 async def _mask(connection: Connection, tenant_id: str, delay: NewDelay) -> NewDelay:
     """Return the delay without secrets if the tenant masks them."""
-    if not (may_hold_secret(delay.reason) or may_hold_secret(delay.message)):
+    if not may_hold_secret(delay.message):
         return delay
     if not masks_secrets((await tenants.get_existing_tenant(connection, tenant_id)).settings):
         return delay
-    reason, message = await mask_secrets(delay.reason), await mask_secrets(delay.message)
-    return replace(delay, reason=reason, message=message)
+    return replace(delay, message=await mask_secrets(delay.message))

@@ -14,7 +14,6 @@ from spawnmesh_runtime.telemetry import derived_traceparent, record_derived
 
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import Session
-from spawnmesh_session.metrics import known_reason
 
 _ERRORS = frozenset({RunState.FAILED, RunState.TIMED_OUT})
 
@@ -34,9 +33,7 @@ class RunSpan:
         # The run's own queue time changes when it is released; its deadline does not.
         queue_time = run.deadline_time - session.run_timeout
         is_error = outcome.state in _ERRORS
-        return cls(
-            session.agent_id, queue_time, utc_now(), known_reason(outcome.error_reason) if is_error else ""
-        )
+        return cls(session.agent_id, queue_time, utc_now(), str(outcome.error_reason) if is_error else "")
 
     @classmethod
     def from_arguments(cls, arguments: JobArguments) -> "RunSpan | None":

@@ -150,7 +150,7 @@ async def _mask(
     """Return the outcome and its announcement, both without secrets if the tenant masks them."""
     texts = [session.label]
     if not outcome.is_masked:
-        texts += outcome.result_text, outcome.error_reason, outcome.error_message
+        texts += outcome.result_text, outcome.error_message
     masks = any(may_hold_secret(text) for text in texts) and (
         outcome.is_masked
         or masks_secrets((await tenants.get_existing_tenant(connection, tenant_id)).settings)
@@ -159,7 +159,6 @@ async def _mask(
         outcome = replace(
             outcome,
             result_text=await mask_secrets(outcome.result_text),
-            error_reason=await mask_secrets(outcome.error_reason),
             error_message=await mask_secrets(outcome.error_message),
             is_masked=True,
         )

@@ -7,16 +7,19 @@ from functools import partial
 from uuid import UUID
 
 import structlog
+from spawnmesh_core.audit_event import Record, work_event
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import store as jobs
 
 from spawnmesh_session.clients.tenant_participants import PURGE_SECONDS, TenantParticipants
-from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, PURGE_TENANT
+from spawnmesh_session.domain.job_kinds import FOLLOW_UPS, PURGE_TENANT, WORKER
 from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
 from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
 from spawnmesh_session.store import sessions, tenant_deletions, tenants
 
+_DELETE_TENANT = "spawnmesh.session.v1.TenantService/DeleteTenant"
 _PAGE = 100  # Live sessions that are killed in one part.
 _MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
 _JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
@@ -37,6 +40,7 @@ class TenantPurge:
     killer: FamilyKiller
     participants: TenantParticipants
     spawn_deadline: timedelta
+    record: Record
 
     async def purge(self, tenant_id: str, claim_id: UUID | None = None) -> bool:
         """Continue until it is done, must wait, or is over its share; return if it did work.
@@ -171,4 +175,5 @@ class TenantPurge:
             await tenants.delete_tenant(connection, tenant_id)
             await jobs.delete(connection, tenant_id, PURGE_TENANT, tenant_id)
             await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)
+        self.record(work_event(WORKER, tenant_id, _DELETE_TENANT, utc_now(), ("tenant_id", tenant_id)))
         return True

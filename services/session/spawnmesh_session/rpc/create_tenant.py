@@ -15,7 +15,7 @@ from spawnmesh_session.domain.agents import DEFAULT_AGENT
 from spawnmesh_session.domain.tenants import DeletionStep
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_tenant
-from spawnmesh_session.rpc.tenant_settings import parse_settings
+from spawnmesh_session.rpc.tenant_settings import check_call_limits, parse_settings
 from spawnmesh_session.store import agents, tenant_deletions, tenants
 
 
@@ -28,6 +28,7 @@ async def create_tenant(
     """
     tenant_id, display_name = request.tenant_id, request.display_name
     settings = parse_settings(request.settings)
+    check_call_limits(settings, deps.call_limits.ceiling)
     async with deps.database.pipelined(tenant_id) as connection:
         last_version = await _forget_deletion(connection, tenant_id)
         await tenants.insert_tenant(

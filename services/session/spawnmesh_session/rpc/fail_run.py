@@ -1,6 +1,7 @@
 """FailRun. Ends the run as FAILED, for the runner that holds it, and notifies the parent."""
 
 from spawnmesh.session.v1.run_service_pb2 import FailRunRequest, FailRunResponse
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.runs import (
@@ -25,7 +26,7 @@ async def fail_run(request: FailRunRequest, caller: Caller, deps: Dependencies) 
     tenant_id, epoch = caller.tenant_id, request.epoch
     outcome = RunOutcome(
         state=RunState.FAILED,
-        error_reason=request.reason,
+        error_reason=reason_of(request.reason) or "",
         error_message=request.message,
         usage=parse_usage(request.usage) if request.HasField("usage") else None,
     )

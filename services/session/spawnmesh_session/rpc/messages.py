@@ -13,6 +13,7 @@ from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, Thinki
 from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.page_tokens import PagedRequest, page_token, position_of
 from spawnmesh_runtime.caller import Caller
@@ -122,7 +123,7 @@ def render_run(run: Run) -> pb.Run:
         epoch=run.epoch,
         attempt_count=run.attempt_count,
         result_text=run.result_text,
-        error_reason=run.error_reason,
+        error_reason=reason_number(run.error_reason),
         error_message=run.error_message,
         usage=TokenUsage(**run.usage),
         queue_time=render_time(run.queue_time),
@@ -143,7 +144,7 @@ def _render_capped(run: Run) -> list[CappedRevision]:
 
 def _render_delay(delay: RunDelay) -> pb.RunDelay:
     return pb.RunDelay(
-        reason=delay.reason,
+        reason=reason_number(delay.reason),
         message=delay.message,
         not_before_time=render_time(delay.not_before_time),
         count=delay.count,
@@ -170,7 +171,7 @@ def render_session(session: Session) -> pb.Session:
         receipt=_render_receipt(session.receipt) if session.receipt else None,
         task_hash=session.task_hash,
         trace_id=trace_id_of(session.traceparent),
-        failure_reason=session.failure.reason if session.failure else "",
+        failure_reason=reason_number(session.failure.reason if session.failure else ""),
         archive_time=render_time(session.archive_time),
         thinking=render_thinking(session.thinking),
         metadata=session.metadata,

@@ -1,6 +1,7 @@
 """ReleaseRun. Returns the run to the queue: its runner must stop, or cannot go on now."""
 
 from spawnmesh.session.v1.run_service_pb2 import ReleaseDelay, ReleaseRunRequest, ReleaseRunResponse
+from spawnmesh_calls.wire_reasons import reason_of
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_session.domain.runs import NO_DELAY, NewDelay
@@ -22,4 +23,4 @@ async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependen
 
 
 def _parse_delay(delay: ReleaseDelay) -> NewDelay:
-    return NewDelay(without_nul(delay.reason), without_nul(delay.message), delay.min_pause.ToTimedelta())
+    return NewDelay(reason_of(delay.reason) or "", without_nul(delay.message), delay.min_pause.ToTimedelta())

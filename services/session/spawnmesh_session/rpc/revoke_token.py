@@ -3,17 +3,15 @@
 from datetime import UTC, datetime
 
 from spawnmesh.session.v1.token_service_pb2 import RevokeTokenRequest, RevokeTokenResponse
-from spawnmesh_core.errors import MeshError, invalid
-from spawnmesh_core.reasons import Reason
+from spawnmesh_core.errors import invalid
 from spawnmesh_runtime.caller import Caller, CallerKind, ClientRole
 
+from spawnmesh_session.domain.revocations import MAX_REVOKED_TOKENS, revocations_exceeded
 from spawnmesh_session.operations.run_tokens import longest_token_life
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import render_time
 from spawnmesh_session.store import revoked_tokens
 from spawnmesh_session.store.revoked_tokens import NO_TENANT
-
-_MAX_REVOKED_TOKENS = 10_000
 
 
 async def revoke_token(
@@ -31,14 +29,10 @@ async def revoke_token(
             # It may be the token of a harness: those of the runs that it claimed can outlive it.
             kept_for=longest_token_life(deps.lease_ttl),
             max_lifetime=deps.max_token_lifetime,
-            limit=_MAX_REVOKED_TOKENS,
+            limit=MAX_REVOKED_TOKENS,
         )
     if expiry is None:
-        raise MeshError(
-            Reason.REVOCATION_COUNT_EXCEEDED,
-            "the tenant has as many revoked tokens as it may; some are forgotten as they expire",
-            facts={"limit": _MAX_REVOKED_TOKENS},
-        )
+        raise revocations_exceeded()
     return RevokeTokenResponse(expire_time=render_time(expiry))
 
 

@@ -5,6 +5,9 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_core.errors import invalid
+
+from spawnmesh_session.domain.call_limits_ceiling import CallLimitsCeiling
 
 _DEFAULT_ATTACHMENTS = AttachmentLimits(
     enabled=True, max_file_count=50, max_file_bytes=1024 * 1024, max_total_bytes=5 * 1024 * 1024
@@ -23,3 +26,13 @@ def parse_settings(settings: TenantSettings) -> dict[str, Any]:
         "max_total_bytes": limits.max_total_bytes,
     }
     return stored
+
+
+def check_call_limits(settings: dict[str, Any], ceiling: CallLimitsCeiling) -> None:
+    """Raise INVALID_REQUEST with the field and its ceiling if a call limit is above it."""
+    excess = ceiling.excess(settings.get("call_limits", {}))
+    if excess is not None:
+        field, largest = excess
+        raise invalid(
+            f"settings.call_limits.{field}", f"must be at most {largest}, the ceiling of the operator"
+        )

@@ -12,7 +12,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_session.domain.tenants import check_etag, require_ready
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.messages import parse_text, render_tenant
-from spawnmesh_session.rpc.tenant_settings import parse_settings
+from spawnmesh_session.rpc.tenant_settings import check_call_limits, parse_settings
 from spawnmesh_session.store import tenants
 
 _FIXED = frozenset(TenantProto.DESCRIPTOR.fields_by_name) - {"display_name", "settings"}
@@ -36,9 +36,12 @@ async def update_tenant(
         )
         if (display_name, settings) != (current.display_name, current.settings):
             check_etag(request.tenant.etag, current)
+            are_limits_new = settings.get("call_limits") != current.settings.get("call_limits")
+            if are_limits_new:
+                check_call_limits(settings, deps.call_limits.ceiling)
             if not await tenants.update_tenant(connection, current, display_name, settings):
                 raise RuntimeError("a tenant that is locked was changed")
-            if settings.get("call_limits") != current.settings.get("call_limits"):
+            if are_limits_new:
                 await tenants.notify_of_call_limits(connection)
         tenant = await tenants.get_existing_tenant(connection, tenant_id)
         push_id = await deps.settings_push.begin(connection, tenant_id)

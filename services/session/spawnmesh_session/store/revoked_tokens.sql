@@ -1,7 +1,7 @@
 -- name: revoke_token
 -- Locks the row. A later expiry replaces an earlier one. Returns the expiry; no row if the tenant
 -- has reached the limit of revoked tokens of clients, which concurrent calls may exceed by a few.
--- Index: revoked_tokens_pkey.
+-- domain.revocations explains both. Index: revoked_tokens_pkey.
 insert into revoked_tokens as r (tenant_id, token_id, is_run, expire_time)
 select %(tenant_id)s, %(token_id)s, false,
        least(greatest(coalesce(%(expire_time)s::timestamptz, 'infinity'), now()) + %(kept_for)s::interval,

@@ -6,7 +6,7 @@ delete from run_queue where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 -- Takes at most %(limit)s claimable runs of sessions with one of the distinct %(runtimes)s, in the
 -- scope of every tenant. Takes runs of the distinct %(tenants)s and %(agents)s only; null means all
 -- of them. Returns the runs and how long each has been claimable. Returns at least
--- one row, which is without a run if none was taken.
+-- one row, which is without a run if none was taken. domain.run_shares explains which are taken.
 --   - Locks the rows taken and skips the rows that another claim holds.
 --   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
 --     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count. The
@@ -205,11 +205,12 @@ where t.tenant_id = %(tenant_id)s
 -- name: take_lost_runs
 -- Takes at most %(limit)s runs that no runner can finish, in the scope of every tenant: the
 -- deadline has passed, or the lease has expired, no attempt is left, and the service has been
--- serving for as long as a lease lasts. `domain.runs.outcome_of_lost` decides how each ends, when
--- it is locked. Takes at most %(share)s of a tenant, round-robin over tenants, and the longest lost
--- first. Locks each entry, skips those that others hold, and makes it due again after %(again_in)s:
--- the runs are put behind all others, so that a run that cannot be ended does not hold up the rest.
--- Index: run_queue_tenant_expiring_idx, run_queue_tenant_last_attempt_idx, run_queue_pkey.
+-- serving for as long as a lease lasts (`domain.run_shares.is_lost`). `domain.runs.outcome_of_lost`
+-- decides how each ends, when it is locked. Takes at most %(share)s of a tenant, round-robin over
+-- tenants, and the longest lost first. Locks each entry, skips those that others hold, and makes it
+-- due again after %(again_in)s: the runs are put behind all others, so that a run that cannot be
+-- ended does not hold up the rest. Index: run_queue_tenant_expiring_idx,
+-- run_queue_tenant_last_attempt_idx, run_queue_pkey.
 with recursive live as (
     (select d.tenant_id from run_queue d where d.expire_time >= '-infinity'
      order by d.tenant_id limit 1)

@@ -2,7 +2,9 @@
 -- Inserts a QUEUED run with its entry in the queue, which has the runtime and the agent of its
 -- session, and its event. Locks the session. Returns no row, and does nothing, if it is not ACTIVE.
 -- Fails on runs_one_live_idx if the session has a live run. The run's times are those of the
--- statement, because the transaction may have waited for the lock. Index: sessions_pkey.
+-- statement, because the transaction may have waited for the lock. Uses a table of the coordinator
+-- too: the entry has the deadline, the runtime and the agent that this statement reads. Index:
+-- sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
@@ -98,7 +100,8 @@ where r.state = 'KILLED' and r.epoch > 0
 -- uses an attempt. attempt_count is set to the number of attempts that are used by now, so it
 -- includes the take of a claimer that died. lost_epoch is set if the last runner lost the run and
 -- this claim used an attempt for that. With `=` the planner would choose an index of due
--- times, and many entries can have one. Index: runs_pkey, sessions_pkey, run_queue_pkey.
+-- times, and many entries can have one. Uses a table of the coordinator too: the entry is locked
+-- before the run is written, and gets its epoch. Index: runs_pkey, sessions_pkey, run_queue_pkey.
 with before as (
     select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 ), taken as (
@@ -180,7 +183,8 @@ returning attempt_count
 -- Locks the run and its session; the transaction has locked the session before. A terminal state
 -- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
 -- queue, the session gets an event, and the tokens of the run are revoked if it was ever claimed.
--- Index: runs_pkey, sessions_pkey, run_queue_pkey, revoked_tokens_pkey.
+-- Uses tables of the coordinator too: they change only if the run ends here. Index: runs_pkey,
+-- sessions_pkey, run_queue_pkey, revoked_tokens_pkey.
 with ended as (
     update runs set state = %(state)s,
                     draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),

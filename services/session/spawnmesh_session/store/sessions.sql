@@ -117,8 +117,9 @@ where s.tenant_id = %(tenant_id)s and s.session_id = any (%(session_ids)s)
 
 -- name: forget_deleted_sessions
 -- Locks the oldest deleted rows, and skips those that are locked. Keeps a row while the session may
--- have files or a transcript in other services. Index: sessions_forgotten_idx, jobs_pkey,
--- sessions_pkey.
+-- have files or a transcript in other services: it has a job on the coordinator, and a page of rows
+-- that were read without the jobs could hold kept ones only. Index: sessions_forgotten_idx,
+-- jobs_pkey, sessions_pkey.
 with kept as (
     select key from jobs where tenant_id = %(tenant_id)s and kind = 'delete_session'
 )

@@ -5,7 +5,8 @@
 --   - the agent exists;
 --   - the tenant's queue has at least %(margin)s free places;
 --   - the request_id is new. Waits for a transaction that is inserting the same request_id.
--- Returns no row, and does nothing, if one of these does not hold. Index: tenants_pkey,
+-- Returns no row, and does nothing, if one of these does not hold. Uses tables of the coordinator
+-- too: written in parts, a spawn would wait for each part. Index: tenants_pkey,
 -- tenant_deletions_pkey, agents_pkey, run_queue_tenant_due_idx, jobs_pkey,
 -- sessions_spawner_request_idx, sessions_pkey.
 with inserted as (
@@ -43,8 +44,8 @@ returning session_id
 -- name: insert_session
 -- Inserts the session with its first event and the job that undoes it at its deadline, and adds one
 -- to the children of its parent, which is locked. Does nothing if the request_id is known; waits
--- for a transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
--- jobs_pkey.
+-- for a transaction that is inserting it. Uses a table of the coordinator too: no job is added for
+-- a known request_id. Index: sessions_spawner_request_idx, sessions_pkey, jobs_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, agent_version,
                           label, model, mode, context, cleanup, runtime, parent_session_id, parent_run_id,
@@ -125,7 +126,8 @@ returning session_id
 
 -- name: activate_session
 -- PROVISIONING -> ACTIVE, and the job that would undo the spawn is deleted. Locks the session.
--- Returns no row, and does nothing, if the session is no longer PROVISIONING. Index: sessions_pkey,
+-- Returns no row, and does nothing, if the session is no longer PROVISIONING. Uses a table of the
+-- coordinator too: the job of a session that is not activated stays. Index: sessions_pkey,
 -- jobs_pkey.
 with activated as (
     update sessions set state = 'ACTIVE', receipt = %(receipt)s

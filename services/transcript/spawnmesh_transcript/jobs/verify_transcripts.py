@@ -11,6 +11,7 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.prompt_window import Fence
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.verification import Mismatch
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.verification.report import VerificationReporter
 from spawnmesh_transcript.operations.verification.verify import Verified, verify_transcript
 from spawnmesh_transcript.store import transcripts as transcript_store
@@ -32,6 +33,7 @@ class TranscriptVerifier:
         self,
         database: Database,
         blobs: BlobStore,
+        threads: BulkThreads,
         reporter: VerificationReporter,
         stop: asyncio.Event,
         *,
@@ -39,6 +41,7 @@ class TranscriptVerifier:
     ) -> None:
         self._database = database
         self._blobs = blobs
+        self._threads = threads
         self._reporter = reporter
         self._stop = stop
         self._entries_per_round = entries_per_round
@@ -91,7 +94,9 @@ class TranscriptVerifier:
 
         The entry of `start` alone may fill a page.
         """
-        results = verify_transcript(self._database, self._blobs, key, start, page_rows=page_rows)
+        results = verify_transcript(
+            self._database, self._blobs, self._threads, key, start, page_rows=page_rows
+        )
         async with aclosing(results):
             async for result in results:
                 if isinstance(result, Mismatch) or result.is_complete or result.entry_count:

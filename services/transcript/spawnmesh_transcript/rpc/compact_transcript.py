@@ -30,12 +30,13 @@ async def compact_transcript(
 
     The response has a summary, the refusal of a plugin, or neither if there is too little to
     summarize. Raises NOT_FOUND, WRITER_CLAIM_LOST, CONFLICT if another run writes the transcript or
-    another compaction was first, DEPENDENCY_UNAVAILABLE, PLUGIN_FAILED, and the router's MeshError.
+    another compaction was first, DEPENDENCY_UNAVAILABLE, PLUGIN_FAILED,
+    POOL_EXHAUSTED, and the router's MeshError.
     """
     key = parse_key(request.session_id, caller)
     requester = _parse_requester(request, caller)
     wanted = CompactionRequest(requester, parse_tail(request.fresh_tail), request.models)
-    compactor = Compactor(deps.database, deps.model_router, deps.hooks)
+    compactor = Compactor(deps.database, deps.bulk_threads, deps.model_router, deps.hooks)
     try:
         outcome = await compactor.compact(key, wanted)
     except (MeshError, asyncio.CancelledError) as error:

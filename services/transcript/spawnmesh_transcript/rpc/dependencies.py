@@ -13,6 +13,7 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.metrics import CompactionMetrics, StubMetrics
 from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.append_queue import AppendQueue
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
 from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
@@ -41,6 +42,7 @@ class Dependencies:
     uploader: PayloadUploader
     workers: CpuWorkers
     import_threads: ImportThreads
+    bulk_threads: BulkThreads
     search: SearchDependencies
     tiering: PayloadTiering
     operations: Operations

@@ -20,11 +20,12 @@ async def verify_transcript(
 ) -> AsyncGenerator[pb.VerifyTranscriptResponse, None]:
     """Send the position reached after each page, and last whether the transcript is intact.
 
-    Raises NOT_FOUND, and DEPENDENCY_UNAVAILABLE if the blob store is needed and unavailable.
+    Raises NOT_FOUND, DEPENDENCY_UNAVAILABLE if the blob store is needed and unavailable,
+    and POOL_EXHAUSTED.
     """
     key = await readable_key(deps.database, request.session_id, caller)
     start = parse_fence(request.after) if request.HasField("after") else None
-    async with aclosing(verify_pages(deps.database, deps.blobs, key, start)) as results:
+    async with aclosing(verify_pages(deps.database, deps.blobs, deps.bulk_threads, key, start)) as results:
         async for result in results:
             deps.verification.report(key, result)
             yield _render(result)

@@ -380,6 +380,31 @@ async def test_the_worker_collects_once_for_each_tenant_and_interval(
     assert tenants[0].object_keys() == [key_of_hash("0" * 64)]
 
 
+async def test_the_worker_records_what_it_removes_because_of_its_age(
+    eager: BlobService, postgres: Postgres
+) -> None:
+    await skip_other_tenants(postgres)
+    tenant = eager.tenant()
+    await tenant.prepare(1, **WHOLE, retention=Duration(seconds=60))
+    kept, expired = await tenant.stage(text("a", "x")), await tenant.stage(text("a", "y"))
+    await tenant.attach(expired.set_id)
+    await age(tenant, "update sets set state_time = now() - interval '61 seconds' where state = 'ATTACHED'")
+
+    async with (
+        start_process("attachment-blob", eager.settings) as process,
+        open_worker(process, eager.settings) as worker,
+    ):
+        await worker.work_once()
+
+    (event,) = [
+        one for one in await tenant.rows("audit_events") if one["subject"] == "attachment-blob-worker"
+    ]
+    assert event["resources"] == [f"set_id={expired.set_id}"]
+    assert (event["caller_kind"], event["code"]) == ("service", "OK")
+    assert event["method"].endswith("/CollectGarbage")
+    assert await tenant.read(kept.set_id, "a") == b"x"
+
+
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():

@@ -1,12 +1,14 @@
 """The storage quota of a tenant: what counts, what is refused, and what makes room."""
 
 import asyncio
+import random
 
 import pytest
 from spawnmesh.attachment_blob.v1 import upload_pb2
-from spawnmesh.tenancy.v1.tenant_status_pb2 import StorageUsage
+from spawnmesh.tenancy.v1 import tenant_status_pb2
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
 from spawnmesh_attachment_blob.domain.sets import SetRequest
+from spawnmesh_attachment_blob.domain.storage import StorageUsage
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -45,7 +47,7 @@ LIMIT = 100
 async def usage_of(tenant: Tenant) -> tuple[int, int]:
     """Return the stored and the uploading bytes of the tenant's status."""
     with use_token(tenant.service_token()):
-        storage: StorageUsage = (await tenancy.status_of(tenant.service.peer)).storage
+        storage: tenant_status_pb2.StorageUsage = (await tenancy.status_of(tenant.service.peer)).storage
     return storage.stored_bytes, storage.uploading_bytes
 
 
@@ -251,9 +253,52 @@ async def test_GetTenantStatus__the_storage_in_use_and_its_limit(blobs: BlobServ
     with use_token(tenant.service_token()):
         assert not (await tenancy.status_of(blobs.peer)).HasField("storage")
         await tenant.prepare()
-        assert (await tenancy.status_of(blobs.peer)).storage == StorageUsage(max_stored_bytes=100 * 1024**3)
+        assert (await tenancy.status_of(blobs.peer)).storage == tenant_status_pb2.StorageUsage(
+            max_stored_bytes=100 * 1024**3
+        )
         await tenancy.purge_fully(blobs.peer)
         assert not (await tenancy.status_of(blobs.peer)).HasField("storage")
+
+
+async def test_the_statements_and_the_domain_agree_on_what_fits(tenant: Tenant) -> None:
+    """Any counters, also above the quota, and sizes around what is free."""
+    await limit(tenant, LIMIT)
+    any_state = random.Random(1)
+    for number in range(20):
+        counters = {name: any_state.choice((0, 1, 30, 70)) for name in ("stored_bytes", "uploading_bytes")}
+        usage = StorageUsage(**counters, max_stored_bytes=any_state.choice((1, 70, 100, 101)))
+        sizes = {1, usage.free_bytes, usage.free_bytes + 1} - {0}
+        for size in sizes:
+            for call in (
+                lambda data: send(tenant, begin(spec_of(data))),
+                lambda data: tenant.stage(text("a", data.hex()[: len(data)])),
+            ):
+                assert await _set_counters(tenant, usage) == usage.free_bytes
+                [outcome] = await asyncio.gather(call(content(size, number)), return_exceptions=True)
+                reason = getattr(outcome, "reason", None)
+                assert reason is (None if usage.has_room(size) else FULL), (usage, size, outcome)
+                await _forget_files(tenant)
+    await _set_counters(tenant, StorageUsage(0, 0, LIMIT))
+
+
+async def _set_counters(tenant: Tenant, usage: StorageUsage) -> int:
+    """Let the tenant use so much, and return how much is free."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        updated = await connection.execute(
+            "update attachment_tenants set (stored_bytes, uploading_bytes, max_stored_bytes) = (%s, %s, %s)"
+            " returning free_bytes",
+            (usage.stored_bytes, usage.uploading_bytes, usage.max_stored_bytes),
+        )
+        row = await updated.fetchone()
+    assert row is not None
+    return int(row["free_bytes"])
+
+
+async def _forget_files(tenant: Tenant) -> None:
+    """Delete the rows of what was stored, so that no later call finds its bytes stored."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        for table in ("uploads", "set_files", "sets", "blobs"):
+            await connection.execute(f"delete from {table}")
 
 
 async def _expire_uploads(tenant: Tenant) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -93,7 +94,7 @@ async def test_ClaimRuns__a_waiting_run_of_a_deleted_agent_ends_when_it_is_claim
     await claimed_none(mesh)
     ended = await mesh.get(child.session_id)
     run = ended.latest_run
-    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_FAILED, "UNKNOWN_AGENT")
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_FAILED, reason_pb2.REASON_UNKNOWN_AGENT)
     assert "'clerk'" in run.error_message
     assert (run.attempt_count, ended.state) == (0, session_pb2.SESSION_STATE_CLOSED)
     inbox = await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())
@@ -166,7 +167,7 @@ async def test_ClaimRuns__a_run_whose_end_fails_is_ended_by_a_later_claim(
         assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED
         await asyncio.sleep(0.6)
         await claimed_none(mesh)
-        assert (await mesh.get(session.session_id)).latest_run.error_reason == "UNKNOWN_AGENT"
+        assert (await mesh.get(session.session_id)).latest_run.error_reason == reason_pb2.REASON_UNKNOWN_AGENT
 
 
 @pytest.mark.usefixtures("empty_queue")
@@ -190,7 +191,11 @@ async def test_agents_deleted_and_written_while_runs_are_claimed_leave_every_run
     with suppress(asyncio.CancelledError):
         await flickering
     assert len(held) == len(set(held))
-    ended = [one for one in spawned if (await mesh.get(one)).latest_run.error_reason == "UNKNOWN_AGENT"]
+    ended = [
+        one
+        for one in spawned
+        if (await mesh.get(one)).latest_run.error_reason == reason_pb2.REASON_UNKNOWN_AGENT
+    ]
     assert sorted(held + ended) == sorted(spawned)
 
 

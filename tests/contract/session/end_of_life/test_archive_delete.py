@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1.decision_pb2 import Allow, SpawnDecision
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
@@ -71,7 +72,7 @@ async def test_ArchiveSession__live_run_anywhere_in_the_family_archives_nobody(m
     root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await mesh.claim(root.session_id)
     child = await mesh.spawn_as(held)
-    failure = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+    failure = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no")
     await mesh.run(held, mesh.runs.FailRun, failure)
     with pytest.raises(MeshError) as caught:
         await archive(mesh, root.session_id)
@@ -96,7 +97,7 @@ async def test_ArchiveSession__being_spawned(mesh: Mesh, peers: dict[str, str]) 
 async def test_SendMessage__archived_open_session_takes_no_more(mesh: Mesh) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await mesh.claim(session.session_id)
-    failure = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+    failure = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no")
     await mesh.run(held, mesh.runs.FailRun, failure)
     await archive(mesh, session.session_id)
     request = pb.SendMessageRequest(session_id=session.session_id, request_id="m", text="hello")
@@ -135,7 +136,9 @@ async def test_DeleteSession__runner_loses_its_lease(mesh: Mesh, peers: dict[str
         request = await draft(transcript, held, "42")
         await delete(mesh, held.session.session_id)
         heartbeat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
-        failure = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+        failure = run_pb.FailRunRequest(
+            epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no"
+        )
         release = run_pb.ReleaseRunRequest(epoch=held.run.epoch)
         for call, asked in (
             (mesh.runs.HeartbeatRun, heartbeat),

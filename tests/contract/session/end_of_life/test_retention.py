@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
+from spawnmesh.policy.v1 import policy_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -16,6 +17,7 @@ from spawnmesh.transcript.v1.transcript_settings_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from tests.support.session.auditing import operator_of, recorded
 from tests.support.session.calls import DAY
 from tests.support.session.harness import Mesh
 from tests.support.session.remains import Remains
@@ -75,6 +77,9 @@ async def test_ended_session_is_archived_then_deleted_then_forgotten(own: Mesh, 
     await aged(own, remains, timedelta(hours=24))
     assert await is_gone(own, session_id)
     assert await remains.count(own.tenant, "session.sessions where true") == 1
+    event = await recorded(own.peer, operator_of(own), "DeleteSession")
+    assert (event.caller_kind, event.subject) == (policy_pb2.CALLER_SERVICE, "session-worker")
+    assert list(event.resources) == [f"session_id={session_id}"]
     with pytest.raises(MeshError) as caught:
         await own.spawn(request_id=request_id)
     assert caught.value.reason is Reason.NOT_FOUND

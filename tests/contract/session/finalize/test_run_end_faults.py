@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
@@ -258,7 +259,9 @@ async def test_FailRun__message_that_came_before_the_run_was_released_has_a_run(
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     held = await mesh.claim(session.session_id)
     await mesh.run(
-        held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="R", message="m")
+        held,
+        mesh.runs.FailRun,
+        run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="m"),
     )
     after = (await mesh.get(session.session_id)).latest_run
     assert (after.state, after.run_id == held.run.run_id) == (session_pb2.RUN_STATE_QUEUED, False)

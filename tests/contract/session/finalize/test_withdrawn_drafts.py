@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -35,7 +36,9 @@ async def timed_out(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains) -> No
 
 async def failed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
     await mesh.run(
-        held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR")
+        held,
+        mesh.runs.FailRun,
+        run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
     )
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -91,7 +92,7 @@ async def test_old_holder_changes_nothing_in_a_child(mesh: Mesh, write: Write) -
 
 
 async def test_ReleaseRun__a_runner_that_was_cut_off_gives_its_attempt_back_once(open_mesh: OpenMesh) -> None:
-    delayed = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", message="session was away")
+    delayed = run_pb.ReleaseDelay(reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, message="session was away")
     async with open_mesh(lease_ttl_seconds=0.2) as mesh:
         await mesh.create_tenant()
         session_id = (await mesh.spawn()).session_id

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -70,7 +71,11 @@ async def test_SendMessage__inbox_takes_so_many_messages_beside_what_children_sa
         await send(mesh, session_id)
         assert (await refusal(mesh, session_id)).reason is Reason.INBOX_FULL
         child = await mesh.claim((await mesh.spawn_as(held)).session_id)
-        await mesh.run(child, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=child.run.epoch, reason="X"))
+        await mesh.run(
+            child,
+            mesh.runs.FailRun,
+            run_pb.FailRunRequest(epoch=child.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
+        )
         told = (
             "select count(*) from session.inbox_messages where tenant_id = %s and child_run_state = 'FAILED'"
         )
@@ -84,7 +89,11 @@ async def test_SendMessage__queues_no_run_that_a_spawn_could_not(mesh: Mesh) -> 
     idle: list[str] = []
     for _ in range(4):
         held = await own.claim((await own.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
-        await own.run(held, own.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+        await own.run(
+            held,
+            own.runs.FailRun,
+            run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
+        )
         idle.append(held.session.session_id)
     outcomes = await asyncio.gather(*(send(own, session_id) for session_id in idle), return_exceptions=True)
     refused = [error for error in outcomes if isinstance(error, MeshError)]
@@ -133,7 +142,11 @@ async def test_SendMessage__a_clients_message_is_read_though_a_run_said_the_same
     session_id = held.session.session_id
     await send_as(mesh, held, session_id, "Stop.")
     await take_some(mesh, held)
-    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+    await mesh.run(
+        held,
+        mesh.runs.FailRun,
+        run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
+    )
     assert (await send(mesh, session_id, "Stop.", request_id="1")).state == session_pb2.RUN_STATE_QUEUED
 
 

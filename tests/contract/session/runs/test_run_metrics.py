@@ -6,7 +6,9 @@ from urllib.request import urlopen
 import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.session.harness import Mesh, OpenMesh
@@ -16,7 +18,7 @@ async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_m
     (port,) = free_ports(1)
     async with open_mesh(metrics_listen=f"127.0.0.1:{port}") as mesh:
         await mesh.create_tenant()
-        for reason in ("MODEL_REFUSED", "something of the runner's own"):
+        for reason in (Reason.MODEL_REFUSED, Reason.RUNNER_ERROR):
             await _fail(mesh, reason)
         killed = await mesh.spawn()
         await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=killed.session_id))
@@ -26,7 +28,7 @@ async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_m
 
     ended = 'spawnmesh_session_runs_ended_total{error_type="%s",spawnmesh_session_run_state="%s"}'
     assert samples[ended % ("MODEL_REFUSED", "failed")] == 1
-    assert samples[ended % ("_OTHER", "failed")] == 1
+    assert samples[ended % ("RUNNER_ERROR", "failed")] == 1
     assert samples[ended % ("KILLED", "killed")] == 1
     assert samples['spawnmesh_session_claims_total{spawnmesh_session_claim="first"}'] >= 2
     assert samples["spawnmesh_session_queue_wait_seconds_count"] >= 2
@@ -65,9 +67,9 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
     assert samples[claims % "released"] == 3
 
 
-async def _fail(mesh: Mesh, reason: str) -> None:
+async def _fail(mesh: Mesh, reason: Reason) -> None:
     claimed = await mesh.claim((await mesh.spawn()).session_id)
-    request = run_pb.FailRunRequest(epoch=claimed.run.epoch, reason=reason, message="no")
+    request = run_pb.FailRunRequest(epoch=claimed.run.epoch, reason=reason_number(reason), message="no")
     await mesh.run(claimed, mesh.runs.FailRun, request)
 
 

@@ -7,6 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
@@ -32,7 +33,9 @@ async def test_FailRun__the_span_of_the_run_is_an_error_with_its_reason_above_it
         await mesh.run(
             claimed,
             mesh.runs.FailRun,
-            run_pb.FailRunRequest(epoch=claimed.run.epoch, reason="RUNNER_ERROR", message="no content here"),
+            run_pb.FailRunRequest(
+                epoch=claimed.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no content here"
+            ),
         )
         ended = await mesh.get(session.session_id)
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
@@ -91,7 +94,7 @@ async def test_SendMessage__each_run_of_a_session_has_a_span_of_its_own(
         claims = []
         for number in range(2):
             claims.append(claimed := await mesh.claim(session.session_id))
-            failing = run_pb.FailRunRequest(epoch=claimed.run.epoch, reason="NO_PROGRESS")
+            failing = run_pb.FailRunRequest(epoch=claimed.run.epoch, reason=reason_pb2.REASON_NO_PROGRESS)
             failed = await mesh.run(claimed, mesh.runs.FailRun, failing)
             assert failed.run.state == RunState.RUN_STATE_FAILED
             if number == 0:

@@ -7,6 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ContentBlock, Message, Text, TokenUsage
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -251,7 +252,9 @@ async def test_FailRun__old_holder_is_refused_and_nothing_changes(open_mesh: Ope
         child = await short.spawn_as(parent)
         old = await short.claim(child.session_id)
         await short.claim(child.session_id)
-        request = run_pb.FailRunRequest(epoch=old.run.epoch, reason="RUNNER_ERROR", message="no")
+        request = run_pb.FailRunRequest(
+            epoch=old.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no"
+        )
         with pytest.raises(MeshError) as caught:
             await short.run(old, short.runs.FailRun, request)
         assert caught.value.reason is Reason.RUN_LEASE_LOST
@@ -269,11 +272,23 @@ async def test_FailRun__run_that_was_released_is_left_to_the_next(mesh: Mesh) ->
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     with pytest.raises(MeshError) as caught:
         await mesh.run(
-            held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR")
+            held,
+            mesh.runs.FailRun,
+            run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
         )
     assert (caught.value.reason, caught.value.facts["state"]) == (Reason.RUN_LEASE_LOST, "QUEUED")
     assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED
     await mesh.claim(session.session_id)
+
+
+@pytest.mark.parametrize("number", [0, 9999])
+async def test_FailRun__a_reason_that_is_none_is_refused(mesh: Mesh, number: Any) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=number)
+    with pytest.raises(MeshError) as caught:
+        await mesh.run(held, mesh.runs.FailRun, request)
+    assert [one.field for one in caught.value.violations] == ["reason"]
+    assert (await mesh.get(held.session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
 
 
 async def test_FailRun__is_announced_to_the_parent_and_ends_the_session(mesh: Mesh) -> None:
@@ -281,11 +296,12 @@ async def test_FailRun__is_announced_to_the_parent_and_ends_the_session(mesh: Me
     child = await mesh.spawn_as(parent)
     held = await mesh.claim(child.session_id)
     request = run_pb.FailRunRequest(
-        epoch=held.run.epoch, reason="ALL_CANDIDATES_FAILED", message="no model answers"
+        epoch=held.run.epoch, reason=reason_pb2.REASON_ALL_CANDIDATES_FAILED, message="no model answers"
     )
     for _ in range(2):
         failed = await mesh.run(held, mesh.runs.FailRun, request)
         assert failed.run.state == session_pb2.RUN_STATE_FAILED
+        assert failed.run.error_reason == request.reason
     [message] = await inbox(mesh, parent)
     assert "ALL_CANDIDATES_FAILED" in message.text
     assert (await mesh.get(child.session_id)).state == session_pb2.SESSION_STATE_CLOSED

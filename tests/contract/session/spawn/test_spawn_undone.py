@@ -20,6 +20,7 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -117,7 +118,7 @@ async def test_SpawnSession__bad_attachment_leaves_nothing(
     assert await remains.of(mesh.tenant) == NOTHING
     session = await only_session(mesh)
     assert session.state == session_pb2.SESSION_STATE_SPAWN_FAILED
-    assert session.failure_reason == reason
+    assert session.failure_reason == reason_number(reason)
 
 
 async def test_SpawnSession__refused_by_a_hook_publishes_no_end(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from uuid import uuid4
@@ -213,3 +213,43 @@ async def test_UpdateTenant__impossible_limits_are_refused(mesh: Mesh, limits: C
     with pytest.raises(MeshError) as refused:
         await set_limits(mesh, CallLimits(read=limits))
     assert refused.value.reason is Reason.INVALID_REQUEST
+
+
+async def test_UpdateTenant__ceiling_of_the_operator(mesh: Mesh) -> None:
+    own = CallLimits(read=ClassLimits(calls_per_second=7), spawn=ClassLimits(calls_per_second=1001))
+    with pytest.raises(MeshError) as refused:
+        await set_limits(mesh, own)
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    assert [one.field for one in refused.value.violations] == ["settings.call_limits.spawn.calls_per_second"]
+    assert "at most 1000" in refused.value.violations[0].description
+    with pytest.raises(MeshError) as created:
+        await mesh.create_tenant(f"t-{uuid4().hex[:12]}", TenantSettings(call_limits=own))
+    assert created.value.reason is Reason.INVALID_REQUEST
+    await set_limits(mesh, CallLimits(spawn=ClassLimits(calls_per_second=1000)))
+
+
+async def test_limits_of_the_operator_hold_for_a_tenant_without_settings_and_its_own_override_them(
+    open_peers: OpenPeers, open_mesh: OpenMesh, migrated: dict[str, ServiceDsn]
+) -> None:
+    """The operator lowered the ceiling after the tenant got its limits."""
+    defaults, ceiling = {"read": {"calls_per_second": 1}}, {"read": {"calls_per_second": 2}}
+    async with open_mesh(call_limits=defaults, call_limits_ceiling=ceiling) as mesh:
+        await mesh.create_tenant()
+        own = client_tokens(mesh.keys).client_token(mesh.tenant, "test", 600)
+
+        async def rates() -> set[str]:
+            return {error.facts["max_per_second"] for error in await flood(mesh.peer, "session", own)}
+
+        assert await rates() == {"1"}
+        await set_limits(mesh, CallLimits(read=ClassLimits(calls_per_second=2)))
+        await eventually(lambda: _equals(rates, {"2"}))
+        async with open_mesh() as generous:
+            lifted = Mesh(generous.peer, generous.keys, generous.settings)
+            lifted.tenant = mesh.tenant
+            await set_limits(lifted, CallLimits(read=ClassLimits(calls_per_second=900)))
+            await eventually(lambda: _equals(lambda: flood(generous.peer, "session", own), []))
+        await eventually(lambda: _equals(rates, {"2"}))
+
+
+async def _equals(read: Callable[[], Awaitable[object]], expected: object) -> bool:
+    return await read() == expected

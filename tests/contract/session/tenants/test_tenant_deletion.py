@@ -28,6 +28,7 @@ from spawnmesh_session.app import make_job_worker
 from spawnmesh_session.domain.job_kinds import PURGE_TENANT
 
 from tests.support.serving import caller_at, client_tokens
+from tests.support.session.auditing import admin_of, events_of, verified
 from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.remains import REPORT, Remains
@@ -95,6 +96,18 @@ async def test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere(
     again = await mesh.delete_tenant()
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     assert again == after == await mesh.tenant_state()
+
+
+async def test_DeleteTenant__purge_is_recorded_with_the_worker_as_its_actor(
+    mesh: Mesh, remains: Remains
+) -> None:
+    await mesh.delete_tenant()
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    events = await events_of(mesh.peer, admin_of(mesh), tenant_id=mesh.tenant, method="DeleteTenant")
+    (purge,) = [event for event in events if event.subject == "session-worker"]
+    assert (purge.code, list(purge.resources)) == ("OK", [f"tenant_id={mesh.tenant}"])
+    _, breaks, _ = await verified(mesh.peer, admin_of(mesh), mesh.tenant)
+    assert list(breaks) == []
 
 
 async def test_CreateTenant__of_a_deleted_one_begins_anew(mesh: Mesh, remains: Remains) -> None:

@@ -43,6 +43,7 @@ from tests.support.session.revoking import HOUR, id_of, revoke
 from tests.support.waiting import eventually
 
 Call = Callable[[Peer, str], Any]
+OpenServices = Callable[..., Any]
 
 
 def _read_session(peer: Peer, session_id: str) -> Any:
@@ -127,13 +128,15 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def open_services(
     open_peers: OpenPeers, open_mesh: OpenMesh, migrated: dict[str, ServiceDsn]
-) -> Callable[[int], Any]:
+) -> OpenServices:
     """Serve all five services; the session service on this port."""
 
     @asynccontextmanager
-    async def opened(port: int) -> AsyncIterator[dict[str, str]]:
+    async def opened(port: int, wait_seconds: float = 0.0) -> AsyncIterator[dict[str, str]]:
         async with open_peers(
-            lambda snake: {"database_url": migrated[snake].app}, session_target=f"{LOOPBACK}:{port}"
+            lambda snake: {"database_url": migrated[snake].app},
+            session_target=f"{LOOPBACK}:{port}",
+            revocations_wait_seconds=wait_seconds,
         ) as targets:
             yield targets
 
@@ -153,7 +156,7 @@ async def callers(mesh: Mesh, targets: dict[str, str]) -> AsyncIterator[Services
 
 
 @pytest.fixture
-async def services(open_services: Callable[[int], Any], open_mesh: OpenMesh) -> AsyncIterator[Services]:
+async def services(open_services: OpenServices, open_mesh: OpenMesh) -> AsyncIterator[Services]:
     """All five services, which know the revocations."""
     (port,) = free_ports(1)
     async with (
@@ -249,7 +252,7 @@ async def test_upload_that_is_open_ends_when_its_token_is_revoked(services: Serv
 
 
 async def test_services_keep_what_they_know_while_session_is_away_and_then_catch_up(
-    open_services: Callable[[int], Any], open_mesh: OpenMesh
+    open_services: OpenServices, open_mesh: OpenMesh
 ) -> None:
     (port,) = free_ports(1)
     async with open_services(port) as targets:
@@ -270,13 +273,58 @@ async def test_services_keep_what_they_know_while_session_is_away_and_then_catch
 
 
 async def test_service_that_starts_later_refuses_from_its_first_call_on(
-    open_services: Callable[[int], Any], open_mesh: OpenMesh, peers: dict[str, str]
+    open_services: OpenServices, open_mesh: OpenMesh, peers: dict[str, str]
 ) -> None:
     (port,) = free_ports(1)
     async with open_mesh(port=port) as mesh:
         await mesh.create_tenant()
         held = await claimed(mesh)
         await kill(mesh, held.session.session_id)
-        async with open_services(port) as targets, callers(mesh, targets) as services:
+        async with open_services(port, 30.0) as targets, callers(mesh, targets) as services:
             reasons = await services.reasons(OF_A_RUN, held.run_token, held.session.session_id)
     assert {name for name, reason in reasons.items() if reason is not Reason.TOKEN_REVOKED} <= {"session"}
+
+
+async def test_service_that_starts_while_session_is_away_serves_once_it_knows_the_revocations(
+    open_services: OpenServices, open_mesh: OpenMesh
+) -> None:
+    (port,) = free_ports(1)
+    async with open_mesh(port=port) as mesh:
+        await mesh.create_tenant()
+        held = await claimed(mesh)
+        await kill(mesh, held.session.session_id)
+    back, attempts = asyncio.Event(), 0
+
+    def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    async def first_reasons() -> dict[str, Reason | None]:
+        async with open_services(port, 60.0) as targets:
+            await back.wait()
+            async with callers(mesh, targets) as services:
+                return await services.reasons(OF_A_RUN, held.run_token, held.session.session_id)
+
+    async with asyncio.TaskGroup() as group:
+        async with await asyncio.start_server(refuse, LOOPBACK, port):
+            starting = group.create_task(first_reasons())
+
+            async def has_tried() -> bool:
+                return attempts >= 3
+
+            await eventually(has_tried)
+        async with open_mesh(port=port) as mesh:
+            back.set()
+            reasons = await starting
+    assert {name for name, reason in reasons.items() if reason is not Reason.TOKEN_REVOKED} <= {"session"}
+
+
+async def test_service_serves_without_the_revocations_after_a_limited_time(
+    open_services: OpenServices, mesh: Mesh
+) -> None:
+    (port,) = free_ports(1)
+    held = await claimed(mesh)
+    async with open_services(port, 0.2) as targets, callers(mesh, targets) as services:
+        reasons = await services.reasons(OF_A_RUN, held.run_token, held.session.session_id)
+    assert Reason.TOKEN_REVOKED not in reasons.values()

@@ -1,5 +1,6 @@
 """RevokeToken: a revoked token opens nothing, here and after a restart, until it expires."""
 
+import random
 from datetime import UTC, timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import ClientRole
 from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, TokenMinter
 from spawnmesh_session.app import make_sweeper
+from spawnmesh_session.domain.revocations import may_revoke, refused_until
+from spawnmesh_session.store import revoked_tokens
 
 from tests.support.serving import client_tokens
 from tests.support.session.calls import another
@@ -120,6 +123,42 @@ async def test_RevokeToken__a_tenant_has_a_limit(
         {"limit": "10000"},
     )
     await revoke(mesh, own, token_id="tok_1")
+
+
+async def test_the_statement_and_the_domain_agree_on_limits_and_times(
+    mesh: Mesh, session_database: Database
+) -> None:
+    """Any tokens revoked before, and any expiry, around the limit and the lifetimes."""
+    any_state = random.Random(1)
+    seconds = [timedelta(seconds=number) for number in (-1, 0, 1, 59, 60, 61)]
+    for _ in range(60):
+        kept_for, max_lifetime = (timedelta(seconds=any_state.choice((1, 60))) for _ in range(2))
+        limit, with_expiry = any_state.randint(1, 3), any_state.random() < 0.8
+        tokens = {
+            f"tok_{number}": (any_state.random() < 0.3, any_state.choice(seconds))
+            for number in range(any_state.randint(0, 4))
+        }
+        wanted, expires_in = any_state.choice(("tok_0", "tok_new")), any_state.choice(seconds)
+        async with session_database.transaction(mesh.tenant) as connection:
+            await connection.execute("delete from revoked_tokens")
+            now = (await (await connection.execute("select now()")).fetchone() or {})["now"]
+            for token_id, (is_run, left) in tokens.items():
+                await connection.execute(
+                    "insert into revoked_tokens (tenant_id, token_id, is_run, expire_time)"
+                    " values (%s, %s, %s, %s)",
+                    (mesh.tenant, token_id, is_run, now + left),
+                )
+            expire_time = now + expires_in if with_expiry else None
+            life = {"kept_for": kept_for, "max_lifetime": max_lifetime}
+            until = await revoked_tokens.revoke_token(
+                connection, mesh.tenant, wanted, expire_time, limit=limit, **life
+            )
+        others = [left for name, (is_run, left) in tokens.items() if name != wanted and not is_run]
+        expected = None
+        if may_revoke(sum(left > timedelta() for left in others), limit):
+            before = [now + tokens[wanted][1]] if wanted in tokens else []
+            expected = max(refused_until(expire_time, now, **life), *before, now)
+        assert until == expected, (limit, tokens, wanted, life, expire_time)
 
 
 async def test_expired_revocations_are_deleted(mesh: Mesh, session_database: Database) -> None:

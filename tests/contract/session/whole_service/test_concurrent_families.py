@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -82,7 +83,9 @@ class Family:
                 case 0:
                     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=epoch))
                 case 1:
-                    failure = run_pb.FailRunRequest(epoch=epoch, reason="RUNNER_ERROR", message="no")
+                    failure = run_pb.FailRunRequest(
+                        epoch=epoch, reason=reason_pb2.REASON_RUNNER_ERROR, message="no"
+                    )
                     await mesh.run(held, mesh.runs.FailRun, failure)
                 case 2:
                     return  # Lost: the lease runs out.

@@ -9,6 +9,7 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -39,7 +40,7 @@ async def refusal(mesh: Mesh, **asked: Any) -> MeshError:
 
 async def fail(mesh: Mesh, session: session_pb2.Session, reason: str) -> None:
     held = await mesh.claim(session.session_id)
-    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason)
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_number(reason))
     await mesh.run(held, mesh.runs.FailRun, request)
 
 
@@ -78,6 +79,7 @@ EXPECTED = {
     "label = killed AND label = failed": [],
     "failure_reason = TURN_LIMIT_EXCEEDED": ["failed"],
     "failure_reason = KILLED": ["killed"],
+    "failure_reason = REASON_KILLED": ["killed"],
     "failure_reason:*": ["undone", "open", "killed", "failed"],
     "failure_reason = ATTACHMENTS_DUPLICATE_NAME": ["undone"],
     'failure_reason = ""': ["queued"],

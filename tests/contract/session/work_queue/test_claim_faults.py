@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -240,7 +241,7 @@ async def test_sweep__run_whose_deadline_passes_while_it_waits_for_the_lock_is_t
                 )
             run = await ending
     assert run is not None
-    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_TIMED_OUT, "RUN_TIMEOUT")
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_TIMED_OUT, reason_pb2.REASON_RUN_TIMEOUT)
 
 
 async def test_SpawnSession__stale_runner_spawns_nothing_and_the_new_one_gets_the_old_ones_session(

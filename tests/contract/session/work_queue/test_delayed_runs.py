@@ -1,10 +1,12 @@
 """Runs that cannot go on now: they wait in the queue, and use no attempt."""
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -21,7 +23,8 @@ from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
 from tests.support.session.tables import sweeping
 
-AWAY = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", message="S3 does not answer")
+UNKNOWN_REASON: Any = 9999
+AWAY = run_pb.ReleaseDelay(reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, message="S3 does not answer")
 SECRET = "sk-proj-" + "Ab3dEf6hIj9lMn2pQr5tUv8x"
 
 
@@ -46,7 +49,10 @@ async def test_ReleaseRun__a_delayed_run_says_why_and_until_when(mesh: Mesh) -> 
     session = await mesh.spawn()
     run = await delay(mesh, await mesh.claim(session.session_id))
     assert run.state == session_pb2.RUN_STATE_QUEUED
-    assert (run.delay.reason, run.delay.message) == ("DEPENDENCY_UNAVAILABLE", "S3 does not answer")
+    assert (run.delay.reason, run.delay.message) == (
+        reason_pb2.REASON_DEPENDENCY_UNAVAILABLE,
+        "S3 does not answer",
+    )
     assert run.delay.count == 1
     first = FIRST_PAUSE.total_seconds()
     assert first <= seconds_until_next_claim(run) <= first * 1.25
@@ -56,7 +62,9 @@ async def test_ReleaseRun__a_delayed_run_says_why_and_until_when(mesh: Mesh) -> 
 async def test_ReleaseRun__a_delayed_run_is_claimed_after_its_pause_and_uses_no_attempt(
     open_mesh: OpenMesh, remains: Remains
 ) -> None:
-    asked = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", min_pause=Duration(seconds=600))
+    asked = run_pb.ReleaseDelay(
+        reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, min_pause=Duration(seconds=600)
+    )
     async with open_mesh(max_run_attempts=1) as mesh:
         await mesh.create_tenant()
         session = await mesh.spawn()
@@ -86,10 +94,16 @@ async def test_ReleaseRun__the_pause_doubles_and_is_at_least_what_was_asked_for(
     await delay(mesh, await mesh.claim(session.session_id))
     second = await delay(mesh, await mesh.claim(session.session_id))
     assert 2 <= seconds_until_next_claim(second) <= 2.5
-    asked = run_pb.ReleaseDelay(reason="ALL_CANDIDATES_FAILED", min_pause=Duration(seconds=90))
+    asked = run_pb.ReleaseDelay(
+        reason=reason_pb2.REASON_ALL_CANDIDATES_FAILED, min_pause=Duration(seconds=90)
+    )
     third = await delay(mesh, await mesh.claim(session.session_id), asked)
     assert 90 <= seconds_until_next_claim(third) <= 90 * 1.25
-    assert (third.delay.reason, third.delay.message, third.delay.count) == ("ALL_CANDIDATES_FAILED", "", 3)
+    assert (third.delay.reason, third.delay.message, third.delay.count) == (
+        reason_pb2.REASON_ALL_CANDIDATES_FAILED,
+        "",
+        3,
+    )
 
 
 async def test_ReleaseRun__a_repeat_of_a_delay_changes_nothing(mesh: Mesh) -> None:
@@ -138,7 +152,7 @@ async def test_sweep__a_delayed_run_ends_at_its_deadline_and_says_why(
         await mesh.create_tenant()
         session = await mesh.spawn()
         asked = run_pb.ReleaseDelay(
-            reason="PLUGIN_FAILED", message="gate is away", min_pause=Duration(seconds=60)
+            reason=reason_pb2.REASON_PLUGIN_FAILED, message="gate is away", min_pause=Duration(seconds=60)
         )
         run = await delay(mesh, await mesh.claim(session.session_id), asked)
         await change(remains, "expire_time = now()", run.run_id)
@@ -146,7 +160,7 @@ async def test_sweep__a_delayed_run_ends_at_its_deadline_and_says_why(
             while (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED:
                 await sweep.end_lost_runs()
         run = (await mesh.get(session.session_id)).latest_run
-    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_TIMED_OUT, "RUN_TIMEOUT")
+    assert (run.state, run.error_reason) == (session_pb2.RUN_STATE_TIMED_OUT, reason_pb2.REASON_RUN_TIMEOUT)
     assert run.error_message == (
         "the run took longer than its run_timeout; it was delayed once, the last time because of"
         " PLUGIN_FAILED: gate is away"
@@ -157,7 +171,9 @@ async def test_ReleaseRun__the_message_of_a_delay_has_no_secret(mesh: Mesh) -> N
     own = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await own.create_tenant(settings=TenantSettings(transcripts=TranscriptSettings(mask_secrets=True)))
     held = await own.claim((await own.spawn()).session_id)
-    said = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", message=f"the key is {SECRET}")
+    said = run_pb.ReleaseDelay(
+        reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, message=f"the key is {SECRET}"
+    )
     assert (await delay(own, held, said)).delay.message == "the key is [$redacted:provider_key]"
 
 
@@ -165,10 +181,10 @@ async def test_ReleaseRun__the_message_of_a_delay_has_no_secret(mesh: Mesh) -> N
     "wrong",
     [
         run_pb.ReleaseDelay(message="no reason"),
-        run_pb.ReleaseDelay(reason="X", min_pause=Duration(seconds=-1)),
-        run_pb.ReleaseDelay(reason="X", min_pause=Duration(seconds=86401)),
-        run_pb.ReleaseDelay(reason="X" * 129),
-        run_pb.ReleaseDelay(reason="X", message="x" * 4097),
+        run_pb.ReleaseDelay(reason=reason_pb2.REASON_RUNNER_ERROR, min_pause=Duration(seconds=-1)),
+        run_pb.ReleaseDelay(reason=reason_pb2.REASON_RUNNER_ERROR, min_pause=Duration(seconds=86401)),
+        run_pb.ReleaseDelay(reason=UNKNOWN_REASON),
+        run_pb.ReleaseDelay(reason=reason_pb2.REASON_RUNNER_ERROR, message="x" * 4097),
     ],
 )
 async def test_ReleaseRun__malformed_delay_is_refused_and_the_run_is_still_held(

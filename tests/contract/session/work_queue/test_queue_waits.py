@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 
 from tests.support.otlp import attributes, open_collector, sent
@@ -30,7 +31,9 @@ async def test_ClaimRuns__each_claim_has_a_span_of_the_wait_without_the_pause_of
         await mesh.create_tenant()
         session = await mesh.spawn()
         first = await mesh.claim(session.session_id)
-        why = run_pb.ReleaseDelay(reason="DEPENDENCY_UNAVAILABLE", min_pause=Duration(seconds=1))
+        why = run_pb.ReleaseDelay(
+            reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE, min_pause=Duration(seconds=1)
+        )
         request = run_pb.ReleaseRunRequest(epoch=first.run.epoch, delay=why)
         delayed = (await mesh.run(first, mesh.runs.ReleaseRun, request)).run
         await mesh.claim(session.session_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_DELIVERY_TARGET
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
@@ -162,7 +163,11 @@ async def test_run_that_has_ended_writes_no_more_where_its_runner_keeps_the_clai
         if ending == "finalized":
             await mesh.run(held, mesh.runs.FinalizeRun, offered)
         else:
-            await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+            await mesh.run(
+                held,
+                mesh.runs.FailRun,
+                run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
+            )
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         assert await is_free(mesh, peers["transcript"], held.session.session_id)
         with pytest.raises(MeshError) as caught:
@@ -171,7 +176,11 @@ async def test_run_that_has_ended_writes_no_more_where_its_runner_keeps_the_clai
 
 
 async def failed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
-    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+    await mesh.run(
+        held,
+        mesh.runs.FailRun,
+        run_pb.FailRunRequest(epoch=held.run.epoch, reason=reason_pb2.REASON_RUNNER_ERROR),
+    )
 
 
 async def released_and_killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:

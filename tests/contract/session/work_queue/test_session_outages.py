@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_devstack.postgres import Postgres
@@ -123,7 +124,7 @@ async def test_outage_ends_no_run_of_a_runner_that_comes_back_and_ends_that_of_a
 
         run = await eventually(ended)
         assert run is not None
-        assert (run.error_reason, run.attempt_count) == ("ATTEMPTS_EXHAUSTED", 1)
+        assert (run.error_reason, run.attempt_count) == (reason_pb2.REASON_ATTEMPTS_EXHAUSTED, 1)
         end = await value_of(link, "select end_time from session.runs where run_id = %s", run.run_id)
         assert end - await serving_since(link) >= LEASE
 
@@ -142,7 +143,7 @@ async def test_ClaimRuns__claim_after_an_outage_counts_as_the_same_attempt(
         async with sweeping(mesh) as sweep:
             assert await sweep.end_lost_runs() == 1
         run = (await mesh.get(held.session.session_id)).latest_run
-        assert (run.error_reason, run.attempt_count) == ("ATTEMPTS_EXHAUSTED", 2)
+        assert (run.error_reason, run.attempt_count) == (reason_pb2.REASON_ATTEMPTS_EXHAUSTED, 2)
 
 
 async def test_ClaimRuns__claim_after_an_outage_can_be_released_and_undone(
@@ -190,7 +191,7 @@ async def test_ClaimRuns__claimer_that_died_counts_as_an_attempt(
         async with sweeping(mesh) as sweep:
             assert await sweep.end_lost_runs() == 1
         run = (await mesh.get(session.session_id)).latest_run
-        assert (run.error_reason, run.attempt_count) == ("ATTEMPTS_EXHAUSTED", 2)
+        assert (run.error_reason, run.attempt_count) == (reason_pb2.REASON_ATTEMPTS_EXHAUSTED, 2)
 
 
 async def test_ReleaseRun__between_take_and_claim_of_another_runner_uses_no_attempt(

@@ -1,7 +1,9 @@
 """VerifyTranscript finds each change that an attacker with database access makes, and no other."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from threading import Event
 from typing import LiteralString
 
 import pytest
@@ -290,3 +292,19 @@ async def test_mismatch_is_recorded_and_the_transcript_is_still_served(forger: F
         session.session_id,
         activity_pb.Failed(action=activity_pb.FAILED_ACTION_VERIFY, reason="STORED_HASH_DIFFERS", seq=4),
     )
+
+
+async def test_VerifyTranscript__has_threads_of_its_own(session: Session) -> None:
+    """All threads that the calls of the process share are taken meanwhile."""
+    claim = await session.acquire(1)
+    await session.append([user("x" * 100_000), user("y" * 100_000)])
+    await session.append([assistant("z" * 100_000)], claim=claim)
+    release = Event()
+    loop = asyncio.get_running_loop()
+    taken = [loop.run_in_executor(None, release.wait, 120) for _ in range(64)]
+    try:
+        async with asyncio.timeout(60):
+            await intact(session)
+    finally:
+        release.set()
+        await asyncio.gather(*taken)

@@ -113,13 +113,13 @@ class AuditEvent(_message.Message):
     call_count: _builtins.int
     """The number of calls."""
     method: _builtins.str
-    """The RPC, such as `spawnmesh.session.v1.SessionService/KillSession`. Empty for an event that
-    stands for lost ones.
+    """The RPC, such as `spawnmesh.session.v1.SessionService/KillSession`. For what a worker deletes by
+    itself, the RPC that has this effect. Empty for an event that stands for lost ones.
     """
     caller_kind: _policy_pb2.Caller.ValueType
     """The kind of the caller. UNSPECIFIED if it is not known."""
     subject: _builtins.str
-    """The subject of the token."""
+    """The subject of the token, or the name of the worker."""
     token_id: _builtins.str
     """The id of the token under which it can be revoked: its `jti`, `sha256:` and its hash, or the
     run. Never the token. Empty for services.

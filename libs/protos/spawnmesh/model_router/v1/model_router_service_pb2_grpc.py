@@ -90,9 +90,14 @@ class ModelRouterServiceServicer:
         budget by itself. After that, and for a tenant whose policy is not known: UNAVAILABLE
         DEPENDENCY_UNAVAILABLE. No provider is called.
         - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
-        renews. A call is admitted while the budget is not used up, so concurrent last calls can
-        exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
-        no usage is counted by an estimate.
+        renews. A call is admitted while the budget is not used up. An answer that breaks, that the
+        caller abandons, or for which the provider reports no usage is counted by an estimate.
+        - Each call reserves the largest cost that it may have, until it ends, and after a crash until
+        its deadline. Concurrent calls exceed the spending of a day by one call, with its failed
+        attempts, at most. If they have reserved the rest, BUDGET_EXCEEDED has the fact
+        `by_calls_in_progress` = `true` and five seconds. Requests and tokens of a minute are not
+        reserved: concurrent last calls can exceed them. While the database is unavailable, each
+        replica knows the reservations of its own calls alone.
         - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
         is cancelled within 100 ms; this is no failure of the provider.
         - The facts of STREAM_BROKEN and ALL_CANDIDATES_FAILED count the tokens of the failed attempts:

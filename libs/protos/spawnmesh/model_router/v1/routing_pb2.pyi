@@ -316,7 +316,9 @@ class RoutingPolicy(_message.Message):
     max_tokens_per_minute: _builtins.int
     """The largest number of input and output tokens in a minute."""
     max_spend_micros_per_day: _builtins.int
-    """The largest spending in a day (UTC), in millionths of the currency of the price table."""
+    """The largest spending in a day (UTC), in millionths of the currency of the price table. Calls in
+    progress count with the largest cost that they may have.
+    """
     trace_content: _builtins.bool
     """The spans of model calls have the messages and the answers, with secrets masked, if the operator
     records content (`MODEL_ROUTER_TRACE_CONTENT_MAX_BYTES`). Whoever reads the traces reads them.

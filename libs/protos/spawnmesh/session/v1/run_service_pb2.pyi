@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
@@ -558,11 +559,8 @@ class FailRunRequest(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
-    reason: _builtins.str
-    """A reason of the mesh, or one of those that only runners use: `RUNNER_ERROR`,
-    `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`, `NO_PROGRESS`, `MCP_SERVER_NOT_OFFERED`,
-    `MCP_SANDBOX_UNAVAILABLE`.
-    """
+    reason: _reason_pb2.Reason.ValueType
+    """Why the run fails: that of the refusal, or one that only runs have, such as RUNNER_ERROR."""
     message: _builtins.str
     """One line for people, without content and secrets."""
     @_builtins.property
@@ -573,7 +571,7 @@ class FailRunRequest(_message.Message):
         self,
         *,
         epoch: _builtins.int = ...,
-        reason: _builtins.str = ...,
+        reason: _reason_pb2.Reason.ValueType = ...,
         message: _builtins.str = ...,
         usage: _message_pb2.TokenUsage | None = ...,
     ) -> None: ...
@@ -646,8 +644,8 @@ class ReleaseDelay(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     MIN_PAUSE_FIELD_NUMBER: _builtins.int
-    reason: _builtins.str
-    """A reason of the mesh, such as `DEPENDENCY_UNAVAILABLE`, or `RUNNER_DISK_FULL`."""
+    reason: _reason_pb2.Reason.ValueType
+    """What is unavailable, such as DEPENDENCY_UNAVAILABLE or RUNNER_DISK_FULL."""
     message: _builtins.str
     """One line for people, without content and secrets. Masked if the tenant masks secrets."""
     @_builtins.property
@@ -657,7 +655,7 @@ class ReleaseDelay(_message.Message):
     def __init__(
         self,
         *,
-        reason: _builtins.str = ...,
+        reason: _reason_pb2.Reason.ValueType = ...,
         message: _builtins.str = ...,
         min_pause: _duration_pb2.Duration | None = ...,
     ) -> None: ...

@@ -27,10 +27,11 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
 from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
+from spawnmesh.errors.v1 import reason_pb2 as spawnmesh_dot_errors_dot_v1_dot_reason__pb2
 from spawnmesh.hook.v1 import revision_pb2 as spawnmesh_dot_hook_dot_v1_dot_revision__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"spawnmesh/session/v1/session.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/hook/v1/revision.proto\"\x9b\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".spawnmesh.session.v1.SessionState\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x19\n\x11parent_session_id\x18\x05 \x01(\t\x12\x15\n\rparent_run_id\x18\x06 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x07 \x01(\x05\x12/\n\x04mode\x18\x08 \x01(\x0e\x32!.spawnmesh.session.v1.SessionMode\x12\x32\n\x07\x63ontext\x18\t \x01(\x0e\x32!.spawnmesh.session.v1.ContextMode\x12.\n\x07\x63leanup\x18\n \x01(\x0e\x32\x1d.spawnmesh.session.v1.Cleanup\x12.\n\x07runtime\x18\x0b \x01(\x0e\x32\x1d.spawnmesh.session.v1.Runtime\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nlatest_run\x18\x0e \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12\x38\n\x07receipt\x18\x0f \x01(\x0b\x32\'.spawnmesh.session.v1.AttachmentReceipt\x12\x11\n\ttask_hash\x18\x10 \x01(\t\x12\x10\n\x08trace_id\x18\x11 \x01(\t\x12\x16\n\x0e\x66\x61ilure_reason\x18\x12 \x01(\t\x12\x30\n\x0c\x61rchive_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x08thinking\x18\x14 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12=\n\x08metadata\x18\x15 \x03(\x0b\x32+.spawnmesh.session.v1.Session.MetadataEntry\x12\x15\n\ragent_version\x18\x16 \x01(\x03\x12-\n\x04\x66ork\x18\x17 \x01(\x0b\x32\x1f.spawnmesh.session.v1.ForkPoint\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\tForkPoint\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"\x83\x04\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x15\n\rattempt_count\x18\x05 \x01(\x05\x12\x13\n\x0bresult_text\x18\x06 \x01(\t\x12\x14\n\x0c\x65rror_reason\x18\x07 \x01(\t\x12\x15\n\rerror_message\x18\x08 \x01(\t\x12/\n\x05usage\x18\t \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12.\n\nqueue_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0erevision_count\x18\r \x01(\x05\x12-\n\x05\x64\x65lay\x18\x0e \x01(\x0b\x32\x1e.spawnmesh.session.v1.RunDelay\x12;\n\x10\x63\x61pped_revisions\x18\x0f \x03(\x0b\x32!.spawnmesh.hook.v1.CappedRevision\"o\n\x08RunDelay\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x33\n\x0fnot_before_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"\xe1\x01\n\x11\x41ttachmentReceipt\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x03\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x0f\n\x07rel_dir\x18\x05 \x01(\t\x12\x12\n\nmount_path\x18\x06 \x01(\t\x12\x36\n\x08warnings\x18\x07 \x03(\x0e\x32$.spawnmesh.session.v1.ReceiptWarning\"\xf1\x01\n\x0cSessionEvent\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x03\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x04kind\x18\x03 \x01(\x0e\x32&.spawnmesh.session.v1.SessionEventKind\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x31\n\trun_state\x18\x05 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12\x18\n\x10\x63hild_session_id\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t*[\n\x0bSessionMode\x12\x1c\n\x18SESSION_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10SESSION_MODE_RUN\x10\x01\x12\x18\n\x14SESSION_MODE_SESSION\x10\x02*]\n\x0b\x43ontextMode\x12\x1c\n\x18\x43ONTEXT_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43ONTEXT_MODE_ISOLATED\x10\x01\x12\x15\n\x11\x43ONTEXT_MODE_FORK\x10\x02*H\n\x07\x43leanup\x12\x17\n\x13\x43LEANUP_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43LEANUP_DELETE\x10\x01\x12\x10\n\x0c\x43LEANUP_KEEP\x10\x02*N\n\x07Runtime\x12\x17\n\x13RUNTIME_UNSPECIFIED\x10\x00\x12\x14\n\x10RUNTIME_SUBAGENT\x10\x01\x12\x14\n\x10RUNTIME_EXTERNAL\x10\x02*\xa1\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSESSION_STATE_PROVISIONING\x10\x01\x12\x18\n\x14SESSION_STATE_ACTIVE\x10\x02\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x03\x12\x1e\n\x1aSESSION_STATE_SPAWN_FAILED\x10\x04*\xca\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10RUN_STATE_QUEUED\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x18\n\x14RUN_STATE_FINALIZING\x10\x03\x12\x17\n\x13RUN_STATE_SUCCEEDED\x10\x04\x12\x14\n\x10RUN_STATE_FAILED\x10\x05\x12\x17\n\x13RUN_STATE_TIMED_OUT\x10\x06\x12\x14\n\x10RUN_STATE_KILLED\x10\x07*Z\n\x0bSessionView\x12\x1c\n\x18SESSION_VIEW_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_VIEW_BASIC\x10\x01\x12\x15\n\x11SESSION_VIEW_FULL\x10\x02*Y\n\x0eReceiptWarning\x12\x1f\n\x1bRECEIPT_WARNING_UNSPECIFIED\x10\x00\x12&\n\"RECEIPT_WARNING_MOUNT_PATH_IGNORED\x10\x01*\xac\x02\n\x10SessionEventKind\x12\"\n\x1eSESSION_EVENT_KIND_UNSPECIFIED\x10\x00\x12#\n\x1fSESSION_EVENT_KIND_PROVISIONING\x10\x01\x12\x1a\n\x16SESSION_EVENT_KIND_RUN\x10\x02\x12\x1f\n\x1bSESSION_EVENT_KIND_REVISION\x10\x03\x12&\n\"SESSION_EVENT_KIND_CHILD_ANNOUNCED\x10\x04\x12#\n\x1fSESSION_EVENT_KIND_SPAWN_FAILED\x10\x05\x12\x1d\n\x19SESSION_EVENT_KIND_CLOSED\x10\x06\x12&\n\"SESSION_EVENT_KIND_REVISION_CAPPED\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"spawnmesh/session/v1/session.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/errors/v1/reason.proto\x1a spawnmesh/hook/v1/revision.proto\"\xb8\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".spawnmesh.session.v1.SessionState\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x19\n\x11parent_session_id\x18\x05 \x01(\t\x12\x15\n\rparent_run_id\x18\x06 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x07 \x01(\x05\x12/\n\x04mode\x18\x08 \x01(\x0e\x32!.spawnmesh.session.v1.SessionMode\x12\x32\n\x07\x63ontext\x18\t \x01(\x0e\x32!.spawnmesh.session.v1.ContextMode\x12.\n\x07\x63leanup\x18\n \x01(\x0e\x32\x1d.spawnmesh.session.v1.Cleanup\x12.\n\x07runtime\x18\x0b \x01(\x0e\x32\x1d.spawnmesh.session.v1.Runtime\x12/\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nlatest_run\x18\x0e \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12\x38\n\x07receipt\x18\x0f \x01(\x0b\x32\'.spawnmesh.session.v1.AttachmentReceipt\x12\x11\n\ttask_hash\x18\x10 \x01(\t\x12\x10\n\x08trace_id\x18\x11 \x01(\t\x12\x33\n\x0e\x66\x61ilure_reason\x18\x12 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.Reason\x12\x30\n\x0c\x61rchive_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x08thinking\x18\x14 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12=\n\x08metadata\x18\x15 \x03(\x0b\x32+.spawnmesh.session.v1.Session.MetadataEntry\x12\x15\n\ragent_version\x18\x16 \x01(\x03\x12-\n\x04\x66ork\x18\x17 \x01(\x0b\x32\x1f.spawnmesh.session.v1.ForkPoint\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\tForkPoint\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"\xa0\x04\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x15\n\rattempt_count\x18\x05 \x01(\x05\x12\x13\n\x0bresult_text\x18\x06 \x01(\t\x12\x31\n\x0c\x65rror_reason\x18\x07 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.Reason\x12\x15\n\rerror_message\x18\x08 \x01(\t\x12/\n\x05usage\x18\t \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12.\n\nqueue_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0erevision_count\x18\r \x01(\x05\x12-\n\x05\x64\x65lay\x18\x0e \x01(\x0b\x32\x1e.spawnmesh.session.v1.RunDelay\x12;\n\x10\x63\x61pped_revisions\x18\x0f \x03(\x0b\x32!.spawnmesh.hook.v1.CappedRevision\"\x8c\x01\n\x08RunDelay\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.spawnmesh.errors.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x33\n\x0fnot_before_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"\xe1\x01\n\x11\x41ttachmentReceipt\x12\x0e\n\x06set_id\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x03\x12;\n\x05\x66iles\x18\x04 \x03(\x0b\x32,.spawnmesh.attachment_blob.v1.AttachmentFile\x12\x0f\n\x07rel_dir\x18\x05 \x01(\t\x12\x12\n\nmount_path\x18\x06 \x01(\t\x12\x36\n\x08warnings\x18\x07 \x03(\x0e\x32$.spawnmesh.session.v1.ReceiptWarning\"\xf1\x01\n\x0cSessionEvent\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x03\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x04kind\x18\x03 \x01(\x0e\x32&.spawnmesh.session.v1.SessionEventKind\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x31\n\trun_state\x18\x05 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12\x18\n\x10\x63hild_session_id\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\t*[\n\x0bSessionMode\x12\x1c\n\x18SESSION_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10SESSION_MODE_RUN\x10\x01\x12\x18\n\x14SESSION_MODE_SESSION\x10\x02*]\n\x0b\x43ontextMode\x12\x1c\n\x18\x43ONTEXT_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43ONTEXT_MODE_ISOLATED\x10\x01\x12\x15\n\x11\x43ONTEXT_MODE_FORK\x10\x02*H\n\x07\x43leanup\x12\x17\n\x13\x43LEANUP_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43LEANUP_DELETE\x10\x01\x12\x10\n\x0c\x43LEANUP_KEEP\x10\x02*N\n\x07Runtime\x12\x17\n\x13RUNTIME_UNSPECIFIED\x10\x00\x12\x14\n\x10RUNTIME_SUBAGENT\x10\x01\x12\x14\n\x10RUNTIME_EXTERNAL\x10\x02*\xa1\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSESSION_STATE_PROVISIONING\x10\x01\x12\x18\n\x14SESSION_STATE_ACTIVE\x10\x02\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x03\x12\x1e\n\x1aSESSION_STATE_SPAWN_FAILED\x10\x04*\xca\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10RUN_STATE_QUEUED\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x18\n\x14RUN_STATE_FINALIZING\x10\x03\x12\x17\n\x13RUN_STATE_SUCCEEDED\x10\x04\x12\x14\n\x10RUN_STATE_FAILED\x10\x05\x12\x17\n\x13RUN_STATE_TIMED_OUT\x10\x06\x12\x14\n\x10RUN_STATE_KILLED\x10\x07*Z\n\x0bSessionView\x12\x1c\n\x18SESSION_VIEW_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_VIEW_BASIC\x10\x01\x12\x15\n\x11SESSION_VIEW_FULL\x10\x02*Y\n\x0eReceiptWarning\x12\x1f\n\x1bRECEIPT_WARNING_UNSPECIFIED\x10\x00\x12&\n\"RECEIPT_WARNING_MOUNT_PATH_IGNORED\x10\x01*\xac\x02\n\x10SessionEventKind\x12\"\n\x1eSESSION_EVENT_KIND_UNSPECIFIED\x10\x00\x12#\n\x1fSESSION_EVENT_KIND_PROVISIONING\x10\x01\x12\x1a\n\x16SESSION_EVENT_KIND_RUN\x10\x02\x12\x1f\n\x1bSESSION_EVENT_KIND_REVISION\x10\x03\x12&\n\"SESSION_EVENT_KIND_CHILD_ANNOUNCED\x10\x04\x12#\n\x1fSESSION_EVENT_KIND_SPAWN_FAILED\x10\x05\x12\x1d\n\x19SESSION_EVENT_KIND_CLOSED\x10\x06\x12&\n\"SESSION_EVENT_KIND_REVISION_CAPPED\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,36 +44,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORKPOINT'].fields_by_name['session_id']._serialized_options = b'\272H\004r\002(@'
   _globals['_FORKPOINT'].fields_by_name['seq']._loaded_options = None
   _globals['_FORKPOINT'].fields_by_name['seq']._serialized_options = b'\272H\004\"\002 \000'
-  _globals['_SESSIONMODE']._serialized_start=2369
-  _globals['_SESSIONMODE']._serialized_end=2460
-  _globals['_CONTEXTMODE']._serialized_start=2462
-  _globals['_CONTEXTMODE']._serialized_end=2555
-  _globals['_CLEANUP']._serialized_start=2557
-  _globals['_CLEANUP']._serialized_end=2629
-  _globals['_RUNTIME']._serialized_start=2631
-  _globals['_RUNTIME']._serialized_end=2709
-  _globals['_SESSIONSTATE']._serialized_start=2712
-  _globals['_SESSIONSTATE']._serialized_end=2873
-  _globals['_RUNSTATE']._serialized_start=2876
-  _globals['_RUNSTATE']._serialized_end=3078
-  _globals['_SESSIONVIEW']._serialized_start=3080
-  _globals['_SESSIONVIEW']._serialized_end=3170
-  _globals['_RECEIPTWARNING']._serialized_start=3172
-  _globals['_RECEIPTWARNING']._serialized_end=3261
-  _globals['_SESSIONEVENTKIND']._serialized_start=3264
-  _globals['_SESSIONEVENTKIND']._serialized_end=3564
-  _globals['_SESSION']._serialized_start=277
-  _globals['_SESSION']._serialized_end=1200
-  _globals['_SESSION_METADATAENTRY']._serialized_start=1153
-  _globals['_SESSION_METADATAENTRY']._serialized_end=1200
-  _globals['_FORKPOINT']._serialized_start=1202
-  _globals['_FORKPOINT']._serialized_end=1264
-  _globals['_RUN']._serialized_start=1267
-  _globals['_RUN']._serialized_end=1782
-  _globals['_RUNDELAY']._serialized_start=1784
-  _globals['_RUNDELAY']._serialized_end=1895
-  _globals['_ATTACHMENTRECEIPT']._serialized_start=1898
-  _globals['_ATTACHMENTRECEIPT']._serialized_end=2123
-  _globals['_SESSIONEVENT']._serialized_start=2126
-  _globals['_SESSIONEVENT']._serialized_end=2367
+  _globals['_SESSIONMODE']._serialized_start=2491
+  _globals['_SESSIONMODE']._serialized_end=2582
+  _globals['_CONTEXTMODE']._serialized_start=2584
+  _globals['_CONTEXTMODE']._serialized_end=2677
+  _globals['_CLEANUP']._serialized_start=2679
+  _globals['_CLEANUP']._serialized_end=2751
+  _globals['_RUNTIME']._serialized_start=2753
+  _globals['_RUNTIME']._serialized_end=2831
+  _globals['_SESSIONSTATE']._serialized_start=2834
+  _globals['_SESSIONSTATE']._serialized_end=2995
+  _globals['_RUNSTATE']._serialized_start=2998
+  _globals['_RUNSTATE']._serialized_end=3200
+  _globals['_SESSIONVIEW']._serialized_start=3202
+  _globals['_SESSIONVIEW']._serialized_end=3292
+  _globals['_RECEIPTWARNING']._serialized_start=3294
+  _globals['_RECEIPTWARNING']._serialized_end=3383
+  _globals['_SESSIONEVENTKIND']._serialized_start=3386
+  _globals['_SESSIONEVENTKIND']._serialized_end=3686
+  _globals['_SESSION']._serialized_start=311
+  _globals['_SESSION']._serialized_end=1263
+  _globals['_SESSION_METADATAENTRY']._serialized_start=1216
+  _globals['_SESSION_METADATAENTRY']._serialized_end=1263
+  _globals['_FORKPOINT']._serialized_start=1265
+  _globals['_FORKPOINT']._serialized_end=1327
+  _globals['_RUN']._serialized_start=1330
+  _globals['_RUN']._serialized_end=1874
+  _globals['_RUNDELAY']._serialized_start=1877
+  _globals['_RUNDELAY']._serialized_end=2017
+  _globals['_ATTACHMENTRECEIPT']._serialized_start=2020
+  _globals['_ATTACHMENTRECEIPT']._serialized_end=2245
+  _globals['_SESSIONEVENT']._serialized_start=2248
+  _globals['_SESSIONEVENT']._serialized_end=2489
 # @@protoc_insertion_point(module_scope)

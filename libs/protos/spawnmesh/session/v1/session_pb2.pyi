@@ -12,6 +12,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
 from spawnmesh.hook.v1 import revision_pb2 as _revision_pb2
 import builtins as _builtins
 import sys
@@ -374,8 +375,8 @@ class Session(_message.Message):
     client sent is a link of its first span, unless the operator trusts the client's issuer with
     traces.
     """
-    failure_reason: _builtins.str
-    """For SPAWN_FAILED: the reason."""
+    failure_reason: _reason_pb2.Reason.ValueType
+    """For SPAWN_FAILED: the reason. Otherwise unspecified."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """The level of thinking of the spawn. Unspecified if the spawn gave none."""
     agent_version: _builtins.int
@@ -433,7 +434,7 @@ class Session(_message.Message):
         receipt: Global___AttachmentReceipt | None = ...,
         task_hash: _builtins.str = ...,
         trace_id: _builtins.str = ...,
-        failure_reason: _builtins.str = ...,
+        failure_reason: _reason_pb2.Reason.ValueType = ...,
         archive_time: _timestamp_pb2.Timestamp | None = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
@@ -511,8 +512,8 @@ class Run(_message.Message):
     """For SUCCEEDED: the final answer. Secrets are masked if the tenant masked them when the answer
     came.
     """
-    error_reason: _builtins.str
-    """For FAILED, TIMED_OUT and KILLED: the reason, masked like `result_text`."""
+    error_reason: _reason_pb2.Reason.ValueType
+    """For FAILED, TIMED_OUT and KILLED: the reason. Otherwise unspecified."""
     error_message: _builtins.str
     """One line for people, masked like `result_text`."""
     revision_count: _builtins.int
@@ -552,7 +553,7 @@ class Run(_message.Message):
         epoch: _builtins.int = ...,
         attempt_count: _builtins.int = ...,
         result_text: _builtins.str = ...,
-        error_reason: _builtins.str = ...,
+        error_reason: _reason_pb2.Reason.ValueType = ...,
         error_message: _builtins.str = ...,
         usage: _message_pb2.TokenUsage | None = ...,
         queue_time: _timestamp_pb2.Timestamp | None = ...,
@@ -580,8 +581,8 @@ class RunDelay(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_TIME_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
-    reason: _builtins.str
-    """The reason, such as `DEPENDENCY_UNAVAILABLE` or `PLUGIN_FAILED`."""
+    reason: _reason_pb2.Reason.ValueType
+    """The reason, such as DEPENDENCY_UNAVAILABLE or PLUGIN_FAILED."""
     message: _builtins.str
     """One line for people. Secrets are masked if the tenant masks them."""
     count: _builtins.int
@@ -593,7 +594,7 @@ class RunDelay(_message.Message):
     def __init__(
         self,
         *,
-        reason: _builtins.str = ...,
+        reason: _reason_pb2.Reason.ValueType = ...,
         message: _builtins.str = ...,
         not_before_time: _timestamp_pb2.Timestamp | None = ...,
         count: _builtins.int = ...,

@@ -280,8 +280,10 @@ class ListSessionsRequest(_message.Message):
     joined by AND, such as `state = ACTIVE AND label = "nightly"`. Empty means all.
     - `state`, `run_state` (of the newest run): `=`, `!=` and `:*`, with the name of a value, such as
       `CLOSED` or `SESSION_STATE_CLOSED`. A session without a run has no `run_state`.
-    - `agent_id`, `label`, `parent_session_id`, `failure_reason` (why the spawn or the newest run
-      failed): `=`, `!=` and `:*`, with a whole text. A field that is not set equals `""`.
+    - `agent_id`, `label`, `parent_session_id`: `=`, `!=` and `:*`, with a whole text. A field that is
+      not set equals `""`.
+    - `failure_reason` (why the spawn or the newest run failed): `=`, `!=` and `:*`, with the name of a
+      reason, such as `KILLED` or `REASON_KILLED`. A session without one equals `""`.
     - `metadata.KEY`: `=`, `!=` and `:*`, with a whole text. A session without the key fulfils no
       comparison of it.
     - `create_time`, `end_time` (of the session): `=`, `<`, `<=`, `>`, `>=` and `:*`, with a time as in

@@ -37,7 +37,8 @@ class TenantServiceStub:
     """Creates a tenant and its bucket, with an agent named `default` that may use every built-in tool
     and spawn every agent. A repeat with the tenant's current settings returns the same answer;
     with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
-    while a tenant with this id is being deleted.
+    while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
+    operator's ceiling.
     """
     UpdateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]
     """Changes the fields that `update_mask` names, and nothing else. Each change raises
@@ -49,6 +50,7 @@ class TenantServiceStub:
       facts. If the tenant already has these values, nothing is changed and the etag is not checked,
       so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
+    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
     """
     GetTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]
@@ -121,7 +123,8 @@ class TenantServiceAsyncStub(TenantServiceStub):
     """Creates a tenant and its bucket, with an agent named `default` that may use every built-in tool
     and spawn every agent. A repeat with the tenant's current settings returns the same answer;
     with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
-    while a tenant with this id is being deleted.
+    while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
+    operator's ceiling.
     """
     UpdateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]  # type: ignore[assignment]
     """Changes the fields that `update_mask` names, and nothing else. Each change raises
@@ -133,6 +136,7 @@ class TenantServiceAsyncStub(TenantServiceStub):
       facts. If the tenant already has these values, nothing is changed and the etag is not checked,
       so that a repeat returns the same answer.
     - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
+    - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
     - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
     """
     GetTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]  # type: ignore[assignment]
@@ -208,7 +212,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         """Creates a tenant and its bucket, with an agent named `default` that may use every built-in tool
         and spawn every agent. A repeat with the tenant's current settings returns the same answer;
         with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
-        while a tenant with this id is being deleted.
+        while a tenant with this id is being deleted. INVALID_REQUEST for a call limit above the
+        operator's ceiling.
         """
 
     @_abc_1.abstractmethod
@@ -226,6 +231,7 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
           facts. If the tenant already has these values, nothing is changed and the etag is not checked,
           so that a repeat returns the same answer.
         - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
+        - INVALID_REQUEST if the call limits change and one is above the operator's ceiling.
         - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
         """
 

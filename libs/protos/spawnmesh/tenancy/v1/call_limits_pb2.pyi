@@ -20,7 +20,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class CallLimits(_message.Message):
     """How much a tenant's callers may ask of each replica of a service, by class of RPC. The contract
     of each RPC names its class in `call_policy`. An absent class has the defaults of the operator,
-    which the setting CALL_LIMITS of each service can change.
+    which are the setting CALL_LIMITS of each service. A limit may be lower or higher than the
+    default, up to the operator's ceiling (SESSION_CALL_LIMITS_CEILING). A higher one is refused with
+    INVALID_REQUEST. If the operator lowers the ceiling later, it holds for stored limits as well.
 
     A replica counts alone: with N replicas of a service, a tenant gets up to N times its limits.
     """
@@ -91,8 +93,9 @@ class ClassLimits(_message.Message):
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     CONCURRENT_CALL_COUNT_FIELD_NUMBER: _builtins.int
     calls_per_second: _builtins.int
-    """The calls of clients that begin in a second, and as many at once after a pause. A call above is
-    refused with RATE_LIMITED. Calls of runs and of services are not counted.
+    """The calls of clients that begin in a second. After a pause those of one second may begin at
+    once, or of as many as the operator's default says. A call above is refused with RATE_LIMITED.
+    Calls of runs and of services are not counted.
     """
     bytes_per_second: _builtins.int
     """The bytes of the clients' requests in a second, and as many at once after a pause. A call above

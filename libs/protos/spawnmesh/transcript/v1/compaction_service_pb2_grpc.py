@@ -63,7 +63,7 @@ class CompactionServiceServicer:
         the next call; `last_seq` says how far this one went.
         - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
         PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
-        service is configured.
+        service is configured. POOL_EXHAUSTED if too many compactions wait at the replica.
         - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
         a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
         the run that writes has released its claim. ABORTED CONFLICT also if another compaction was

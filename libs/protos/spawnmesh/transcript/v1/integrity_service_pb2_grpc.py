@@ -65,7 +65,8 @@ class IntegrityServiceServicer:
         - Not checked: token counts and other totals, references that contexts show, the search index,
         and request ids.
         - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
-        - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
+        - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked. A replica verifies one
+        page of a tenant at a time; POOL_EXHAUSTED if too many calls wait for their turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

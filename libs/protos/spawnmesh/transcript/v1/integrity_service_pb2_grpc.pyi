@@ -52,7 +52,8 @@ class IntegrityServiceStub:
     - Not checked: token counts and other totals, references that contexts show, the search index,
       and request ids.
     - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
-    - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
+    - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked. A replica verifies one
+      page of a tenant at a time; POOL_EXHAUSTED if too many calls wait for their turn.
     """
 
 @_typing.type_check_only
@@ -79,7 +80,8 @@ class IntegrityServiceAsyncStub(IntegrityServiceStub):
     - Not checked: token counts and other totals, references that contexts show, the search index,
       and request ids.
     - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
-    - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
+    - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked. A replica verifies one
+      page of a tenant at a time; POOL_EXHAUSTED if too many calls wait for their turn.
     """
 
 class IntegrityServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -109,7 +111,8 @@ class IntegrityServiceServicer(metaclass=_abc_1.ABCMeta):
         - Not checked: token counts and other totals, references that contexts show, the search index,
           and request ids.
         - A mismatch is counted, logged, and recorded as an activity. The transcript is still served.
-        - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked.
+        - Memory is bounded by a page of 4 MiB, or one entry. Nothing is locked. A replica verifies one
+          page of a tenant at a time; POOL_EXHAUSTED if too many calls wait for their turn.
         """
 
 def add_IntegrityServiceServicer_to_server(servicer: IntegrityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -20,6 +20,7 @@ from spawnmesh_transcript.domain.refusals import not_configured
 from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.compaction.plan import CompactionPlan, find_candidate, make_plan
 from spawnmesh_transcript.operations.compaction.summarize import SummaryRequest, summarize
 from spawnmesh_transcript.operations.compaction.summary_append import (
@@ -63,6 +64,7 @@ class Compactor:
     """
 
     database: Database
+    threads: BulkThreads
     model_router: Peer | None
     hooks: Peer | None
 
@@ -79,7 +81,7 @@ class Compactor:
             return CompactionOutcome(candidate.head)
         router = _connected(self.model_router, "model router", "MODEL_ROUTER_TARGET")
         hooks = _connected(self.hooks, "hook service", "HOOK_TARGET")
-        plan = await make_plan(self.database, key, candidate)
+        plan = await make_plan(self.database, self.threads, key, candidate)
         judged = await dispatch_before_compaction(hooks, key.tenant_id, _before_event(key, requester, plan))
         if judged.decision.HasField("keep_whole"):
             refused_by = judged.decided_by[-1] if judged.decided_by else "a plugin"
@@ -98,7 +100,7 @@ class Compactor:
             reserved_token_count=count(files),
             count=count,
         )
-        written = await summarize(router, key, wanted, plan.previous_text, plan.sources)
+        written = await summarize(router, self.threads, key, wanted, plan.previous_text, plan.sources)
         text = with_files(written.text, files)
         appended = await append_summary(self.database, key, requester, plan, written, text)
         return CompactionOutcome(appended.head, appended)

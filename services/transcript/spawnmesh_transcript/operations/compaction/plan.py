@@ -2,7 +2,6 @@
 sources.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from spawnmesh_transcript.domain.stale_results import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.turns import Group, Turn
 from spawnmesh_transcript.operations.bodies.tokens import count_tokens
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.compaction.sources import source_of
 from spawnmesh_transcript.operations.stale_scan import scan_newest_stale
 from spawnmesh_transcript.store import entries as entry_store
@@ -107,7 +107,9 @@ async def find_candidate(database: Database, key: Key, tail: TailLimits) -> Comp
     return CompactionCandidate(transcript.head, policy, previous, tuple(scanned), groups, end_seq)
 
 
-async def make_plan(database: Database, key: Key, candidate: CompactionCandidate) -> CompactionPlan:
+async def make_plan(
+    database: Database, threads: BulkThreads, key: Key, candidate: CompactionCandidate
+) -> CompactionPlan:
     """Return what one compaction can summarize: the oldest entries, and each call with its
     results.
 
@@ -124,7 +126,7 @@ async def make_plan(database: Database, key: Key, candidate: CompactionCandidate
         previous_text = body.compaction.summary
     least_seq = minimal_end(candidate.groups, turns)
     for batch in batches(turns, max_count=_BODIES):
-        some, files = await _read(database, key, batch)
+        some, files = await _read(database, threads, key, batch)
         sources += some
         file_ids += files
         if fitting_end(sources) < sources[-1].seq >= least_seq:
@@ -144,7 +146,9 @@ async def make_plan(database: Database, key: Key, candidate: CompactionCandidate
     )
 
 
-async def _read(database: Database, key: Key, turns: Sequence[Turn]) -> tuple[list[Source], list[str]]:
+async def _read(
+    database: Database, threads: BulkThreads, key: Key, turns: Sequence[Turn]
+) -> tuple[list[Source], list[str]]:
     """Return the sources as a model reads them, and the files that their references name."""
     seqs = [turn.seq for turn in turns]
     async with database.transaction(key.tenant_id) as connection:
@@ -157,5 +161,7 @@ async def _read(database: Database, key: Key, turns: Sequence[Turn]) -> tuple[li
         unstubbed = [seq for seq in seqs if seq not in bodies]
         for seq, entry in (await entry_store.get_entries(connection, key, unstubbed)).items():
             bodies[seq] = entry.body
-    sources = await asyncio.to_thread(lambda: [source_of(seq, bodies[seq], count_tokens) for seq in seqs])
+    sources = await threads.run(
+        key.tenant_id, lambda: [source_of(seq, bodies[seq], count_tokens) for seq in seqs]
+    )
     return sources, [file.file_id for seq in stubbed for file in files.get(seq, [])]

@@ -2,9 +2,9 @@
 piece.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh_runtime.peers import Peer
@@ -20,6 +20,7 @@ from spawnmesh_transcript.domain.compaction import (
     summary_limit,
 )
 from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.compaction.prompt import system_prompt, user_prompt
 
 
@@ -51,7 +52,12 @@ class SummaryRequest:
 
 
 async def summarize(
-    router: Peer, key: Key, request: SummaryRequest, previous_summary: str, sources: Sequence[Source]
+    router: Peer,
+    threads: BulkThreads,
+    key: Key,
+    request: SummaryRequest,
+    previous_summary: str,
+    sources: Sequence[Source],
 ) -> WrittenSummary:
     """Return the sources and the summary before them as one summary within its limit.
 
@@ -77,7 +83,7 @@ async def summarize(
                 user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
             )
             usage = _sum(usage, generated.usage)
-            fits = 0 < await asyncio.to_thread(request.count, generated.text) <= limit
+            fits = 0 < await threads.run(key.tenant_id, partial(request.count, generated.text)) <= limit
             if fits or not generated.model:
                 break
         if not fits:
@@ -88,7 +94,9 @@ async def summarize(
     if not remaining:
         return WrittenSummary(text, method, model, usage)
     rest = [source for piece in remaining for source in piece]
-    short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=request.count)
+    short = await threads.run(
+        key.tenant_id, partial(excerpt, text, rest, max_token_count=limit, count=request.count)
+    )
     return WrittenSummary(short, SummaryMethod.EXCERPT, "", usage)
 
 

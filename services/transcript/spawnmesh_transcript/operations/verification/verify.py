@@ -1,8 +1,8 @@
 """Verify a transcript: read it in pages, and check each entry against the hash chain."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf.message import DecodeError
 from spawnmesh_core.errors import MeshError, refused_with
@@ -22,6 +22,7 @@ from spawnmesh_transcript.domain.verification import (
     link_mismatch,
     start_mismatch,
 )
+from spawnmesh_transcript.operations.bulk_threads import BulkThreads
 from spawnmesh_transcript.operations.entry_pages import PAGE_MAX_BYTES
 from spawnmesh_transcript.operations.rehydration import StoredBody, rehydrate_bodies
 from spawnmesh_transcript.operations.verification.columns import has_columns_of_body, labelled_entry_id
@@ -57,12 +58,18 @@ class _ChainPage:
 
 
 async def verify_transcript(
-    database: Database, blobs: BlobStore, key: Key, start: Fence | None, *, page_rows: int = PAGE_ROWS
+    database: Database,
+    blobs: BlobStore,
+    threads: BulkThreads,
+    key: Key,
+    start: Fence | None,
+    *,
+    page_rows: int = PAGE_ROWS,
 ) -> AsyncGenerator[Verified | Mismatch, None]:
     """Yield what is verified after each page; the last item is complete, or the first mismatch.
 
-    Entries before `start` are not read. Raises NOT_FOUND, and DEPENDENCY_UNAVAILABLE if the blob
-    store is needed and unavailable.
+    Entries before `start` are not read. Raises NOT_FOUND, DEPENDENCY_UNAVAILABLE if the blob
+    store is needed and unavailable, and POOL_EXHAUSTED if too much waits for a thread.
     """
     first_seq, known_seq = (start.seq, start.seq) if start else (1, 0)
     page = await _read_page(database, key, first_seq, page_rows + bool(start))
@@ -73,7 +80,7 @@ async def verify_transcript(
     reached = Fence(head.incarnation, first_seq - 1, page.before_hash)
     while True:
         entries = [entry for entry in page.entries if entry.seq <= head.seq]
-        checked = await _check(database, blobs, key, head, reached, entries)
+        checked = await _check(database, blobs, threads, key, head, reached, entries)
         if isinstance(checked, Mismatch):
             yield checked
             return
@@ -110,6 +117,7 @@ def _behind_head(page: _ChainPage) -> Mismatch | None:
 async def _check(
     database: Database,
     blobs: BlobStore,
+    threads: BulkThreads,
     key: Key,
     head: Head,
     reached: Fence,
@@ -118,7 +126,9 @@ async def _check(
     """Return the position behind the entries, or the first mismatch."""
     complete = await _complete_until_lost(database, blobs, key, entries)
     if sum(len(entry.body) for entry in complete) > _INLINE_BYTES:
-        reached, intact_count = await asyncio.to_thread(_intact, key, head, reached, complete)
+        reached, intact_count = await threads.run(
+            key.tenant_id, partial(_intact, key, head, reached, complete)
+        )
     else:
         reached, intact_count = _intact(key, head, reached, complete)
     intact = complete[:intact_count]
