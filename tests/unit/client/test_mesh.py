@@ -167,12 +167,12 @@ async def test_attachments_are_paths_bytes_and_streams(mesh: FakeMesh, keys: Pat
     ]
     async with connected(mesh, keys) as client:
         await client.spawn("Read.", attachments=files)
-    sent = [(item.name, item.content, item.mime_type) for item in mesh.sessions.requests[0].attachments]
+    sent = [(item.name, item.data, item.mime_type) for item in mesh.sessions.requests[0].attachments]
     assert sent == [
-        ("a.md", "YQ==", "text/markdown"),
-        ("b.md", "Yg==", "text/markdown"),
-        ("c.md", "Yw==", "text/x-c"),
-        ("d.md", "YQ==", "text/markdown"),
+        ("a.md", b"a", "text/markdown"),
+        ("b.md", b"b", "text/markdown"),
+        ("c.md", b"c", "text/x-c"),
+        ("d.md", b"a", "text/markdown"),
     ]
 
 

@@ -4,7 +4,6 @@ import json
 
 import jwt
 import pytest
-from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_UTF8
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.errors.v1 import reason_pb2
@@ -171,14 +170,14 @@ async def test_a_refused_file_is_named(mesh, tmp_path):
     assert json.loads(document.stdout)["error"]["facts"]["file"] == "b.txt"
 
 
-async def test_an_empty_file_is_handed_over_as_text(mesh, tmp_path):
+async def test_an_empty_file_is_handed_over(mesh, tmp_path):
     (tmp_path / "__init__.py").touch()
 
     await mesh.run("spawn", "Work.", "--attach", str(tmp_path / "__init__.py"))
 
     [request] = mesh.sessions.requests
     [item] = request.attachments
-    assert (item.name, item.content, item.encoding) == ("__init__.py", "", ENCODING_UTF8)
+    assert (item.name, item.WhichOneof("source"), item.data) == ("__init__.py", "data", b"")
 
 
 async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):

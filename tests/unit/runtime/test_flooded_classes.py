@@ -4,7 +4,7 @@ from spawnmesh_calls.contracts import mesh_services
 from spawnmesh_runtime.methods import policy_of
 from spawnmesh_runtime.rpc_class import RpcClass
 
-from tests.bench.flood import LIMITS, RATES
+from tests.bench.flood import RATES
 from tests.bench.flooder import ANSWERS, RPCS
 
 METHODS = {
@@ -12,8 +12,7 @@ METHODS = {
 }
 
 
-def test_flood_has_a_call_of_each_class_which_has_limits() -> None:
+def test_flood_has_a_call_of_each_class() -> None:
     flooded = {policy_of(METHODS[f"spawnmesh.{name}"]).rpc_class for name in RPCS.values()}
     assert flooded - {None} == set(RpcClass)
-    assert {field.name.upper() for field, _ in LIMITS.ListFields()} == set(RpcClass)
     assert RATES.keys() == ANSWERS.keys() >= RPCS.keys()

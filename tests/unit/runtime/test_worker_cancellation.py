@@ -98,7 +98,9 @@ async def collect(database: Any) -> None:
 
 
 async def look_after_transcripts(database: Any) -> None:
-    await transcript.Worker(database, {}, nothing(), asyncio.Event(), interval_seconds=0.01).work_once()
+    stop = asyncio.Event()
+    worker = transcript.Worker(database, {}, nothing(), stop, interval_seconds=0.01, jobs=nothing())
+    await worker.work_once()
     raise AssertionError("it went on")
 
 

@@ -9,7 +9,7 @@ set system_prompt = excluded.system_prompt, models = excluded.models, tools = ex
     spawnable_agents = excluded.spawnable_agents, max_turn_count = excluded.max_turn_count,
     context_token_budget = excluded.context_token_budget, thinking = excluded.thinking,
     mcp_servers = excluded.mcp_servers, version = excluded.version
-where agents.version = excluded.version - 1
+where excluded.version = agents.version + 1
 returning agent_id
 
 -- name: insert_agent
