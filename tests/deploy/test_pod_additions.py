@@ -86,6 +86,9 @@ def test_jobs_and_the_gateway_are_placed_too(tmp_path: Path) -> None:
     for kind, name in (("Job", "migrate"), ("Deployment", "gateway")):
         template = of_kind(kind, *values)[name]["spec"]["template"]
         assert template["metadata"]["labels"].items() >= PLACEMENT["labels"].items(), name
+    job = of_kind("CronJob", *values)["audit-retention"]["spec"]["jobTemplate"]["spec"]["template"]
+    assert job["metadata"]["labels"].items() >= PLACEMENT["labels"].items()
+    assert job["spec"]["priorityClassName"] == "agents"
     for name in ("Job/migrate", "Deployment/gateway", "Pod/doctor", "Pod/storage"):
         spec = found[name]
         assert spec["nodeSelector"] == PLACEMENT["nodeSelector"], name
