@@ -38,7 +38,7 @@ async def show_revision(mesh: Mesh, endpoint: str, task: str) -> None:
         async for delivery in mesh.plugins.deliveries(run_id=result.run.run_id):
             print(f"{delivery.hook}: {delivery.decision}")
     finally:
-        await mesh.plugins.remove(NAME)
+        await mesh.plugins.delete(NAME)
 
 
 async def main(listen: str, jwks: str, tenant: str, task: str) -> None:

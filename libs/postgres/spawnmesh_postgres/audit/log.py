@@ -109,12 +109,10 @@ async def open_audit_log(
 ) -> AsyncIterator[AuditLog]:
     """Store events during the block, and the remaining ones at its end."""
     audit = AuditLog(database, meter, logger, max_events=max_events, period_seconds=period_seconds)
+    storing = asyncio.create_task(audit.store_forever(), name="store audit events")
     try:
-        async with asyncio.TaskGroup() as tasks:
-            storing = tasks.create_task(audit.store_forever(), name="store audit events")
-            try:
-                yield audit
-            finally:
-                storing.cancel()
+        yield audit
     finally:
+        storing.cancel()
+        await asyncio.gather(storing, return_exceptions=True)
         await audit.close()
