@@ -104,6 +104,7 @@ NOT_IDS = frozenset(
         "result_text",
         "runner_id",
         "signature",
+        "stalled_by",
         "summary",
         "system_prompt",
         "target",

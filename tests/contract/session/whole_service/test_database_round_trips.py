@@ -25,7 +25,7 @@ from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
@@ -67,9 +67,9 @@ ROUND_TRIPS = {
     "kill": {"session": 7, "transcript": 2},
     "watch": {"session": 4},
     "create tenant": {"session": 9, "attachment_blob": 10, "transcript": 10, "hook": 7, "model_router": 7},
-    "update tenant": {"session": 7, "attachment_blob": 10, "transcript": 10, "hook": 7, "model_router": 7},
+    "update tenant": {"session": 8, "attachment_blob": 10, "transcript": 10, "hook": 7, "model_router": 7},
     "get tenant": {"session": 3},
-    "put agent": {"session": 5},
+    "put agent": {"session": 6},
     "delete tenant": {"session": 7},
     "upload": {"attachment_blob": 32},
     "generate": {"model_router": 2},
@@ -257,7 +257,8 @@ async def _administered(rounds: Rounds) -> None:
     await rounds.count("create tenant", mesh.create_tenant)
     await rounds.count("get tenant", mesh.tenant_state)
     renamed = FieldMask(paths=["display_name"])
-    update = tenant_pb.UpdateTenantRequest(tenant_id=mesh.tenant, display_name="Renamed", update_mask=renamed)
+    tenant = Tenant(tenant_id=mesh.tenant, display_name="Renamed")
+    update = tenant_pb.UpdateTenantRequest(tenant=tenant, update_mask=renamed)
     await rounds.count("update tenant", lambda: mesh.operator("UpdateTenant", update))
     agent = AgentProfile(agent_id="writer", system_prompt="Write.", models=["nowhere/one"])
     await rounds.count("put agent", lambda: mesh.put_agent(agent))
