@@ -1,11 +1,11 @@
 -- Tenants and their limits, attachment sets and their files, one row for each stored content of a
 -- tenant, and uploads.
 --
--- The planner keeps no statistics of the columns by which statements find blobs and uploads. It
--- then expects that any value has one row in 200, also for a tenant that is new or that grew since
--- the last ANALYZE, and one row for a complete primary key. So it makes the same plans for each
--- tenant: an index of which more columns are given is always cheaper. With statistics, it expects
--- one row for a tenant that they do not know, and may then read all rows of the tenant.
+-- The planner keeps no statistics of the columns by which statements find sets, files, blobs and
+-- uploads. It then expects that any value has one row in 200, also for a tenant that is new or that
+-- grew since the last ANALYZE, and one row for a complete primary key. So it makes the same plans
+-- for each tenant: an index of which more columns are given is always cheaper. With statistics, it
+-- expects one row for a tenant that they do not know, and may then read all rows of the tenant.
 
 -- A tenant for which PrepareTenant was called.
 create table attachment_tenants (
@@ -71,6 +71,10 @@ create index sets_staged_idx on sets (tenant_id, set_id)
 where state = 'STAGED' and starts_with(set_id, 'att_');
 -- For old_tombstones and delete_tombstones: released sets by age.
 create index sets_release_time_idx on sets (tenant_id, release_time, set_id) where release_time is not null;
+alter table sets
+    alter column tenant_id set statistics 0, alter column set_id set statistics 0,
+    alter column session_id set statistics 0, alter column state set statistics 0,
+    alter column state_time set statistics 0, alter column release_time set statistics 0;
 
 -- A file of a set. While its set is not RELEASED, the row is a reference to the blob with this
 -- hash. The rows of a released set are deleted after its objects.
@@ -87,6 +91,9 @@ create table set_files (
 );
 -- For blob_references, lock_stored_blob, unsettled_blobs and stored_sets_of: the sets with a hash.
 create index set_files_sha256_idx on set_files (sha256, tenant_id, set_id);
+alter table set_files
+    alter column tenant_id set statistics 0, alter column set_id set statistics 0,
+    alter column position set statistics 0, alter column sha256 set statistics 0;
 
 -- A stored content. STORED -> DELETING -> no row; DELETING -> STORED if the bytes are stored
 -- again; STORED -> LOST if a collection finds the object missing or damaged; LOST -> STORED if the
@@ -107,7 +114,6 @@ create table blobs (
 create index blobs_object_key_idx on blobs (tenant_id, object_key);
 -- For unsettled_blobs.
 create index blobs_unsettled_hash_idx on blobs (tenant_id, sha256) where state <> 'STORED';
--- With statistics, the release of one of 2,000 sets reads 54,685 rows.
 alter table blobs
     alter column tenant_id set statistics 0, alter column sha256 set statistics 0,
     alter column state set statistics 0, alter column state_time set statistics 0,
@@ -140,7 +146,6 @@ create table uploads (
 create index uploads_sha256_idx on uploads (tenant_id, sha256) where state = 'COMPLETE';
 -- For upload_keys_between and count_uploads.
 create index uploads_object_key_idx on uploads (tenant_id, object_key) where state <> 'COMPLETE';
--- With statistics, unsettled_blobs reads 1,776,500 rows for 2,000 blobs.
 alter table uploads
     alter column tenant_id set statistics 0, alter column row_id set statistics 0,
     alter column session_id set statistics 0, alter column sha256 set statistics 0,
@@ -157,6 +162,9 @@ create table upload_parts (
     primary key (tenant_id, row_id, part_number),
     foreign key (tenant_id, row_id) references uploads on delete cascade
 );
+alter table upload_parts
+    alter column tenant_id set statistics 0, alter column row_id set statistics 0,
+    alter column part_number set statistics 0;
 
 -- The references to a blob: each COMPLETE upload, with an empty set_id, and each file of a set that
 -- is not RELEASED. Index: uploads_sha256_idx, set_files_sha256_idx, sets_pkey.

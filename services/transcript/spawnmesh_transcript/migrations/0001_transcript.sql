@@ -373,6 +373,7 @@ create table jobs (
     check (dead_time is null or claim_id is null)
 );
 comment on table jobs is 'citus: local';
+alter table jobs alter column tenant_id set statistics 0;
 -- claim_jobs and count_jobs, which alone repeat the condition.
 create index jobs_due_idx on jobs (kind, tenant_id, due_time) where dead_time is null;
 -- list_dead_jobs and count_jobs.
@@ -509,15 +510,35 @@ create policy retention on audit_events for delete to current_user
 -- The planner expects one row in 200 for a value of these columns, whatever it has seen of other
 -- tenants: an index of which more columns are given is always cheaper, and reading all rows of a
 -- tenant or a transcript is never cheap.
--- With statistics, an import reads 214,950 rows of a transcript of 2,400 to find a page of ids.
+alter table transcripts
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column parent_session_id set statistics 0;
 alter table entries
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
     alter column seq set statistics 0, alter column entry_id set statistics 0,
     alter column target_seq set statistics 0;
--- With statistics, a page of released payloads reads other ones, too.
+alter table appends
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column request_id set statistics 0;
+alter table imports
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0;
 alter table payloads
     alter column tenant_id set statistics 0, alter column session_id set statistics 0,
     alter column seq set statistics 0, alter column blob_id set statistics 0;
+alter table stubs
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0, alter column file_id set statistics 0;
+alter table summaries
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0;
+alter table search_progress
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0;
+alter table search_pieces
+    alter column tenant_id set statistics 0, alter column session_id set statistics 0,
+    alter column seq set statistics 0;
+alter table activities
+    alter column tenant_id set statistics 0, alter column position set statistics 0,
+    alter column session_id set statistics 0;
 
 -- -------------------------------------------------------------------------------------------------
 -- Row-level security
