@@ -1,6 +1,7 @@
 """AssembleContext with reserved tokens or accompanying texts that use up the whole budget."""
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.transcript.fixtures import (
     user,
 )
 from tests.support.transcript.tables import Superuser
+from tests.support.waiting import eventually
 
 SLOW = "\t" * 1_000_000
 """Counting it takes a fifth of a second."""
@@ -81,21 +83,29 @@ async def test_AssembleContext__others_are_served_while_texts_are_counted(
     session: Session, superuser: Superuser, model: str
 ) -> None:
     await session.append([user("hi")])
-    texts = [f"{model} {number}{SLOW}" for number in range(5)]
-    counting = asyncio.create_task(_context(session, 2_000_000_000, accompanying_texts=texts, model=model))
-    served = idle = 0
     statement = """
         select count(*) from pg_stat_activity
         where state = 'idle in transaction' and datname = current_database()
             and state_change < clock_timestamp() - interval '500 ms'
         """
-    while not counting.done():
-        await session.entries()
-        [(count,)] = await (await superuser.execute(statement)).fetchall()
-        served, idle = served + 1, idle + count
-    assert (await counting).accompanying_token_count > 5 * 60_000
-    assert served > len(texts) + 1, "they were served between the texts alone"
-    assert not idle, "a transaction was open meanwhile"
+
+    async def served_while_counting() -> bool:
+        """Return whether more calls were served than there are pauses between the texts."""
+        texts = [f"{model} {uuid.uuid4()} {number}{SLOW}" for number in range(5)]
+        counting = asyncio.create_task(
+            _context(session, 2_000_000_000, accompanying_texts=texts, model=model)
+        )
+        served = 0
+        while not counting.done():
+            await session.entries()
+            [(idle,)] = await (await superuser.execute(statement)).fetchall()
+            assert not idle, "a transaction was open meanwhile"
+            served += 1
+        assert (await counting).accompanying_token_count > 5 * 60_000
+        return served > len(texts) + 1
+
+    # A busy machine may serve few calls in the time of one counting.
+    await eventually(served_while_counting)
 
 
 async def test_AssembleContext__an_accompanying_text_has_a_limit(session: Session) -> None:
