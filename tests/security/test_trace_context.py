@@ -131,6 +131,7 @@ async def test_call_that_waits_starts_no_trace_and_continues_that_of_the_mesh(
     assert {name.rpartition(".")[2] for name in waiting} == {
         "ClaimRuns",
         "FollowEntries",
+        "WaitOperation",
         "WaitSession",
         "WatchActivities",
         "WatchCallLimits",

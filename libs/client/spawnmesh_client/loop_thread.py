@@ -46,8 +46,8 @@ class LoopThread:
         """
         try:
             future = self._begin(work)
-        except BaseException:
-            work.close()
+        except BaseException:  # An interrupt may come when the loop already has the coroutine.
+            self._abandon(work)
             raise
         try:
             return future.result()
@@ -85,6 +85,14 @@ class LoopThread:
                 raise RuntimeError("the mesh is closed: the block of `connect` has ended")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def _abandon(self, work: Coroutine[Any, Any, object]) -> None:
+        """Cancel the coroutine if the loop has it, and close it otherwise."""
+        with self._lock:
+            if self._loop is None or threading.current_thread() is self._thread:
+                work.close()
+            else:
+                self._loop.call_soon_threadsafe(_cancel, work)
+
     def _work(self) -> None:
         asyncio.run(self._serve())
 
@@ -99,6 +107,15 @@ class LoopThread:
         if loop is not None and self._stop is not None:
             loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+
+
+def _cancel(work: Coroutine[Any, Any, object]) -> None:
+    """Cancel the task of the coroutine. It has none if it was never handed over."""
+    tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        work.close()
 
 
 async def _next(items: AsyncIterator[T]) -> tuple[bool, T | None]:

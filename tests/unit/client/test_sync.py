@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -226,3 +226,27 @@ def test_interrupt_ends_a_call_that_waits() -> None:
         os.kill(program.pid, signal.SIGINT)
         rest = program.stdout.read()
     assert (program.returncode, rest.split()) == (0, ["interrupted", "cancelled"])
+
+
+def test_interrupt_between_the_start_of_a_call_and_its_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = asyncio.run_coroutine_threadsafe
+    waits, cancelled = threading.Event(), threading.Event()
+
+    def interrupted(work: Coroutine[Any, Any, object], loop: asyncio.AbstractEventLoop) -> None:
+        start(work, loop)
+        assert waits.wait(60)
+        raise KeyboardInterrupt
+
+    async def forever() -> None:
+        waits.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with LoopThread.opened() as loop:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(forever())
+        monkeypatch.undo()
+        assert cancelled.wait(60)

@@ -50,6 +50,8 @@ BY_ID: dict[str, dict[str, Any]] = {
     "begin_spawn": {**TEXTS, "run_timeout": "1 hour", "due_in": "1 hour", "margin": 100},
     "insert_session": {
         **TEXTS,
+        "fork_source": "",
+        "fork_seq": 0,
         "run_id": "",
         "parent_run_id": "",
         "ancestor_ids": [],
