@@ -79,7 +79,9 @@ async def trace_of(stack: Stack, task: str) -> tuple[session_pb2.Session, list[S
     def collected() -> list[Span] | None:
         spans = load_spans(stack.traces_file, session.trace_id)
         has_run = any(span.name.startswith("run ") for span in spans)
-        return spans if has_run and not orphans(spans) else None
+        operations = {span.attributes.get("gen_ai.operation.name") for span in spans}
+        is_complete = has_run and operations >= REQUIRED.keys() and not orphans(spans)
+        return spans if is_complete else None
 
     return session, await eventually(collected)
 
