@@ -197,8 +197,11 @@ def test_callback_that_would_wait_for_itself_is_refused() -> None:
 
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, signal, sys
 from spawnmesh_client.loop_thread import LoopThread
+
+# Whoever starts the tests in the background may have let them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 cancelled = asyncio.Event()
 
