@@ -244,8 +244,9 @@ def test_interrupt_between_the_start_of_a_call_and_its_wait_ends_it(monkeypatch:
         waits.set()
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:
             cancelled.set()
+            raise
 
     with LoopThread.opened() as loop:
         monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
