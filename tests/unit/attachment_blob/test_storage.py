@@ -1,4 +1,4 @@
-"""What fits into a storage quota."""
+"""Room in a storage quota."""
 
 from hypothesis import given
 from hypothesis import strategies as st

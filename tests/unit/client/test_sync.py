@@ -200,7 +200,7 @@ PROGRAM = """
 import asyncio, signal, sys
 from spawnmesh_client.loop_thread import LoopThread
 
-# Whoever starts the tests in the background may have let them ignore it.
+# A shell that starts the tests in the background lets them ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 cancelled = asyncio.Event()

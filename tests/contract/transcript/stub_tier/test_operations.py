@@ -109,7 +109,7 @@ async def test_an_operation_goes_on_after_its_worker_was_lost_between_two_steps(
     """The counts of the recorded step stay, and no entry is looked at twice."""
     started = await long.start_tier(DRY_RUN)
     tenant_id = long.session.tenant_id
-    # What a worker had written when it was killed: its first step, and its claim.
+    # A worker was killed after it had written its first step and its claim.
     await superuser.execute(
         "update jobs set claim_id = gen_random_uuid(), attempt_count = 1,"
         " due_time = now() + interval '1 hour' where tenant_id = %s",
