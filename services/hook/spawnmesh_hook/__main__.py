@@ -16,7 +16,7 @@ with startup_imports():
     from spawnmesh_runtime.shutdown import cancel_and_wait
     from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
 
-    from spawnmesh_hook.app import open_service, open_worker
+    from spawnmesh_hook.app import enable_bundled_hooks, open_service, open_worker
     from spawnmesh_hook.clients.webhooks import derive_secret
     from spawnmesh_hook.settings import HookSettings
     from spawnmesh_hook.store.bundled_plugins import read_bundled
@@ -27,6 +27,7 @@ async def _serve(settings: HookSettings) -> None:
         await await_schema(
             "hook", settings.database_url, partial(serve_not_ready, process), process.dependencies
         )
+        await enable_bundled_hooks(process, settings)
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 

@@ -1,5 +1,6 @@
 """Composes the hook service and its worker."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ from spawnmesh_runtime.caller import caller_scope, caller_tenant_id
 from spawnmesh_runtime.cpu_workers import CpuWorkers, open_cpu_workers
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.revocation_follower import following_revocations
-from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.server import MeshServer, build_server, serve_not_ready
 from spawnmesh_runtime.tenant_work import run_for_tenant
 
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.dns_resolver import DnsResolver, Resolve, resolve_with_system
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
+from spawnmesh_hook.clients.session import Session, open_session
 from spawnmesh_hook.clients.webhooks import WebhookClient, webhook_tls
 from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
@@ -128,6 +130,8 @@ async def open_service(
         following_revocations(process, settings.session_target),
         following_call_limits(process, settings.session_target),
         open_audit_log(shared.database, process.metrics.meter, process.logger) as audit,
+        open_session(process, settings.session_target) as session,
+        _sharing_hooks(session, shared.bundled),
     ):
         dispatcher = Dispatcher(
             shared.directory, shared.invoker, PluginWaits(shared.database), shared.workers
@@ -143,6 +147,7 @@ async def open_service(
             probe=shared.probe,
             webhooks=shared.webhooks,
             workers=shared.workers,
+            session=session,
         )
         server = build_server(process, translate_errors=(translate,), record=audit.record)
         add_HookServiceServicer_to_server(HookServicer(deps), server)
@@ -158,6 +163,30 @@ async def open_service(
             dependencies=process.dependencies,
         )
         yield server
+
+
+@asynccontextmanager
+async def _sharing_hooks(session: Session | None, bundled: BundledPlugins) -> AsyncIterator[None]:
+    """During the block, enable the hooks of bundled plugins, as soon as session answers."""
+    if session is None:
+        yield
+        return
+    task = asyncio.create_task(session.enable_shared_hooks(bundled.hooks), name="enable shared hooks")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def enable_bundled_hooks(process: Process, settings: HookSettings) -> None:
+    """Enable the hooks of bundled plugins, if there are any, before this process serves them."""
+    bundled = read_bundled(settings.bundled_plugins_file)
+    if bundled.hooks and settings.session_target:
+        async with open_session(process, settings.session_target) as session:
+            if session is not None:
+                async with serve_not_ready(process, lambda _: None):
+                    await session.enable_shared_hooks(bundled.hooks)
 
 
 @asynccontextmanager

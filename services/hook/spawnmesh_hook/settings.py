@@ -20,9 +20,11 @@ class HookSettings(CpuWorkerSettings):
     """Used to listen for notifications if `database_url` leads to a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     session_target: str | None = None
-    """`host:port` of the session service, from which this service learns which tokens are revoked.
+    """`host:port` of the session service, which learns from this service which hooks have plugins.
 
-    Without it, it accepts the tokens of ended runs, and revoked ones, until they expire.
+    This service learns from it which tokens are revoked: without it, it accepts the tokens of ended
+    runs, and revoked ones, until they expire. Set it in every mesh: a session service that was told
+    once calls no plugin of which it is not told.
     """
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
     """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins.

@@ -304,8 +304,8 @@ def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
 def make_job_worker(components: Components, settings: SessionSettings) -> JobWorker:
     """Build the worker of the jobs on these components, which is not running."""
     kinds = make_kinds(
-        FollowUps(components.sets, components.transcripts, components.hooks),
-        RunEndPublisher(components.hooks),
+        FollowUps(components.database, components.sets, components.transcripts, components.hooks),
+        RunEndPublisher(components.database, components.hooks),
         CleanUps(
             components.database,
             components.undo,

@@ -30,6 +30,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 from tests.support.serving import caller_at, served, shared_settings
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
+from tests.support.session.tables import forget_shared_hooks
 from tests.support.waiting import eventually
 
 NOWHERE = "127.0.0.1:1"
@@ -59,7 +60,9 @@ DatabaseOf = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
+def open_peers(
+    s3: S3Endpoint, postgres: Postgres, keys: Path, tmp_path_factory: pytest.TempPathFactory
+) -> OpenPeers:
     """Serve the four other services with these databases; return their targets.
 
     They follow the revocations of the session service if its target is given. It may start later:
@@ -104,6 +107,8 @@ def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFact
             config_file=config,
         )
         async with AsyncExitStack() as stack:
+            if session_target:  # Other tests have hook services that tell no session service.
+                stack.push_async_callback(forget_shared_hooks, postgres)
             yield {
                 "attachment-blob": await stack.enter_async_context(
                     served("attachment-blob", blob, open_attachment_blob)

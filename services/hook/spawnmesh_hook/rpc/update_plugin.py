@@ -1,5 +1,7 @@
 """UpdatePlugin: register a plugin of the tenant, or change one."""
 
+from dataclasses import dataclass
+
 from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_calls.field_masks import Path, apply_changes, changed_paths
@@ -41,7 +43,7 @@ _ENDPOINT: Path = ("endpoint",)
 async def update_plugin(
     request: pb.UpdatePluginRequest, caller: Caller, deps: Dependencies
 ) -> pb.UpdatePluginResponse:
-    """Store the plugin and return it, with the signing secret if it is a webhook.
+    """Enable the plugin's hooks, store the plugin and return it, with the secret of a webhook.
 
     Raises NameIsBundled, UnknownTenant, NOT_FOUND, EtagDiffers, GrantMissing, EndpointNotAllowed,
     EndpointNotReached, and PLUGIN_COUNT_EXCEEDED or GATE_COUNT_EXCEEDED.
@@ -51,7 +53,8 @@ async def update_plugin(
     if deps.bundled.has_name(name):
         raise NameIsBundled(name)
     async with deps.database.transaction(tenant_id) as connection:
-        current, wanted = await _read_change(connection, tenant_id, request, paths)
+        change = await _read_change(connection, tenant_id, request, paths)
+    current, wanted = change.current, change.wanted
     endpoint = parse_endpoint(wanted.endpoint)
     secret = ""
     if endpoint.is_webhook:
@@ -60,28 +63,65 @@ async def update_plugin(
             raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
     if current is None or _ENDPOINT in paths:
         await _check_endpoint(endpoint, tenant_id, deps, must_connect=not request.allow_unreachable)
+    while (plugin := await _store(change, request, paths, tenant_id, deps)) is None:
+        async with deps.database.transaction(tenant_id) as connection:
+            change = await _read_change(connection, tenant_id, request, paths)
+    deps.directory.invalidate()
+    return pb.UpdatePluginResponse(plugin=render_plugin(plugin), webhook_secret=secret)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A plugin as it is and as it is wanted, of the tenant with this `settings_version`."""
+
+    current: Plugin | None
+    wanted: Plugin
+    settings_version: int
+
+    @property
+    def enabled(self) -> tuple[int, frozenset[HookKind]]:
+        """Return what the session service has to know before the plugin is stored."""
+        return self.settings_version, frozenset(self.wanted.hooks)
+
+
+async def _store(
+    read: _Change,
+    request: pb.UpdatePluginRequest,
+    paths: tuple[Path, ...],
+    tenant_id: str,
+    deps: Dependencies,
+) -> Plugin | None:
+    """Enable the hooks of the plugin that was read, store the plugin and return it.
+
+    Return None, with nothing stored, if other hooks would have to be enabled by now, or those of a
+    tenant that was created anew.
+    """
+    if deps.session is not None:
+        await deps.session.enable_hooks(tenant_id, read.wanted.hooks)
     async with deps.database.adding(tenant_id) as connection:
         # Others may have been added or changed meanwhile. An endpoint that another call has written
         # was checked by that call.
-        current, wanted = await _read_change(connection, tenant_id, request, paths)
+        change = await _read_change(connection, tenant_id, request, paths)
+        if change.enabled != read.enabled:
+            return None
+        current, wanted = change.current, change.wanted
         if current is None or not is_same_content(current, wanted):
             generation = current.generation if current is not None else None
             current = await plugins.write_plugin(connection, tenant_id, wanted, generation)
             await plugins.notify_plugins_changed(connection)
-    deps.directory.invalidate()
-    return pb.UpdatePluginResponse(plugin=render_plugin(current), webhook_secret=secret)
+    return current
 
 
 async def _read_change(
     connection: Connection, tenant_id: str, request: pb.UpdatePluginRequest, paths: tuple[Path, ...]
-) -> tuple[Plugin | None, Plugin]:
+) -> _Change:
     """Return the plugin as it is and as it is wanted, after every check that needs no network.
 
     Until the transaction ends, no other one writes a plugin of the tenant.
     """
     given = request.plugin
-    found = await plugins.lock_counts(connection, tenant_id, given.name)
-    if found is None:
+    tenant = await plugins.lock_tenant(connection, tenant_id, given.name)
+    if tenant is None:
         raise UnknownTenant("this tenant does not exist")
     current = await plugins.lock_plugin(connection, tenant_id, given.name)
     if current is None:
@@ -94,11 +134,11 @@ async def _read_change(
         wanted = _parse_plugin(message)
         if not is_same_content(current, wanted):
             check_etag("plugin.etag", given.etag, current)
-    check_plugin_count(wanted, *found)
+    check_plugin_count(wanted, tenant.limits, tenant.counts)
     missing = missing_grant(wanted)
     if missing is not None:
         raise GrantMissing(wanted.name, *missing)
-    return current, wanted
+    return _Change(current, wanted, tenant.settings_version)
 
 
 async def _check_endpoint(

@@ -48,6 +48,12 @@ class BundledPlugins:
             for registration, entry in enumerate(entries, start=-len(entries))
         ]
 
+    @property
+    def hooks(self) -> list[HookKind]:
+        """Return the hooks of all plugins, whichever tenants they serve."""
+        named = {hook for _, plugin in self._entries for hook in plugin.hooks}
+        return [hook for hook in HookKind if hook in named]
+
     def list_for(self, tenant_id: str) -> list[Plugin]:
         """Return the plugins that serve the tenant, in the order of the file."""
         return [

@@ -1,5 +1,6 @@
 """Plugins that tenants registered."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from spawnmesh_core.errors import not_found
@@ -26,7 +27,7 @@ async def write_plugin(
 ) -> Plugin:
     """Change the plugin, which has this generation, or add it if that is None.
 
-    Return the plugin as it is stored. The caller holds the locks of `lock_counts` and
+    Return the plugin as it is stored. The caller holds the locks of `lock_tenant` and
     `lock_plugin`.
     """
     cursor = await connection.execute(
@@ -58,19 +59,30 @@ async def lock_plugin(connection: Connection, tenant_id: str, name: str) -> Plug
     return _plugin(row) if row else None
 
 
-async def lock_counts(
-    connection: Connection, tenant_id: str, name: str
-) -> tuple[PluginLimits, PluginCounts] | None:
-    """Return the tenant's limits, and its plugins in number. Return None if the tenant is unknown.
+@dataclass(frozen=True, slots=True)
+class LockedTenant:
+    """A tenant's limits, and its plugins in number.
+
+    A tenant that was deleted and created again has another `settings_version`.
+    """
+
+    limits: PluginLimits
+    counts: PluginCounts
+    settings_version: int
+
+
+async def lock_tenant(connection: Connection, tenant_id: str, name: str) -> LockedTenant | None:
+    """Return the tenant; None if it is unknown.
 
     Until the transaction ends, no other one adds or replaces a plugin of the tenant.
     """
     parameters = {"tenant_id": tenant_id, "name": name, "awaited": [hook.value for hook in AWAITED]}
-    limits = await (await connection.execute(_SQL["lock_limits"], parameters)).fetchone()
+    tenant = await (await connection.execute(_SQL["lock_tenant"], parameters)).fetchone()
     counts = await (await connection.execute(_SQL["count_plugins"], parameters)).fetchone()
-    if limits is None or counts is None:
+    if tenant is None or counts is None:
         return None
-    return PluginLimits(**limits), PluginCounts(**counts)
+    limits = PluginLimits(tenant["max_plugin_count"], tenant["max_gate_count"])
+    return LockedTenant(limits, PluginCounts(**counts), tenant["settings_version"])
 
 
 async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plugin], bool]:

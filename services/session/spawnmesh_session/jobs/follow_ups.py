@@ -12,17 +12,21 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import ClaimedJob
 
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
+from spawnmesh_session.domain.enabled_hooks import Hook
+from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUps:
     """Handles the jobs of `operations.follow_up_jobs`, except the events of ended runs."""
 
+    database: Database
     sets: AttachmentSets
     transcripts: Transcripts
     hooks: Hooks
@@ -62,7 +66,9 @@ class FollowUps:
         await self.hooks.publish(events)
 
     async def publish_session_end(self, job: ClaimedJob) -> None:
-        """Publish that a session takes no further runs."""
+        """Publish that a session takes no further runs, if a plugin may be there to hear it."""
+        if Hook.SESSION_END not in await get_enabled_hooks(self.database, job.tenant_id):
+            return
         event = ObservedEvent(
             event_key=f"session_end:v1:{job.key}", session_id=job.key, session_end=SessionEndEvent()
         )

@@ -12,14 +12,18 @@ from spawnmesh.hook.v1.end_outcome_pb2 import EndOutcome
 from spawnmesh.hook.v1.observed_pb2 import AgentEndEvent, ObservedEvent, SubagentEndedEvent
 from spawnmesh_core.errors import MeshError, error_label, refused_with
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.domain.enabled_hooks import Hook
 from spawnmesh_session.operations.run_spans import RunSpan
+from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
 PLUGIN_TRIES = 3
 """Plugins may fail so often before the event is published without a delivery target."""
 
+_HOOKS = (Hook.SUBAGENT_ENDED, Hook.AGENT_END, Hook.DELIVERY_TARGET)
 _AGAIN_IN = timedelta(seconds=5)
 _FAILURES = "plugin_failures"
 _ASKED_BEFORE = "asked_before"
@@ -39,17 +43,26 @@ class RunEnded:
 class RunEndPublisher:
     """Publishes ends of runs and of failed spawns, each at least once."""
 
+    database: Database
     hooks: Hooks
 
     async def publish_run_end(self, job: ClaimedJob) -> Again | None:
-        """Publish the end. If plugins fail, try again later; the last try goes without target."""
+        """Publish the end to observers, if there may be some, and record the span of the run.
+
+        If plugins fail, try again later; the last try goes without target.
+        """
         ended = RunEnded(**{name: job.arguments[name] for name in RunEnded.__dataclass_fields__})
         is_first = job.attempt == 1 and _FAILURES not in job.arguments
         if is_first:
             _record_span(job, ended)
+        enabled = await get_enabled_hooks(self.database, job.tenant_id)
+        if not any(hook in enabled for hook in _HOOKS):
+            if not is_first:
+                _record_span(job, ended)
+            return None
         failures = int(job.arguments.get(_FAILURES, 0))
         try:
-            target = await self._target(ended)
+            target = await self._target(ended) if Hook.DELIVERY_TARGET in enabled else ""
         except MeshError as error:
             if not _is_of_plugins(error):
                 raise
@@ -73,6 +86,9 @@ class RunEndPublisher:
         The first no may come before the answer of a plugin is stored: hook may still be calling
         plugins, or its database may be slow. So it is asked again when that has ended.
         """
+        enabled = await get_enabled_hooks(self.database, job.tenant_id)
+        if Hook.SUBAGENT_ENDED not in enabled:
+            return None
         if await self.hooks.has_allowed_spawn(job.arguments["session_id"]):
             return await self.publish_run_end(job)
         if job.arguments.get(_ASKED_BEFORE):

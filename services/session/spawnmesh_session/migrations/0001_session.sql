@@ -22,7 +22,8 @@
 -- Contents
 --   Tables
 --     tenants, agents, sessions, runs, run_queue, jobs, job_queue, inbox_messages,
---     session_events, tenant_deletions, revoked_tokens, service_uptime, audit_chains, audit_events
+--     session_events, tenant_deletions, revoked_tokens, service_uptime, shared_hooks,
+--     audit_chains, audit_events
 --   Row-level security
 --   Views
 --     tenant_directory, served_time
@@ -45,7 +46,9 @@ create table tenants (
     run_weight            integer     not null default 1,     -- Another one for the claim.
     ready                 boolean     not null default false, -- The creation is complete.
     create_time           timestamptz not null default now(),
-    next_retention_time   timestamptz not null default now()  -- The next pass of the retention.
+    next_retention_time   timestamptz not null default now(), -- The next pass of the retention.
+    -- The hooks that plugins of the tenant may be registered for. They are only added to.
+    hooks                 text[]      not null default '{}'
 );
 -- list_tenants_to_retain, in the scope of every tenant.
 create index tenants_next_retention_idx on tenants (next_retention_time);
@@ -356,6 +359,14 @@ create table service_uptime (
     serves_until  timestamptz not null
 );
 comment on table service_uptime is 'citus: local';
+
+-- The hooks that plugins of the operator may be registered for, for all tenants: one row, whose hooks
+-- are only added to. No row: the hook service has not said so far, and each hook may have plugins.
+create table shared_hooks (
+    is_only boolean not null primary key default true check (is_only),
+    hooks   text[]  not null
+);
+comment on table shared_hooks is 'citus: local';
 
 -- The audit log: calls that changed something, and denied calls. Ids, never content. The events of
 -- a tenant are a chain: each has the hash of the one before it and of itself. The rows outlive the

@@ -33,6 +33,7 @@ from spawnmesh_session.domain.drafts import (
     require_decided_text,
     require_open,
 )
+from spawnmesh_session.domain.enabled_hooks import Hook
 from spawnmesh_session.domain.runs import (
     Run,
     RunOutcome,
@@ -82,8 +83,9 @@ class FinalizeSaga:
         require_decided_text(run, draft)
         if run.state == RunState.SUCCEEDED:
             return run
-        acceptance = Acceptance()  # Of a draft that is decided: it is kept with the decision.
-        if not run.decided_entry_id:
+        # Of a draft that is decided: it is kept with the decision. Or no plugin judges the draft.
+        acceptance = Acceptance()
+        if not run.decided_entry_id and Hook.BEFORE_AGENT_FINALIZE in finalizing.hooks:
             try:
                 async with traced("finalize gate"):
                     answer = await self._dispatch_gate(finalizing, draft)

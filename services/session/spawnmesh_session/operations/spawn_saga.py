@@ -1,7 +1,8 @@
 """The spawn saga.
 
-It inserts the row, calls the hooks (gate), stores the files and creates the transcript (provision),
-and appends the task and queues the first run (activate). A step that fails undoes all steps.
+It inserts the row, dispatches before_spawn if a plugin may be registered for it (gate), stores the
+files and creates the transcript (provision), and appends the task and queues the first run
+(activate). A step that fails undoes all steps.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks, Hook
 from spawnmesh_session.domain.runs import has_queue_margin, require_lease, require_run
 from spawnmesh_session.domain.sessions import Session, SessionState
 from spawnmesh_session.domain.spawns import (
@@ -66,6 +68,14 @@ class SpawnCommand:
     task: str
     attachments: list[InlineAttachment]
     uploads: list[UploadedAttachment]
+
+
+@dataclass(frozen=True, slots=True)
+class _BegunSpawn:
+    """A spawn whose row this call has inserted."""
+
+    depth: int
+    hooks: EnabledHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ class SpawnSaga:
         """Spawn the session. Return None if the request_id is known."""
         spec = command.spec
         try:
-            depth = await self._begin(tenant_id, spec)
+            begun = await self._begin(tenant_id, spec)
         # The spawn may have begun; a repeat must not wait for this call.
         except asyncio.CancelledError:
             failure = SpawnFailure.cut_off("begin")
@@ -128,12 +138,12 @@ class SpawnSaga:
         except StatementLeft:
             self._undo_later(tenant_id, spec, SpawnFailure.cut_off("begin"), PluginAllowed.NO)
             raise
-        if depth is None:
+        if begun is None:
             return None
         self.breaker.begun(tenant_id, spec)
         try:
             async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
-                session = await self._execute(tenant_id, command, depth)
+                session = await self._execute(tenant_id, command, begun)
         except TimeoutError:
             return await SpawnRepeat(self.database, self.listener).answer(tenant_id, spec.session_id)
         self.breaker.succeeded(tenant_id, spec)
@@ -141,13 +151,12 @@ class SpawnSaga:
             return session
         return await sessions.get_session(self.database, tenant_id, spec.session_id)
 
-    async def _begin(self, tenant_id: str, spec: SpawnSpec) -> int | None:
-        """Check the limits and insert the session.
-
-        Return its depth; None if the request_id is known.
-        """
-        if spec.is_plain and await spawns.begin_spawn(self.database, tenant_id, spec, due_in=self.deadline):
-            return 0  # Nothing could refuse it, and its row is inserted: see `domain.spawns`.
+    async def _begin(self, tenant_id: str, spec: SpawnSpec) -> _BegunSpawn | None:
+        """Check the limits and insert the session. Return None if the request_id is known."""
+        if spec.is_plain:
+            hooks = await spawns.begin_spawn(self.database, tenant_id, spec, due_in=self.deadline)
+            if hooks is not None:  # Nothing could refuse it: see `domain.spawns`.
+                return _BegunSpawn(depth=0, hooks=hooks)
         # The spawn is not plain, or something may refuse it. One transaction reads the facts under
         # locks, gives the first refusal that applies, and otherwise inserts the row.
         async with self.database.pipelined(tenant_id) as connection:
@@ -170,17 +179,20 @@ class SpawnSaga:
                 agent_version=context.agent_version,
                 due_in=self.deadline,
             )
-        return len(ancestor_ids) if await inserted.fetch() is not None else None
+        if await inserted.fetch() is None:
+            return None
+        return _BegunSpawn(len(ancestor_ids), context.hooks)
 
-    async def _execute(self, tenant_id: str, command: SpawnCommand, depth: int) -> Session | None:
+    async def _execute(self, tenant_id: str, command: SpawnCommand, begun: _BegunSpawn) -> Session | None:
         """Run gate, provision and activate. Return None if the last commit's response was lost."""
         spec, session = command.spec, None
-        async with self._undone_on_failure(tenant_id, spec, "gate"):
-            await self._dispatch_gate(command, depth)
+        if Hook.BEFORE_SPAWN in begun.hooks:
+            async with self._undone_on_failure(tenant_id, spec, "gate"):
+                await self._dispatch_gate(command, begun.depth)
         async with self._undone_on_failure(tenant_id, spec, "provision"):
-            staged = await self._provision(tenant_id, command)
+            staged = await self._provision(tenant_id, command, begun.hooks)
         async with self._undone_on_failure(tenant_id, spec, "activate"):
-            session = await self._activate(tenant_id, command, staged)
+            session = await self._activate(tenant_id, command, staged, begun.hooks)
         return session  # noqa: RET504 - the context manager may swallow the error.
 
     @asynccontextmanager
@@ -256,12 +268,19 @@ class SpawnSaga:
             message = f"plugin {answer.decided_by} refused the spawn: {reason}"
             raise MeshError(Reason.SPAWN_REFUSED, message, facts=facts)
 
-    async def _pass_gate(self, tenant_id: str, session_id: str) -> None:
-        """Record that plugins allowed the spawn, so that any undo publishes its failure to them."""
+    async def _pass_gate(self, tenant_id: str, session_id: str, hooks: EnabledHooks) -> None:
+        """Record that plugins allowed the spawn, so that any undo publishes its failure to them.
+
+        Without such plugins there is nothing to record.
+        """
+        if Hook.BEFORE_SPAWN not in hooks and Hook.SUBAGENT_ENDED not in hooks:
+            return
         if not await spawns.pass_gate(self.database, tenant_id, session_id):
             raise overtaken()
 
-    async def _provision(self, tenant_id: str, command: SpawnCommand) -> AttachmentSet | None:
+    async def _provision(
+        self, tenant_id: str, command: SpawnCommand, hooks: EnabledHooks
+    ) -> AttachmentSet | None:
         """Stage the files, create the transcript and record the gate's answer, in parallel."""
         spec = command.spec
         fork = None
@@ -274,7 +293,7 @@ class SpawnSaga:
         results = await asyncio.gather(
             self._stage(command),
             self.transcripts.create(spec.session_id, spec.parent_session_id, fork),
-            self._pass_gate(tenant_id, spec.session_id),
+            self._pass_gate(tenant_id, spec.session_id, hooks),
             return_exceptions=True,
         )
         errors = [result for result in results if isinstance(result, BaseException)]
@@ -292,7 +311,9 @@ class SpawnSaga:
             set_id, spec.session_id, command.attachments, command.uploads, spec.spawner
         )
 
-    async def _activate(self, tenant_id: str, command: SpawnCommand, staged: AttachmentSet | None) -> Session:
+    async def _activate(
+        self, tenant_id: str, command: SpawnCommand, staged: AttachmentSet | None, hooks: EnabledHooks
+    ) -> Session:
         """Attach the set, append note and task, then activate the session with its first run."""
         spec, receipt = command.spec, None
         entries = []
@@ -304,12 +325,16 @@ class SpawnSaga:
             await self.sets.attach(staged.set_id)
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))])
         await self.transcripts.append(spec.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
-        started = follow_up_jobs.publish_session_start(
-            spec.session_id,
-            parent_session_id=spec.parent_session_id,
-            traceparent=spec.traceparent,
-        )
-        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(started)
+        started = []
+        if Hook.SESSION_START in hooks or Hook.SUBAGENT_SPAWNED in hooks:
+            started.append(
+                follow_up_jobs.publish_session_start(
+                    spec.session_id,
+                    parent_session_id=spec.parent_session_id,
+                    traceparent=spec.traceparent,
+                )
+            )
+        run, jobs = self.queuer.new_run(spec.run_timeout), jobs_parameter(*started)
         session = await spawns.activate_session(self.database, tenant_id, spec.session_id, receipt, run, jobs)
         if session is None:
             raise overtaken()

@@ -23,6 +23,7 @@ from spawnmesh_session.rpc.delete_agent import delete_agent
 from spawnmesh_session.rpc.delete_session import delete_session
 from spawnmesh_session.rpc.delete_tenant import delete_tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.enable_hooks import enable_hooks
 from spawnmesh_session.rpc.fail_run import fail_run
 from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
@@ -181,6 +182,11 @@ class TenantServicer(TenantServiceServicer):
         async with aclosing(watch_call_limits(request, self.deps)) as responses:
             async for response in responses:
                 yield response
+
+    async def EnableHooks(
+        self, request: tenant_pb.EnableHooksRequest, context: Context
+    ) -> tenant_pb.EnableHooksResponse:
+        return await enable_hooks(request, self.deps)
 
     async def UpdateAgent(
         self, request: tenant_pb.UpdateAgentRequest, context: Context

@@ -8,9 +8,11 @@ from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, UngrantedRevision, require_run, run_deleted
 from spawnmesh_session.domain.tenants import masks_secrets
 from spawnmesh_session.store import runs, tenants
+from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
 from spawnmesh_session.store.rows import PendingRow, Row, run_of
 
 _SQL = load_statements(__name__)
@@ -24,11 +26,12 @@ class FinalizingRun:
     agent_id: str
     masks_secrets: bool
     unread_count: int
+    hooks: EnabledHooks
 
 
-def _finalizing_of(row: Row, settings: dict[str, Any] | None) -> FinalizingRun:
+def _finalizing_of(row: Row, settings: dict[str, Any] | None, hooks: EnabledHooks) -> FinalizingRun:
     masks = masks_secrets(settings or {})
-    return FinalizingRun(run_of(row), row["agent_id"], masks, row.get("unread", 0))
+    return FinalizingRun(run_of(row), row["agent_id"], masks, row.get("unread", 0), hooks)
 
 
 async def begin_finalizing(
@@ -43,8 +46,9 @@ async def begin_finalizing(
     async with database.pipelined(tenant_id) as connection:
         begun = await connection.execute(_SQL["begin_finalizing"], values)
         settings = await tenants.send_settings(connection, tenant_id)
+        hooks = await send_enabled_hooks(connection, tenant_id)
     row = await begun.fetchone()
-    return _finalizing_of(row, await settings.fetch()) if row else None
+    return _finalizing_of(row, await settings.fetch(), await hooks.fetch()) if row else None
 
 
 async def get_finalizing(database: Database, tenant_id: str, run_id: str) -> FinalizingRun:
@@ -53,10 +57,11 @@ async def get_finalizing(database: Database, tenant_id: str, run_id: str) -> Fin
     async with database.pipelined(tenant_id) as connection:
         found = await connection.execute(_SQL["get_finalizing"], values)
         settings = await tenants.send_settings(connection, tenant_id)
+        hooks = await send_enabled_hooks(connection, tenant_id)
     row = await found.fetchone()
     if row is None:
         raise run_deleted(run_id)
-    return _finalizing_of(row, await settings.fetch())
+    return _finalizing_of(row, await settings.fetch(), await hooks.fetch())
 
 
 async def supersede_decided(

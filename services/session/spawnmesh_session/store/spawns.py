@@ -10,11 +10,13 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import require_agent
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import QUEUE_MARGIN, QueuedRun, Run
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
 from spawnmesh_session.domain.tenants import require_ready
 from spawnmesh_session.store import runs, tenants
+from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
 from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
 
 _SQL = load_statements(__name__)
@@ -34,17 +36,20 @@ def _columns(tenant_id: str, spec: SpawnSpec) -> dict[str, Any]:
     }
 
 
-async def begin_spawn(database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta) -> bool:
+async def begin_spawn(
+    database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta
+) -> EnabledHooks | None:
     """Insert the session of a plain spawn in one round trip, which is a transaction of its own.
 
-    Return False if something may refuse the spawn, for example if the tenant's queue has fewer than
-    QUEUE_MARGIN places left; `read_spawn_context` returns the facts.
+    Return the tenant's hooks. Return None if something may refuse the spawn, for example if the
+    tenant's queue has fewer than QUEUE_MARGIN places left; `read_spawn_context` returns the facts.
     """
     values = {**_columns(tenant_id, spec), "due_in": due_in, "margin": QUEUE_MARGIN}
     async with database.pipelined(tenant_id) as connection:
         await tenants.join_beginners(connection, tenant_id)
         begun = await connection.execute(_SQL["begin_spawn"], values)
-    return await begun.fetchone() is not None
+        hooks = await send_enabled_hooks(connection, tenant_id)
+    return await hooks.fetch() if await begun.fetchone() else None
 
 
 async def insert_session(
@@ -85,6 +90,7 @@ class SpawnContext:
     waiting_count: int
     known: KnownSpawn | None
     agent_version: int
+    hooks: EnabledHooks
 
 
 async def read_spawn_context(connection: Connection, tenant_id: str, spec: SpawnSpec) -> SpawnContext:
@@ -113,6 +119,7 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
     cursors = {name: await connection.execute(_SQL[name], values) for name in names}
     waiting = await runs.send_count_of_waiting_runs(connection, tenant_id)
     find = await connection.execute(_SQL["find_spawn"], values)
+    hooks = await send_enabled_hooks(connection, tenant_id)
     rows = {name: await cursor.fetchone() for name, cursor in cursors.items()}
     tenant = require_ready(tenant_id, await entered.fetch())
     known, parent, agent_version = _known(await find.fetchone()), None, 0
@@ -130,6 +137,7 @@ async def read_spawn_context(connection: Connection, tenant_id: str, spec: Spawn
         waiting_count=await waiting.fetch() or 0,
         known=known,
         agent_version=agent_version,
+        hooks=await hooks.fetch(),
     )
 
 

@@ -122,7 +122,8 @@ class HookServiceServicer:
     def UpdatePlugin(self, request, context):
         """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
         keeps its place among plugins of equal priority. Calls that start from now on use it; other
-        replicas follow within two seconds.
+        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
+        know of the hooks first, does not answer.
         - With `allow_missing`, a plugin that does not exist is registered with all fields of the
         request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the plugin already has this content, nothing is changed and the etag is not checked, so that

@@ -39,7 +39,8 @@ class HookServiceStub:
     UpdatePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]
     """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
     keeps its place among plugins of equal priority. Calls that start from now on use it; other
-    replicas follow within two seconds.
+    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
+    know of the hooks first, does not answer.
     - With `allow_missing`, a plugin that does not exist is registered with all fields of the
       request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the plugin already has this content, nothing is changed and the etag is not checked, so that
@@ -157,7 +158,8 @@ class HookServiceAsyncStub(HookServiceStub):
     UpdatePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.UpdatePluginRequest, _hook_service_pb2.UpdatePluginResponse]  # type: ignore[assignment]
     """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
     keeps its place among plugins of equal priority. Calls that start from now on use it; other
-    replicas follow within two seconds.
+    replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
+    know of the hooks first, does not answer.
     - With `allow_missing`, a plugin that does not exist is registered with all fields of the
       request, whatever the mask. Otherwise it is NOT_FOUND.
     - If the plugin already has this content, nothing is changed and the etag is not checked, so that
@@ -278,7 +280,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.UpdatePluginResponse, _abc.Awaitable[_hook_service_pb2.UpdatePluginResponse]]:
         """Registers a plugin, or changes one: the fields that `update_mask` names, and nothing else. It
         keeps its place among plugins of equal priority. Calls that start from now on use it; other
-        replicas follow within two seconds.
+        replicas follow within two seconds. DEPENDENCY_UNAVAILABLE while the session service, which must
+        know of the hooks first, does not answer.
         - With `allow_missing`, a plugin that does not exist is registered with all fields of the
           request, whatever the mask. Otherwise it is NOT_FOUND.
         - If the plugin already has this content, nothing is changed and the etag is not checked, so that

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 from spawnmesh.tenancy.v1 import call_limits_pb2 as _call_limits_pb2
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as _tenant_status_pb2
@@ -444,6 +445,51 @@ class WatchCallLimitsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchCallLimitsResponse: _TypeAlias = WatchCallLimitsResponse  # noqa: Y015
+
+@_typing.final
+class EnableHooksRequest(_message.Message):
+    """Request of EnableHooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    HOOKS_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant. Empty means all tenants, also later ones: the plugins of the operator."""
+    @_builtins.property
+    def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
+        """The hooks. The others stay as they are."""
+
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnableHooksRequest: _TypeAlias = EnableHooksRequest  # noqa: Y015
+
+@_typing.final
+class EnableHooksResponse(_message.Message):
+    """Response of EnableHooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnableHooksResponse: _TypeAlias = EnableHooksResponse  # noqa: Y015
 
 @_typing.final
 class UpdateAgentRequest(_message.Message):

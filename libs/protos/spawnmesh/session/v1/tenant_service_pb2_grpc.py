@@ -70,6 +70,11 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.FromString,
                 _registered_method=True)
+        self.EnableHooks = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/EnableHooks',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.FromString,
+                _registered_method=True)
         self.UpdateAgent = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/UpdateAgent',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentRequest.SerializeToString,
@@ -176,6 +181,20 @@ class TenantServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EnableHooks(self, request, context):
+        """Makes this service call the hook service for these hooks, of one tenant or of all. For other
+        hooks it does not: no gate is dispatched and no event is published. The hook service calls this
+        before it stores a plugin, so that the plugin is called from the first spawn on.
+        - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+        - Durable on return. Every spawn, draft and end that begins later sees it.
+        - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
+        can never miss a plugin.
+        - UNKNOWN_TENANT if the tenant does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateAgent(self, request, context):
         """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
         from now on use it, also those of existing sessions.
@@ -258,6 +277,11 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.WatchCallLimits,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.SerializeToString,
+            ),
+            'EnableHooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnableHooks,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.SerializeToString,
             ),
             'UpdateAgent': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateAgent,
@@ -470,6 +494,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/WatchCallLimits',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.WatchCallLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnableHooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/EnableHooks',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.FromString,
             options,
             channel_credentials,
             insecure,

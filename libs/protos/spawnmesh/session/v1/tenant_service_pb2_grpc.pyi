@@ -84,6 +84,16 @@ class TenantServiceStub:
       deleted, has empty limits. A response without limits arrives every few seconds.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
+    EnableHooks: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableHooksRequest, _tenant_service_pb2.EnableHooksResponse]
+    """Makes this service call the hook service for these hooks, of one tenant or of all. For other
+    hooks it does not: no gate is dispatched and no event is published. The hook service calls this
+    before it stores a plugin, so that the plugin is called from the first spawn on.
+    - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+    - Durable on return. Every spawn, draft and end that begins later sees it.
+    - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
+      can never miss a plugin.
+    - UNKNOWN_TENANT if the tenant does not exist.
+    """
     UpdateAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]
     """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
     from now on use it, also those of existing sessions.
@@ -169,6 +179,16 @@ class TenantServiceAsyncStub(TenantServiceStub):
     - A later response has the limits that changed. A tenant that has none any more, or that was
       deleted, has empty limits. A response without limits arrives every few seconds.
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
+    """
+    EnableHooks: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableHooksRequest, _tenant_service_pb2.EnableHooksResponse]  # type: ignore[assignment]
+    """Makes this service call the hook service for these hooks, of one tenant or of all. For other
+    hooks it does not: no gate is dispatched and no event is published. The hook service calls this
+    before it stores a plugin, so that the plugin is called from the first spawn on.
+    - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+    - Durable on return. Every spawn, draft and end that begins later sees it.
+    - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
+      can never miss a plugin.
+    - UNKNOWN_TENANT if the tenant does not exist.
     """
     UpdateAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]  # type: ignore[assignment]
     """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
@@ -294,6 +314,22 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         - A later response has the limits that changed. A tenant that has none any more, or that was
           deleted, has empty limits. A response without limits arrives every few seconds.
         - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
+        """
+
+    @_abc_1.abstractmethod
+    def EnableHooks(
+        self,
+        request: _tenant_service_pb2.EnableHooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.EnableHooksResponse, _abc.Awaitable[_tenant_service_pb2.EnableHooksResponse]]:
+        """Makes this service call the hook service for these hooks, of one tenant or of all. For other
+        hooks it does not: no gate is dispatched and no event is published. The hook service calls this
+        before it stores a plugin, so that the plugin is called from the first spawn on.
+        - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+        - Durable on return. Every spawn, draft and end that begins later sees it.
+        - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
+          can never miss a plugin.
+        - UNKNOWN_TENANT if the tenant does not exist.
         """
 
     @_abc_1.abstractmethod
