@@ -66,7 +66,7 @@ def test_process_calls_itself_by_the_services_name(service: str) -> None:
     assert f'start_process("{service}"' in source
 
 
-NO_TENANTS = {"service_uptime"}
+NO_TENANTS = {"service_uptime", "shared_hooks"}
 """The tables without rows of tenants."""
 
 

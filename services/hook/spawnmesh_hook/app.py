@@ -31,7 +31,7 @@ from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.dns_resolver import DnsResolver, Resolve, resolve_with_system
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
 from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
-from spawnmesh_hook.clients.session import Session, open_session
+from spawnmesh_hook.clients.session import SessionHooks, open_session
 from spawnmesh_hook.clients.webhooks import WebhookClient, webhook_tls
 from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.jobs.event_delivery import EventDelivery
@@ -166,7 +166,7 @@ async def open_service(
 
 
 @asynccontextmanager
-async def _sharing_hooks(session: Session | None, bundled: BundledPlugins) -> AsyncIterator[None]:
+async def _sharing_hooks(session: SessionHooks | None, bundled: BundledPlugins) -> AsyncIterator[None]:
     """During the block, enable the hooks of bundled plugins, as soon as session answers."""
     if session is None:
         yield

@@ -7,7 +7,7 @@ from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
 from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
-from spawnmesh_hook.clients.session import Session
+from spawnmesh_hook.clients.session import SessionHooks
 from spawnmesh_hook.clients.webhooks import WebhookClient
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.finalize_gate import FinalizeGate
@@ -30,5 +30,5 @@ class Dependencies:
     probe: ConnectivityProbe
     webhooks: WebhookClient
     workers: CpuWorkers
-    session: Session | None
+    session: SessionHooks | None
     """Without it, the session service must never have been told which hooks are enabled."""

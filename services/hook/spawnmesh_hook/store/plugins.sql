@@ -32,7 +32,8 @@ from plugins where tenant_id = %(tenant_id)s and name = %(name)s for update;
 -- name: lock_tenant
 -- Locks the tenant's settings, so that one transaction after the other counts and adds plugins.
 -- Index: tenants_pkey.
-select max_plugin_count, max_gate_count, settings_version from tenants where tenant_id = %(tenant_id)s for update;
+select max_plugin_count, max_gate_count, settings_version
+from tenants where tenant_id = %(tenant_id)s for update;
 
 -- name: count_plugins
 -- Takes no lock. A separate statement after lock_tenant, so that it sees what was committed while

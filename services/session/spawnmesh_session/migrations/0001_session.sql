@@ -360,8 +360,9 @@ create table service_uptime (
 );
 comment on table service_uptime is 'citus: local';
 
--- The hooks that plugins of the operator may be registered for, for all tenants: one row, whose hooks
--- are only added to. No row: the hook service has not said so far, and each hook may have plugins.
+-- The hooks that plugins of the operator may be registered for, for all tenants: one row, whose
+-- hooks are only added to. No row: the hook service has said nothing so far, and each hook may have
+-- plugins.
 create table shared_hooks (
     is_only boolean not null primary key default true check (is_only),
     hooks   text[]  not null

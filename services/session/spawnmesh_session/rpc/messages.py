@@ -1,5 +1,6 @@
 """Messages that several RPCs share: parsed from requests, and rendered into responses."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
+from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.revision_pb2 import CappedRevision, RevisionCap
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
@@ -242,3 +244,8 @@ def _render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
         deleted_object_count=deletion.deleted_object_count,
         stalled_by=deletion.stalled_by,
     )
+
+
+def parse_hooks(hooks: Iterable[HookKind.ValueType]) -> list[str]:
+    """Return the names of the hooks, as they are stored."""
+    return [HookKind.Name(hook).removeprefix("HOOK_KIND_") for hook in hooks]

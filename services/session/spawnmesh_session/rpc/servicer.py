@@ -24,6 +24,7 @@ from spawnmesh_session.rpc.delete_session import delete_session
 from spawnmesh_session.rpc.delete_tenant import delete_tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.enable_hooks import enable_hooks
+from spawnmesh_session.rpc.enable_shared_hooks import enable_shared_hooks
 from spawnmesh_session.rpc.fail_run import fail_run
 from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
@@ -186,7 +187,12 @@ class TenantServicer(TenantServiceServicer):
     async def EnableHooks(
         self, request: tenant_pb.EnableHooksRequest, context: Context
     ) -> tenant_pb.EnableHooksResponse:
-        return await enable_hooks(request, self.deps)
+        return await enable_hooks(request, current_caller(), self.deps)
+
+    async def EnableSharedHooks(
+        self, request: tenant_pb.EnableSharedHooksRequest, context: Context
+    ) -> tenant_pb.EnableSharedHooksResponse:
+        return await enable_shared_hooks(request, self.deps)
 
     async def UpdateAgent(
         self, request: tenant_pb.UpdateAgentRequest, context: Context

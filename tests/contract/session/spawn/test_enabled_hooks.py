@@ -62,11 +62,19 @@ async def alone(open_mesh: OpenMesh, _unknown_hooks: None) -> AsyncIterator[Mesh
         yield alone
 
 
-async def enable(mesh: Mesh, *hooks: "events.HookKind.ValueType", tenant: str = "") -> None:
+async def enable(mesh: Mesh, *hooks: "events.HookKind.ValueType", tenant: str) -> None:
     """Call EnableHooks as the hook service does."""
-    request = tenant_pb.EnableHooksRequest(tenant_id=tenant, hooks=hooks)
-    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").mesh_token()):
+    request = tenant_pb.EnableHooksRequest(hooks=hooks)
+    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").service_token(tenant)):
         await mesh.peer.unary(TenantServiceStub(mesh.peer.channel).EnableHooks, request, timeout_seconds=60)
+
+
+async def enable_shared(mesh: Mesh, *hooks: "events.HookKind.ValueType") -> None:
+    """Call EnableSharedHooks as the hook service does."""
+    request = tenant_pb.EnableSharedHooksRequest(hooks=hooks)
+    enable = TenantServiceStub(mesh.peer.channel).EnableSharedHooks
+    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").mesh_token()):
+        await mesh.peer.unary(enable, request, timeout_seconds=60)
 
 
 async def is_gated(mesh: Mesh) -> bool:
@@ -83,7 +91,7 @@ async def is_gated(mesh: Mesh) -> bool:
 async def test_a_tenant_without_plugins_needs_no_hook_service(
     alone: Mesh, transcript: Peer, postgres: Any
 ) -> None:
-    await enable(alone)
+    await enable_shared(alone)
     held = await alone.claim((await alone.spawn()).session_id)
     assert await jobs_of(postgres, alone.tenant) == []
     await finalize(alone, transcript, held)
@@ -94,14 +102,14 @@ async def test_a_tenant_without_plugins_needs_no_hook_service(
     assert await jobs_of(postgres, alone.tenant) == []
 
 
-async def test_before_the_hook_service_said_anything_every_hook_is_enabled(alone: Mesh) -> None:
+async def test_EnableSharedHooks__before_it_was_called_every_hook_is_enabled(alone: Mesh) -> None:
     assert await is_gated(alone)
     await enable(alone, SPAWN, tenant=alone.tenant)  # Of this tenant alone: others are unknown.
     assert await is_gated(alone)
 
 
-async def test_a_hook_is_enabled_for_its_tenant_alone(alone: Mesh, open_mesh: OpenMesh) -> None:
-    await enable(alone)
+async def test_EnableHooks__is_for_its_tenant_alone(alone: Mesh, open_mesh: OpenMesh) -> None:
+    await enable_shared(alone)
     async with open_mesh() as other:
         await other.create_tenant()
         await enable(other, SPAWN, tenant=other.tenant)
@@ -110,17 +118,17 @@ async def test_a_hook_is_enabled_for_its_tenant_alone(alone: Mesh, open_mesh: Op
     assert await is_gated(alone)
 
 
-async def test_hooks_of_all_tenants_stay_enabled(alone: Mesh) -> None:
-    await enable(alone, SPAWN)
-    await enable(alone)  # A replica with the file of before.
-    await enable(alone, FINALIZE)
+async def test_EnableSharedHooks__hooks_stay_enabled(alone: Mesh) -> None:
+    await enable_shared(alone, SPAWN)
+    await enable_shared(alone)  # A replica with the file of before.
+    await enable_shared(alone, FINALIZE)
     assert await is_gated(alone)
 
 
 async def test_a_draft_needs_the_hook_service_only_if_its_gate_is_enabled(
     alone: Mesh, transcript: Peer
 ) -> None:
-    await enable(alone)
+    await enable_shared(alone)
     held = await alone.claim((await alone.spawn()).session_id)
     await enable(alone, FINALIZE, tenant=alone.tenant)
     with pytest.raises(MeshError) as caught:
@@ -136,7 +144,7 @@ async def test_a_draft_needs_the_hook_service_only_if_its_gate_is_enabled(
 async def test_events_of_an_enabled_hook_wait_for_the_hook_service(
     alone: Mesh, transcript: Peer, postgres: Any, hook: "events.HookKind.ValueType", job: str
 ) -> None:
-    await enable(alone)
+    await enable_shared(alone)
     await enable(alone, hook, tenant=alone.tenant)
     held = await alone.claim((await alone.spawn()).session_id)
     await finalize(alone, transcript, held)
@@ -145,14 +153,14 @@ async def test_events_of_an_enabled_hook_wait_for_the_hook_service(
     assert await jobs_of(postgres, alone.tenant) == [job]
 
 
-async def test_hooks_of_an_unknown_tenant_cannot_be_enabled(alone: Mesh) -> None:
+async def test_EnableHooks__unknown_tenant(alone: Mesh) -> None:
     with pytest.raises(MeshError) as caught:
         await enable(alone, SPAWN, tenant="nobody-at-all")
     assert caught.value.reason is Reason.UNKNOWN_TENANT
 
 
-async def test_enabling_at_once_loses_no_hook(alone: Mesh, postgres: Any) -> None:
-    await enable(alone)
+async def test_EnableHooks__at_once_loses_no_hook(alone: Mesh, postgres: Any) -> None:
+    await enable_shared(alone)
     kinds = [hook for hook in events.HookKind.values() if hook]
     await asyncio.gather(*(enable(alone, hook, tenant=alone.tenant) for hook in kinds))
     query = "select hooks from session.tenants where tenant_id = %s"

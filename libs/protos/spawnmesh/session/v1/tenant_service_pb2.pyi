@@ -452,10 +452,7 @@ class EnableHooksRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    TENANT_ID_FIELD_NUMBER: _builtins.int
     HOOKS_FIELD_NUMBER: _builtins.int
-    tenant_id: _builtins.str
-    """The tenant. Empty means all tenants, also later ones: the plugins of the operator."""
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
         """The hooks. The others stay as they are."""
@@ -463,12 +460,11 @@ class EnableHooksRequest(_message.Message):
     def __init__(
         self,
         *,
-        tenant_id: _builtins.str = ...,
         hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -490,6 +486,47 @@ class EnableHooksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EnableHooksResponse: _TypeAlias = EnableHooksResponse  # noqa: Y015
+
+@_typing.final
+class EnableSharedHooksRequest(_message.Message):
+    """Request of EnableSharedHooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOOKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
+        """The hooks. The others stay as they are."""
+
+    def __init__(
+        self,
+        *,
+        hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnableSharedHooksRequest: _TypeAlias = EnableSharedHooksRequest  # noqa: Y015
+
+@_typing.final
+class EnableSharedHooksResponse(_message.Message):
+    """Response of EnableSharedHooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnableSharedHooksResponse: _TypeAlias = EnableSharedHooksResponse  # noqa: Y015
 
 @_typing.final
 class UpdateAgentRequest(_message.Message):

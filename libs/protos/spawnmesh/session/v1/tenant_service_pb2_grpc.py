@@ -75,6 +75,11 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.FromString,
                 _registered_method=True)
+        self.EnableSharedHooks = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/EnableSharedHooks',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksResponse.FromString,
+                _registered_method=True)
         self.UpdateAgent = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/UpdateAgent',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateAgentRequest.SerializeToString,
@@ -182,14 +187,22 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EnableHooks(self, request, context):
-        """Makes this service call the hook service for these hooks, of one tenant or of all. For other
-        hooks it does not: no gate is dispatched and no event is published. The hook service calls this
-        before it stores a plugin, so that the plugin is called from the first spawn on.
-        - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+        """Makes this service call the hook service for these hooks of the tenant. For other hooks it does
+        not: no gate is dispatched and no event is published. The hook service calls this before it
+        stores a plugin, so that the plugin is called from the first spawn on.
         - Durable on return. Every spawn, draft and end that begins later sees it.
         - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
         can never miss a plugin.
         - UNKNOWN_TENANT if the tenant does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnableSharedHooks(self, request, context):
+        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
+        Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
+        on return.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -282,6 +295,11 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.EnableHooks,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.SerializeToString,
+            ),
+            'EnableSharedHooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnableSharedHooks,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksResponse.SerializeToString,
             ),
             'UpdateAgent': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateAgent,
@@ -521,6 +539,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/EnableHooks',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableHooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnableSharedHooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/EnableSharedHooks',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.EnableSharedHooksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -85,14 +85,18 @@ class TenantServiceStub:
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
     EnableHooks: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableHooksRequest, _tenant_service_pb2.EnableHooksResponse]
-    """Makes this service call the hook service for these hooks, of one tenant or of all. For other
-    hooks it does not: no gate is dispatched and no event is published. The hook service calls this
-    before it stores a plugin, so that the plugin is called from the first spawn on.
-    - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+    """Makes this service call the hook service for these hooks of the tenant. For other hooks it does
+    not: no gate is dispatched and no event is published. The hook service calls this before it
+    stores a plugin, so that the plugin is called from the first spawn on.
     - Durable on return. Every spawn, draft and end that begins later sees it.
     - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
       can never miss a plugin.
     - UNKNOWN_TENANT if the tenant does not exist.
+    """
+    EnableSharedHooks: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableSharedHooksRequest, _tenant_service_pb2.EnableSharedHooksResponse]
+    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
+    Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
+    on return.
     """
     UpdateAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]
     """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
@@ -181,14 +185,18 @@ class TenantServiceAsyncStub(TenantServiceStub):
     - The stream ends with OK after some minutes, and when this replica shuts down. Call again.
     """
     EnableHooks: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableHooksRequest, _tenant_service_pb2.EnableHooksResponse]  # type: ignore[assignment]
-    """Makes this service call the hook service for these hooks, of one tenant or of all. For other
-    hooks it does not: no gate is dispatched and no event is published. The hook service calls this
-    before it stores a plugin, so that the plugin is called from the first spawn on.
-    - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+    """Makes this service call the hook service for these hooks of the tenant. For other hooks it does
+    not: no gate is dispatched and no event is published. The hook service calls this before it
+    stores a plugin, so that the plugin is called from the first spawn on.
     - Durable on return. Every spawn, draft and end that begins later sees it.
     - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
       can never miss a plugin.
     - UNKNOWN_TENANT if the tenant does not exist.
+    """
+    EnableSharedHooks: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.EnableSharedHooksRequest, _tenant_service_pb2.EnableSharedHooksResponse]  # type: ignore[assignment]
+    """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
+    Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
+    on return.
     """
     UpdateAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateAgentRequest, _tenant_service_pb2.UpdateAgentResponse]  # type: ignore[assignment]
     """Changes the fields of an agent that `update_mask` names, and nothing else. Runs that are claimed
@@ -322,14 +330,24 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.EnableHooksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.EnableHooksResponse, _abc.Awaitable[_tenant_service_pb2.EnableHooksResponse]]:
-        """Makes this service call the hook service for these hooks, of one tenant or of all. For other
-        hooks it does not: no gate is dispatched and no event is published. The hook service calls this
-        before it stores a plugin, so that the plugin is called from the first spawn on.
-        - Until it was called once for all tenants, perhaps without a hook, every hook is enabled.
+        """Makes this service call the hook service for these hooks of the tenant. For other hooks it does
+        not: no gate is dispatched and no event is published. The hook service calls this before it
+        stores a plugin, so that the plugin is called from the first spawn on.
         - Durable on return. Every spawn, draft and end that begins later sees it.
         - Hooks stay enabled until the tenant is deleted, also without a plugin. That costs calls, and
           can never miss a plugin.
         - UNKNOWN_TENANT if the tenant does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def EnableSharedHooks(
+        self,
+        request: _tenant_service_pb2.EnableSharedHooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.EnableSharedHooksResponse, _abc.Awaitable[_tenant_service_pb2.EnableSharedHooksResponse]]:
+        """Does what EnableHooks does for all tenants, also for later ones: for the plugins of the operator.
+        Until this was called once, perhaps without a hook, every hook of every tenant is enabled. Durable
+        on return.
         """
 
     @_abc_1.abstractmethod
