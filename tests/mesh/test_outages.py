@@ -9,6 +9,8 @@ import psycopg
 import pytest
 from minio import Minio
 from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh.hook.v1 import event_pb2, hook_service_pb2
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.wire import WireMesh, connect_wire
@@ -151,6 +153,8 @@ async def test_spawns_while_a_service_hangs_are_refused_and_their_repeats_succee
     stack: Stack, mesh: WireMesh, tenant: str, service: str
 ) -> None:
     request_ids = [f"hung-{number}" for number in range(3)]
+    if service == "hook":
+        await _register_gate(stack, tenant)
     await mesh.spawn("say something")
     stack.processes[service].pause()
     try:
@@ -161,6 +165,21 @@ async def test_spawns_while_a_service_hangs_are_refused_and_their_repeats_succee
     for request_id in request_ids:
         session_id = await eventually(lambda request_id=request_id: spawned_again(mesh, request_id))
         await _ends_well(mesh, session_id)
+
+
+async def _register_gate(stack: Stack, tenant: str) -> None:
+    """Register a gate that is away and has no say, so that each spawn needs the hook service."""
+    plugin = hook_service_pb2.Plugin(
+        name="gate",
+        endpoint="grpc://127.0.0.1:1",
+        hooks=[event_pb2.HOOK_KIND_BEFORE_SPAWN],
+        failure_policy=hook_service_pb2.FAILURE_POLICY_OPEN,
+    )
+    request = hook_service_pb2.UpdatePluginRequest(plugin=plugin, allow_missing=True, allow_unreachable=True)
+    targets = {name: stack.targets[name] for name in ("session", "hook")}
+    async with connect_wire(**targets, token=stack.client_token(tenant)) as mesh:
+        peer = mesh.service("hook")
+        await peer.unary(HookServiceStub(peer.channel).UpdatePlugin, request, timeout_seconds=60)
 
 
 async def _is_delayed(mesh: WireMesh, session_id: str) -> session_pb2.RunDelay | None:

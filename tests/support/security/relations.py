@@ -150,6 +150,7 @@ WRITTEN_FOR_EVERY_TENANT = {
 WITHOUT_TENANTS = {
     "_spawnmesh_worker": "heartbeats of processes",
     "service_uptime": "since when a service has been serving",
+    "shared_hooks": "the hooks that plugins of the operator have",
     "served_time": "the time for which a service has been serving",
     "_spawnmesh_channels": "the suffix of the service's channels",
     "_yoyo_checksum": "the applied migrations",

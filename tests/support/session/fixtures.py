@@ -133,13 +133,17 @@ async def peers(open_peers: OpenPeers, migrated: dict[str, ServiceDsn]) -> Async
 
 
 @pytest.fixture(scope="session")
-def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path) -> OpenMesh:
+def open_mesh(
+    migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path, postgres: Postgres
+) -> OpenMesh:
     """Serves session with its peers, some of them elsewhere than they are, and other settings."""
 
     @asynccontextmanager
     async def opened(
         *, elsewhere: dict[str, str] | None = None, port: int = 0, **settings: Any
     ) -> AsyncIterator[Mesh]:
+        if "hook" not in (elsewhere or {}):  # That of `peers` tells the session service nothing.
+            await forget_shared_hooks(postgres)
         targets = {**peers, **(elsewhere or {})}
         chosen = SessionSettings(
             **shared_settings("session", keys),
@@ -165,8 +169,9 @@ async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
 
 
 @pytest.fixture
-async def mesh(_served_mesh: Mesh) -> Mesh:
+async def mesh(_served_mesh: Mesh, postgres: Postgres) -> Mesh:
     """The session service, and a tenant of this test's own."""
+    await forget_shared_hooks(postgres)
     own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
     await eventually(lambda: _is_created(own))
     return own

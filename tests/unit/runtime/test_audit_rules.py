@@ -49,6 +49,7 @@ WITHOUT_SIDE_EFFECTS = {
 
 WITHOUT_RESOURCES = {
     "hook.v1.HookService/RelayNativeStop": "the session of the harness is in an event that is content",
+    "session.v1.TenantService/EnableSharedHooks": "all tenants",
     "tenancy.v1.TenantParticipantService/PrepareTenant": "the tenant of the caller",
     "tenancy.v1.TenantParticipantService/PurgeTenant": "the tenant of the caller",
 }

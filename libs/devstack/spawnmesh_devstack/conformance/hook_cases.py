@@ -23,7 +23,7 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 
 from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
 from spawnmesh_devstack.conformance.mesh import MeshAccess
-from spawnmesh_devstack.conformance.tenants import prepare_tenant
+from spawnmesh_devstack.conformance.tenants import create_tenant, delete_tenant, prepare_tenant
 
 if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only.
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
@@ -81,10 +81,20 @@ class HookTenant:
     mesh: MeshAccess
     tenant_id: str
 
-    async def prepare(self) -> None:
-        """Prepare the tenant at the hook service, as the session service does for a new tenant."""
-        with self.mesh.as_session(self.tenant_id):
-            await prepare_tenant(self.mesh, "hook")
+    async def create(self) -> None:
+        """Create the tenant, or prepare it at the hook service if there are no keys of a mesh."""
+        if self.mesh.signers is None:
+            with self.mesh.as_session(self.tenant_id):
+                await prepare_tenant(self.mesh, "hook")
+        else:
+            with self.mesh.as_operator():
+                await create_tenant(self.mesh, self.tenant_id)
+
+    async def delete(self) -> None:
+        """Begin to delete the tenant, if it was created."""
+        if self.mesh.signers is not None:
+            with self.mesh.as_operator():
+                await delete_tenant(self.mesh, self.tenant_id)
 
     async def as_client(self, rpc: str, request: Any) -> Any:
         """Make the calls in the block as a client of the tenant."""
@@ -119,8 +129,9 @@ class HookTenant:
 async def open_hook_tenant(mesh: MeshAccess, handlers: Sequence[Handler]) -> AsyncIterator[HookTenant]:
     """Serve and register the handlers in order, and remove them at the end of the block."""
     tenant = HookTenant(mesh, f"conformance-{uuid.uuid4().hex[:12]}")
-    await tenant.prepare()
+    await tenant.create()
     async with AsyncExitStack() as exits:
+        exits.push_async_callback(tenant.delete)
         for handler in handlers:
             handler.plugin.endpoint = await exits.enter_async_context(_served(handler))
             await tenant.as_client(

@@ -60,8 +60,8 @@ class _Peers(dict[str, Peer]):
 
 @dataclass(frozen=True, slots=True)
 class MeshAccess:
-    """The services of a mesh, by kebab id. Make calls inside `as_session`, `as_run` or
-    `as_client`. If there are no `signers`, all of them use `token`.
+    """The services of a mesh, by kebab id. Make calls inside `as_session`, `as_operator`,
+    `as_run` or `as_client`. If there are no `signers`, all of them use `token`.
     """
 
     peers: Mapping[str, Peer]
@@ -72,6 +72,13 @@ class MeshAccess:
     def as_session(self, tenant_id: str) -> Iterator[None]:
         """Make the calls in the block as the session service, for the tenant."""
         with impersonate(tenant_id) if self.signers else use_token(self.token):
+            yield
+
+    @contextmanager
+    def as_operator(self) -> Iterator[None]:
+        """Make the calls in the block as an operator of the mesh."""
+        token = self.signers.clients.admin_token("conformance", _RUN_SECONDS) if self.signers else self.token
+        with use_token(token):
             yield
 
     @contextmanager

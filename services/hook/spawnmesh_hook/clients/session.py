@@ -10,7 +10,7 @@ from spawnmesh.hook.v1.event_pb2 import HookKind as HookKindProto
 from spawnmesh.session.v1 import tenant_service_pb2 as pb
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError, error_label
-from spawnmesh_runtime.impersonation import impersonate, use_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.tokens import TokenMinter
@@ -31,8 +31,9 @@ class SessionHooks:
 
     async def enable_hooks(self, tenant_id: str, hooks: Iterable[HookKind]) -> None:
         """Enable the hooks of the tenant, which is durable on return. Raises UNKNOWN_TENANT."""
-        request = pb.EnableHooksRequest(hooks=_rendered(hooks))
-        with impersonate(tenant_id):
+        request = pb.EnableHooksRequest(tenant_id=tenant_id, hooks=_rendered(hooks))
+        # A token with a tenant is for plugins: services accept none of the hook service.
+        with use_token(self.minter.mesh_token()):
             await self.peer.unary(TenantServiceStub(self.peer.channel).EnableHooks, request)
 
     async def enable_shared_hooks(self, hooks: Iterable[HookKind]) -> None:

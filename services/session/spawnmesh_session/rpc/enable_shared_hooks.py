@@ -11,5 +11,5 @@ async def enable_shared_hooks(
     request: pb.EnableSharedHooksRequest, deps: Dependencies
 ) -> pb.EnableSharedHooksResponse:
     """Enable the hooks, which is durable on return."""
-    await enabled_hooks.enable_shared_hooks(deps.database, parse_hooks(request.hooks))
+    await enabled_hooks.add_shared_hooks(deps.database, parse_hooks(request.hooks))
     return pb.EnableSharedHooksResponse()

@@ -187,7 +187,7 @@ class TenantServicer(TenantServiceServicer):
     async def EnableHooks(
         self, request: tenant_pb.EnableHooksRequest, context: Context
     ) -> tenant_pb.EnableHooksResponse:
-        return await enable_hooks(request, current_caller(), self.deps)
+        return await enable_hooks(request, self.deps)
 
     async def EnableSharedHooks(
         self, request: tenant_pb.EnableSharedHooksRequest, context: Context

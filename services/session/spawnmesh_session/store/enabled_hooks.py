@@ -39,15 +39,15 @@ async def get_enabled_hooks(database: Database, tenant_id: str) -> EnabledHooks:
     return await pending.fetch()
 
 
-async def enable_hooks(database: Database, tenant_id: str, hooks: Sequence[str]) -> bool:
+async def add_hooks(database: Database, tenant_id: str, hooks: Sequence[str]) -> bool:
     """Enable the hooks for the tenant. Return False if it does not exist."""
     values = {"tenant_id": tenant_id, "hooks": list(hooks)}
     async with database.pipelined(tenant_id) as connection:
-        enabled = await connection.execute(_SQL["enable_hooks"], values)
+        enabled = await connection.execute(_SQL["add_hooks"], values)
     return await enabled.fetchone() is not None
 
 
-async def enable_shared_hooks(database: Database, hooks: Sequence[str]) -> None:
+async def add_shared_hooks(database: Database, hooks: Sequence[str]) -> None:
     """Enable the hooks for all tenants, also for later ones."""
     async with database.pipelined(ALL_TENANTS) as connection:
-        await connection.execute(_SQL["enable_shared_hooks"], {"hooks": list(hooks)})
+        await connection.execute(_SQL["add_shared_hooks"], {"hooks": list(hooks)})

@@ -1,4 +1,4 @@
--- name: enable_hooks
+-- name: add_hooks
 -- Adds hooks to those of the tenant. Locks the tenant. Returns no row if it does not exist. Index:
 -- tenants_pkey.
 update tenants
@@ -6,7 +6,7 @@ set hooks = array(select unnest(hooks) union select unnest(%(hooks)s::text[]) or
 where tenant_id = %(tenant_id)s
 returning tenant_id
 
--- name: enable_shared_hooks
+-- name: add_shared_hooks
 -- Adds hooks to those of all tenants. Locks the one row. Index: shared_hooks_pkey.
 insert into shared_hooks as s (hooks) values (%(hooks)s)
 on conflict (is_only) do update

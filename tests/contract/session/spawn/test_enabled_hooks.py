@@ -64,8 +64,8 @@ async def alone(open_mesh: OpenMesh, _unknown_hooks: None) -> AsyncIterator[Mesh
 
 async def enable(mesh: Mesh, *hooks: "events.HookKind.ValueType", tenant: str) -> None:
     """Call EnableHooks as the hook service does."""
-    request = tenant_pb.EnableHooksRequest(hooks=hooks)
-    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").service_token(tenant)):
+    request = tenant_pb.EnableHooksRequest(tenant_id=tenant, hooks=hooks)
+    with use_token(TokenMinter("hook", mesh.keys / "hook.pem").mesh_token()):
         await mesh.peer.unary(TenantServiceStub(mesh.peer.channel).EnableHooks, request, timeout_seconds=60)
 
 
@@ -109,10 +109,10 @@ async def test_EnableSharedHooks__before_it_was_called_every_hook_is_enabled(alo
 
 
 async def test_EnableHooks__is_for_its_tenant_alone(alone: Mesh, open_mesh: OpenMesh) -> None:
-    await enable_shared(alone)
     async with open_mesh() as other:
         await other.create_tenant()
         await enable(other, SPAWN, tenant=other.tenant)
+    await enable_shared(alone)
     assert not await is_gated(alone)
     alone.tenant = other.tenant
     assert await is_gated(alone)

@@ -452,7 +452,10 @@ class EnableHooksRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    TENANT_ID_FIELD_NUMBER: _builtins.int
     HOOKS_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant."""
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
         """The hooks. The others stay as they are."""
@@ -460,11 +463,12 @@ class EnableHooksRequest(_message.Message):
     def __init__(
         self,
         *,
+        tenant_id: _builtins.str = ...,
         hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hooks", b"hooks", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
