@@ -128,10 +128,14 @@ def may_hold_secret(text: str) -> bool:
 
 
 def _mask_text(text: str, depth: int, hidden: _Found) -> str:
+    if len(text) < _SHORTEST:
+        return text
     lower = text.casefold()
     for form in FORMS:
         if form.may_be_in(text, lower):
-            text = form.pattern.sub(_replacement(form.kind, depth, hidden), text)
+            for anchor, pattern in form.parts:
+                if anchor in text:
+                    text = pattern.sub(_replacement(form.kind, depth, hidden), text)
     return text
 
 
@@ -167,7 +171,7 @@ def _member(name: str) -> _Member:
 def _mask(member: _Member, node: Node, edits: list[Edit], depth: int, hidden: _Found) -> None:
     if isinstance(node, Object):
         for (name, child), (start, end) in zip(node.members, node.keys, strict=True):
-            shown = _mask_text(name, depth, hidden) if len(name) >= _SHORTEST else name
+            shown = _mask_text(name, depth, hidden)
             if shown != name:
                 edits.append(Edit(start, end, quoted(shown)))
             _mask(_member(name), child, edits, depth, hidden)

@@ -40,7 +40,7 @@ def expressions() -> Iterator[Callable[[str], object]]:
                 yield from (made.match, made.fullmatch)
     yield from (secrets._PUNCTUATION.search, unmasking._ANY_MARKER.search)
     for form in secret_forms.FORMS:
-        yield form.pattern.search
+        yield from (part.pattern.search for part in form.parts)
         if form.look is not None:
             yield form.look.search
 
