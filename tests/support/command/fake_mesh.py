@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 from opentelemetry.trace import NoOpTracer
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
@@ -201,7 +202,9 @@ class FakeTenants(TenantServiceServicer):
         return tenant_rpc.GetTenantStatusResponse(
             services=[
                 tenant_rpc.ServiceTenantStatus(service="session", status=own),
-                tenant_rpc.ServiceTenantStatus(service="hook", error_reason="DEPENDENCY_UNAVAILABLE"),
+                tenant_rpc.ServiceTenantStatus(
+                    service="hook", error_reason=reason_pb2.REASON_DEPENDENCY_UNAVAILABLE
+                ),
             ]
         )
 

@@ -67,7 +67,7 @@ async def test_tenant_status_has_a_line_for_each_service_also_for_one_that_does_
     assert (hook[0], hook[-1]) == ("hook", "DEPENDENCY_UNAVAILABLE")
     services = json.loads(for_programs.stdout)["services"]
     assert services[0]["status"]["state"] == "PARTICIPATION_STATE_PURGING"
-    assert services[1]["error_reason"] == "DEPENDENCY_UNAVAILABLE"
+    assert services[1]["error_reason"] == "REASON_DEPENDENCY_UNAVAILABLE"
 
 
 async def test_tenant_that_never_was(mesh):

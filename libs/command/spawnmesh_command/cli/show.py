@@ -159,7 +159,7 @@ def print_tenant_status(services: Sequence[ServiceTenantStatus]) -> None:
         (
             (one.service, *_status_cells(one.status))
             if one.HasField("status")
-            else (one.service, "?", "", "", f"no answer: {one.error_reason}")
+            else (one.service, "?", "", "", f"no answer: {reason_of(one.error_reason)}")
             for one in services
         ),
     )

@@ -8,6 +8,7 @@ from spawnmesh.session.v1.tenant_service_pb2 import (
     ServiceTenantStatus,
 )
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as status_pb
+from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.tenant_participant_servicer import render_stored
 from spawnmesh_runtime.caller import Caller
@@ -39,7 +40,7 @@ async def _status_of(participant: ParticipantClient) -> ServiceTenantStatus:
     try:
         status = await participant.get_status()
     except MeshError as error:
-        return ServiceTenantStatus(service=participant.service, error_reason=error.reason)
+        return ServiceTenantStatus(service=participant.service, error_reason=reason_number(error.reason))
     return ServiceTenantStatus(service=participant.service, status=status)
 
 

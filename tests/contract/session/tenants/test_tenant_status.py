@@ -1,6 +1,7 @@
 """GetTenantStatus: what each service knows and stores of a tenant, for operators."""
 
 import pytest
+from spawnmesh.errors.v1 import reason_pb2
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.tenancy.v1 import tenant_status_pb2 as status_pb
@@ -51,7 +52,7 @@ async def test_GetTenantStatus__a_service_that_does_not_answer_has_its_error(
     async with open_mesh(elsewhere={"hook": NOWHERE}) as cut_off:
         cut_off.tenant = mesh.tenant
         found = await status_of(cut_off)
-    assert found["hook"].error_reason == Reason.DEPENDENCY_UNAVAILABLE
+    assert found["hook"].error_reason == reason_pb2.REASON_DEPENDENCY_UNAVAILABLE
     assert not found["hook"].HasField("status")
     assert {one.status.state for name, one in found.items() if name != "hook"} == {PREPARED}
 

@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
+from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
@@ -114,6 +115,8 @@ class ClaimedRun(_message.Message):
     TIME_LEFT_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
     FIRST_EPOCH_FIELD_NUMBER: _builtins.int
+    ENABLED_HOOKS_FIELD_NUMBER: _builtins.int
+    PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """The bearer token for every call in the name of the run, until HeartbeatRun returns a newer one.
     It gives access to the run's session only.
@@ -128,6 +131,11 @@ class ClaimedRun(_message.Message):
     """The epoch at which the run was first claimed. If it equals the run's epoch, no other runner had
     the run. If the run's epoch is higher, the entries of earlier attempts follow all entries of
     claims with an epoch below this one. 0 means unknown.
+    """
+    pending_message_count: _builtins.int
+    """The number of messages in the inbox when the run was claimed. If it is 0, the run need not ask
+    ListInbox in a turn that begins at once: FinalizeRun does not accept an answer before a message
+    that arrived meanwhile was read.
     """
     @_builtins.property
     def run(self) -> _session_pb2.Run:
@@ -157,6 +165,12 @@ class ClaimedRun(_message.Message):
     def time_left(self) -> _duration_pb2.Duration:
         """The time until `deadline_time`, by the database clock, for a runner whose clock differs."""
 
+    @_builtins.property
+    def enabled_hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
+        """The hooks that plugins may be registered for. A hook that was not here when the run was claimed
+        had no plugin: the run need not ask ListActiveHooks in a turn that begins at once.
+        """
+
     def __init__(
         self,
         *,
@@ -172,10 +186,12 @@ class ClaimedRun(_message.Message):
         time_left: _duration_pb2.Duration | None = ...,
         tenant_id: _builtins.str = ...,
         first_epoch: _builtins.int = ...,
+        enabled_hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
+        pending_message_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "enabled_hooks", b"enabled_hooks", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "pending_message_count", b"pending_message_count", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 from spawnmesh.tenancy.v1 import call_limits_pb2 as _call_limits_pb2
@@ -250,8 +251,8 @@ class ServiceTenantStatus(_message.Message):
     ERROR_REASON_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     """The service, such as `attachment-blob`."""
-    error_reason: _builtins.str
-    """The reason of the error of a service that did not answer, such as `DEPENDENCY_UNAVAILABLE`."""
+    error_reason: _reason_pb2.Reason.ValueType
+    """The reason of the error of a service that did not answer. Otherwise REASON_UNSPECIFIED."""
     @_builtins.property
     def status(self) -> _tenant_status_pb2.TenantStatus:
         """The status. Absent if the service did not answer."""
@@ -261,7 +262,7 @@ class ServiceTenantStatus(_message.Message):
         *,
         service: _builtins.str = ...,
         status: _tenant_status_pb2.TenantStatus | None = ...,
-        error_reason: _builtins.str = ...,
+        error_reason: _reason_pb2.Reason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

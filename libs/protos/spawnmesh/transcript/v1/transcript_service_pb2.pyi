@@ -30,15 +30,25 @@ class CreateTranscriptRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     parent_session_id: _builtins.str
     """The session that spawned this one. Empty for none. Runs of that session and of its ancestors
     may read this transcript.
     """
+    request_id: _builtins.str
+    """Identifies the append of `entries` for repeats. INVALID_REQUEST for entries without it."""
     @_builtins.property
     def fork(self) -> _fork_pb2.Fork:
         """Copy from another session of the tenant."""
+
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryBody]:
+        """Entries to append at once, by the rules of AppendEntries. Those of a transcript that is no fork
+        are committed together with its header.
+        """
 
     def __init__(
         self,
@@ -46,10 +56,12 @@ class CreateTranscriptRequest(_message.Message):
         session_id: _builtins.str = ...,
         fork: _fork_pb2.Fork | None = ...,
         parent_session_id: _builtins.str = ...,
+        entries: _abc.Iterable[_entry_pb2.EntryBody] | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork", "parent_session_id", b"parent_session_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "fork", b"fork", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -96,8 +96,9 @@ class TranscriptServiceServicer:
     """
 
     def CreateTranscript(self, request, context):
-        """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
-        the same origin returns the same answer. A deleted transcript is never created again:
+        """Creates the session's transcript with its header entry, and appends the entries of the request.
+        Idempotent: an existing transcript of the same origin returns the same answer, and entries that
+        were appended before are not appended again. A deleted transcript is never created again:
         TRANSCRIPT_DELETED, also if the deletion came before the creation. With `fork`, the newest
         messages of the source that fit the cap are copied behind the header, at most 10 MiB, and a
         call never without its result. If the tenant masks secrets, they are masked in the copies;

@@ -37,8 +37,9 @@ class TranscriptServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranscriptServiceAsyncStub: ...
     CreateTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]
-    """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
-    the same origin returns the same answer. A deleted transcript is never created again:
+    """Creates the session's transcript with its header entry, and appends the entries of the request.
+    Idempotent: an existing transcript of the same origin returns the same answer, and entries that
+    were appended before are not appended again. A deleted transcript is never created again:
     TRANSCRIPT_DELETED, also if the deletion came before the creation. With `fork`, the newest
     messages of the source that fit the cap are copied behind the header, at most 10 MiB, and a
     call never without its result. If the tenant masks secrets, they are masked in the copies;
@@ -140,8 +141,9 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]  # type: ignore[assignment]
-    """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
-    the same origin returns the same answer. A deleted transcript is never created again:
+    """Creates the session's transcript with its header entry, and appends the entries of the request.
+    Idempotent: an existing transcript of the same origin returns the same answer, and entries that
+    were appended before are not appended again. A deleted transcript is never created again:
     TRANSCRIPT_DELETED, also if the deletion came before the creation. With `fork`, the newest
     messages of the source that fit the cap are copied behind the header, at most 10 MiB, and a
     call never without its result. If the tenant masks secrets, they are masked in the copies;
@@ -246,8 +248,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.CreateTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.CreateTranscriptResponse, _abc.Awaitable[_transcript_service_pb2.CreateTranscriptResponse]]:
-        """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
-        the same origin returns the same answer. A deleted transcript is never created again:
+        """Creates the session's transcript with its header entry, and appends the entries of the request.
+        Idempotent: an existing transcript of the same origin returns the same answer, and entries that
+        were appended before are not appended again. A deleted transcript is never created again:
         TRANSCRIPT_DELETED, also if the deletion came before the creation. With `fork`, the newest
         messages of the source that fit the cap are copied behind the header, at most 10 MiB, and a
         call never without its result. If the tenant masks secrets, they are masked in the copies;
