@@ -8,6 +8,7 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
@@ -96,7 +97,9 @@ async def test_a_run_over_the_threshold_reads_the_summary_instead_of_its_sources
         assert others[0].split()[0].startswith(("ask-", "say-"))
     assert len(real.peers.judged) == len(real.peers.prompts) == 1
     assert real.peers.judged[0].run_id == mesh.run_id
-    await real.compact(tail=SHORT)  # The release lets a client write, since no run writes any more.
+    claim = transcript_pb.WriterClaim(run_id=mesh.run_id, epoch=2)
+    await real.session.release(claim)  # As the session service does for a run that ended.
+    await real.compact(tail=SHORT)
     assert (real.peers.prompts[0].model, list(real.peers.prompts[0].fallbacks.models)) == (
         "scripted/one",
         ["scripted/two"],

@@ -121,9 +121,8 @@ async def test_AppendEntries__an_answer_whose_response_was_lost_is_stored_once(
     mesh.answers.append(saying("Done."))
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):
-        await eventually(lambda: mesh.finalized)
-        await eventually(lambda: mesh.released_claims)
-    assert mesh.released_claims == [1]
+        await eventually(lambda: mesh.finalized and not workspaces(tmp_path))
+    assert mesh.released_claims == []  # The session service releases the claim of a run that ended.
     assert len(mesh.messages(ASSISTANT)) == 1
     assert len(mesh.prompts) == 1
 

@@ -36,7 +36,6 @@ async def test_a_run_outlives_the_token_of_its_claim(mesh: ScriptedMesh, keys: P
         assert mesh.hold_model is not None
         mesh.hold_model.set()
         await eventually(lambda: mesh.finalized)
-        await eventually(lambda: mesh.released_claims)
     assert mesh.failed is None
 
 

@@ -74,6 +74,7 @@ class ScriptedMesh:
     outcomes: deque[run_pb.FinalizeRunResponse | MeshError] = field(default_factory=deque)
     inbox: list[run_pb.InboxMessage] = field(default_factory=list)
     inbox_page: int = 100
+    inbox_read_count: int = 0
     files: dict[str, bytes] = field(default_factory=dict)
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
@@ -230,6 +231,8 @@ class _Runs(run_grpc.RunServiceServicer):
         except TimeoutError:
             return run_pb.ClaimRunsResponse()
         self.mesh.claimed_by.append(request.runner_id)
+        run.enabled_hooks.extend(self.mesh.hooks.active)
+        run.pending_message_count = len(self.mesh.inbox)
         return run_pb.ClaimRunsResponse(runs=[run])
 
     async def HeartbeatRun(
@@ -240,6 +243,7 @@ class _Runs(run_grpc.RunServiceServicer):
         return run_pb.HeartbeatRunResponse(run_token=self.mesh.token(request.epoch))
 
     async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
+        self.mesh.inbox_read_count += 1
         listed = run_pb.ListInboxResponse(messages=self.mesh.inbox[: self.mesh.inbox_page])
         for message in listed.messages:
             message.append_request_id = message.append_request_id or message.key

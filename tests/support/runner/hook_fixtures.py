@@ -24,6 +24,7 @@ class ScriptedHooks:
     asked: list[Any] = field(default_factory=list)
     published: list[observed_pb2.ObservedEvent] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
+    list_count: int = 0
 
     def ask(self, hook: str, event: Any, decision: Any) -> Any:
         """Record the event. Return the decision, or raise the scripted refusal."""
@@ -61,6 +62,7 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
         self._hooks = hooks
 
     async def ListActiveHooks(self, request: Any, context: Any) -> pb.ListActiveHooksResponse:
+        self._hooks.list_count += 1
         return pb.ListActiveHooksResponse(hooks=self._hooks.active)
 
     async def DispatchBeforeModelResolve(

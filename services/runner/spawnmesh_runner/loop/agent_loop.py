@@ -34,6 +34,10 @@ from spawnmesh_runner.loop.unfinished_turn import (
 # meanwhile, the lease notices it.
 _FINALIZE_SECONDS = 660.0
 
+# The first turn believes the claim for so long: the second turn notices a plugin or a message that
+# comes meanwhile.
+_FRESH_SECONDS = 1.0
+
 # A share of the time for a model call, or of what is left of the run: the run still needs time to
 # continue after the compaction.
 _COMPACTION_SHARE = 0.5
@@ -77,13 +81,25 @@ async def _finish_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     return pending is not None and await _is_accepted(assignment, pending, turns)
 
 
+async def _read_news(assignment: Assignment, turns: TurnBudget) -> None:
+    """Read the active hooks and the messages, unless a fresh claim says that there are none."""
+    claimed = assignment.claimed
+    is_fresh = turns.taken_count == 1 and assignment.age_seconds < _FRESH_SECONDS
+    await run_concurrently(
+        [
+            *([] if is_fresh and not claimed.enabled_hooks else [refresh_active_hooks(assignment)]),
+            *([] if is_fresh and not claimed.pending_message_count else [drain_inbox(assignment)]),
+        ]
+    )
+
+
 async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     """Take one turn. Return True once the run has its answer.
 
     If the transcript changed while the model answered, discard the answer: it replies to a
     transcript that no longer exists.
     """
-    await run_concurrently([refresh_active_hooks(assignment), drain_inbox(assignment)])
+    await _read_news(assignment, turns)
     fence = await open_window(assignment)
     read = await assemble(assignment)
     pending = pending_answer(read.entries, assignment.run_id)

@@ -67,6 +67,11 @@ class Assignment:
         return self.claimed.run.run_id
 
     @property
+    def age_seconds(self) -> float:
+        """The time since the claim was received."""
+        return monotonic_seconds() - self.start_seconds
+
+    @property
     def epoch(self) -> int:
         return self.claimed.run.epoch
 

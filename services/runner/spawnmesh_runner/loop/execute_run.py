@@ -68,8 +68,9 @@ async def execute_run(
       over, unless another runner has it by then.
     - When the run is lost otherwise, stop without another write.
 
-    In every case the workspace is removed and the writer claim released. Raises nothing but
-    CancelledError: a failed run does not fail the runner.
+    In every case the workspace is removed. The writer claim is released, unless the answer was
+    accepted: then the session service does it. Raises nothing but CancelledError: a failed run does
+    not fail the runner.
     """
     with (
         continue_trace(claimed.traceparent),
@@ -93,11 +94,12 @@ async def execute_run(
             spawnmesh__spawn__depth=claimed.session.depth,
             spawnmesh__attempt=claimed.run.attempt_count,
         ) as span:
-            usage_total, start_seconds = UsageTotal(), monotonic_seconds()
+            usage_total, start_seconds, is_accepted = UsageTotal(), monotonic_seconds(), False
             if claimed.models:
                 span.set_attribute("gen_ai.request.model", claimed.models[0])
             try:
                 await _work(claimed, held, peers, settings, mcp, sandbox, disk, usage_total, start_seconds)
+                is_accepted = True
             except LeaseLost as lost:
                 log.warning("run lost", why=str(lost))
                 mark_failed(span, Reason.RUN_LEASE_LOST.value)
@@ -120,8 +122,9 @@ async def execute_run(
                 span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
                 span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
                 span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage_total.cache_read_token_count)
-                claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
-                await release_writer(peers, claimed.session.session_id, claim)
+                if not is_accepted:
+                    claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
+                    await release_writer(peers, claimed.session.session_id, claim)
 
 
 async def _work(

@@ -23,7 +23,7 @@ async def acquire_writer(assignment: Assignment) -> None:
 
 
 async def release_writer(peers: Peers, session_id: str, claim: pb.WriterClaim) -> None:
-    """Release the claim of a run that has ended, so that clients may compact the transcript.
+    """Release the claim of a run that stops here, so that clients may compact the transcript.
 
     If the release fails, the next claim takes over.
     """

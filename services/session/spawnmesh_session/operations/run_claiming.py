@@ -15,6 +15,7 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.telemetry import continue_trace, record_elapsed
 
 from spawnmesh_session.domain.agents import AgentProfile, require_agent
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.metrics import RunMetrics
@@ -44,6 +45,8 @@ class RunAssignment:
     agent: AgentProfile
     time_left: timedelta
     was_held: bool
+    unread_count: int
+    hooks: EnabledHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,8 @@ class RunClaimer:
                     agent,
                     claimed.time_left,
                     claimed.was_held,
+                    claimed.unread_count,
+                    claimed.hooks,
                 )
                 if free_bytes is not None and request.size_of(one) > free_bytes:
                     raise _ResponseFull

@@ -15,6 +15,7 @@ from spawnmesh_session.rpc.messages import (
     parse_text,
     render_agent,
     render_duration,
+    render_hooks,
     render_run,
     render_session,
     render_thinking,
@@ -85,4 +86,6 @@ def _render(deps: Dependencies, caller: Caller, claimed: RunAssignment) -> pb.Cl
         thinking=render_thinking(session.thinking or agent.thinking),
         tenant_id=claimed.tenant_id,
         first_epoch=run.first_epoch,
+        enabled_hooks=render_hooks(claimed.hooks),
+        pending_message_count=claimed.unread_count,
     )

@@ -22,6 +22,7 @@ from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.telemetry import trace_id_of
 
 from spawnmesh_session.domain.agents import AgentProfile, etag_of
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import Run, RunDelay, RunState
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
@@ -249,3 +250,10 @@ def _render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
 def parse_hooks(hooks: Iterable[HookKind.ValueType]) -> list[str]:
     """Return the names of the hooks, as they are stored."""
     return [HookKind.Name(hook).removeprefix("HOOK_KIND_") for hook in hooks]
+
+
+def render_hooks(enabled: EnabledHooks) -> list[HookKind.ValueType]:
+    """Return the hooks, or every hook if they are not known."""
+    if enabled.names is None:
+        return [hook for hook in HookKind.values() if hook]
+    return [HookKind.Value(f"HOOK_KIND_{name}") for name in sorted(enabled.names)]

@@ -13,6 +13,7 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_session.domain.agents import AgentProfile
+from spawnmesh_session.domain.enabled_hooks import EnabledHooks
 from spawnmesh_session.domain.runs import (
     NO_DELAY,
     TERMINAL_RUN_STATES,
@@ -27,6 +28,7 @@ from spawnmesh_session.domain.runs import (
 from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.domain.text import without_nul
 from spawnmesh_session.store import events, revoked_tokens, run_queue
+from spawnmesh_session.store.enabled_hooks import send_enabled_hooks
 from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_of
 from spawnmesh_session.store.run_queue import TakenRun
 
@@ -144,7 +146,8 @@ async def list_killed_runs(connection: Connection, tenant_id: str, session_ids: 
 class ClaimedRun:
     """A claimed run with its session and agent. `agent` is None if it was deleted.
 
-    If `was_held`, the run was taken over from a runner that did not release it.
+    If `was_held`, the run was taken over from a runner that did not release it. `hooks` are those
+    of the tenant.
     """
 
     run: Run
@@ -152,6 +155,8 @@ class ClaimedRun:
     agent: AgentProfile | None
     time_left: timedelta
     was_held: bool
+    unread_count: int
+    hooks: EnabledHooks
 
 
 async def claim_run(
@@ -172,6 +177,7 @@ async def claim_run(
     }
     names = ("lock_session_of_run", "claim_run", "get_claimed")
     cursors = [await connection.execute(_SQL[name], values) for name in names]
+    hooks = await send_enabled_hooks(connection, tenant_id)
     locked, claimed, session = [await cursor.fetchone() for cursor in cursors]
     if locked is None or session is None:
         raise run_deleted(run_id)
@@ -186,6 +192,8 @@ async def claim_run(
         agent=agent_of(session["agent"]) if session["agent"] else None,
         time_left=claimed["time_left"],
         was_held=claimed["was_held"],
+        unread_count=session["unread"],
+        hooks=await hooks.fetch(),
     )
 
 

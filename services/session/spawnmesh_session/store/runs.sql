@@ -142,13 +142,16 @@ select claimed.*, before.was_held, greatest(deadline_time - clock_timestamp(), i
 from claimed cross join before
 
 -- name: get_claimed
--- Takes no lock. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
--- agents_pkey.
+-- Takes no lock. The run's session, with the run, its agent and the number of its messages. Index:
+-- runs_pkey, sessions_pkey, agents_pkey, inbox_messages_unread_idx.
 select s.*,
        (select to_jsonb(r) - 'tenant_id' from runs r
         where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s) as latest_run,
        (select to_jsonb(a) - 'tenant_id' from agents a
-        where a.tenant_id = %(tenant_id)s and a.agent_id = s.agent_id) as agent
+        where a.tenant_id = %(tenant_id)s and a.agent_id = s.agent_id) as agent,
+       (select count(*) from inbox_messages i
+        where i.tenant_id = %(tenant_id)s and i.session_id = s.session_id
+          and i.acknowledge_time is null and i.position >= 0) as unread
 from sessions s
 where s.tenant_id = %(tenant_id)s
   and s.session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)

@@ -22,7 +22,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.domain.job_kinds import FOLLOW_UPS
 
 from tests.support.serving import caller_at, client_tokens
-from tests.support.session.calls import finalize
+from tests.support.session.calls import finalize, send
 from tests.support.session.fixtures import NOWHERE, OpenPeers
 from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.plugins import Plugin, plugged
@@ -151,6 +151,27 @@ async def test_events_of_an_enabled_hook_wait_for_the_hook_service(
     async with job_worker_of(alone.settings) as worker:
         await worker.run_due(*FOLLOW_UPS)
     assert await jobs_of(postgres, alone.tenant) == [job]
+
+
+async def test_ClaimRuns__names_the_enabled_hooks_and_counts_the_messages(alone: Mesh) -> None:
+    await enable_shared(alone, events.HOOK_KIND_LLM_INPUT)
+    first, second = [(await alone.spawn()).session_id for _ in range(2)]
+    held = await alone.claim(first)
+    assert list(held.enabled_hooks) == [events.HOOK_KIND_LLM_INPUT]
+    assert held.pending_message_count == 0
+    await enable(alone, events.HOOK_KIND_BEFORE_TOOL_CALL, tenant=alone.tenant)
+    await send(alone, second, "And now?")
+    held = await alone.claim(second)
+    assert set(held.enabled_hooks) == {events.HOOK_KIND_LLM_INPUT, events.HOOK_KIND_BEFORE_TOOL_CALL}
+    assert held.pending_message_count == 1
+
+
+async def test_ClaimRuns__names_every_hook_before_they_are_known(alone: Mesh, postgres: Any) -> None:
+    await enable_shared(alone)
+    session_id = (await alone.spawn()).session_id
+    await forget_shared_hooks(postgres)
+    held = await alone.claim(session_id)
+    assert set(held.enabled_hooks) == {hook for hook in events.HookKind.values() if hook}
 
 
 async def test_EnableHooks__unknown_tenant(alone: Mesh) -> None:
