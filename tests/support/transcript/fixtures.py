@@ -97,8 +97,12 @@ class Session:
         max_token_count: int = 10_000,
         up_to_seq: int = 0,
         child_of: "Session | None" = None,
+        entries: Sequence[entry_pb.EntryBody] = (),
+        request_id: str = "",
     ) -> pb.Head:
-        request = pb.CreateTranscriptRequest(session_id=self.session_id)
+        request = pb.CreateTranscriptRequest(
+            session_id=self.session_id, entries=entries, request_id=request_id
+        )
         if child_of:
             request.parent_session_id = child_of.session_id
         if fork_of:

@@ -29,10 +29,16 @@ class Transcripts:
     def _stub(self) -> "TranscriptServiceAsyncStub":
         return TranscriptServiceStub(self.peer.channel)
 
-    async def create(self, session_id: str, parent_session_id: str, fork: Fork | None) -> None:
-        """Create the session's transcript unless it exists."""
+    async def create(
+        self, session_id: str, parent_session_id: str, fork: Fork | None, key: str, entries: list[EntryBody]
+    ) -> None:
+        """Create the session's transcript unless it exists; append the entries once for the key."""
         request = pb.CreateTranscriptRequest(
-            session_id=session_id, parent_session_id=parent_session_id, fork=fork
+            session_id=session_id,
+            parent_session_id=parent_session_id,
+            fork=fork,
+            request_id=key,
+            entries=entries,
         )
         await self.peer.unary(self._stub.CreateTranscript, request, timeout_seconds=self.timeout_seconds)
 

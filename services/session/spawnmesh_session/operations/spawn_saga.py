@@ -1,8 +1,9 @@
 """The spawn saga.
 
 It inserts the row, dispatches before_spawn if a plugin may be registered for it (gate), stores the
-files and creates the transcript (provision), and appends the task and queues the first run
-(activate). A step that fails undoes all steps.
+files and creates the transcript with the task (provision), and queues the first run (activate). If
+there are files, their note and the task are appended in the last step. A step that fails undoes all
+steps.
 """
 
 import asyncio
@@ -58,6 +59,9 @@ from spawnmesh_session.store import sessions, spawns
 # The saga uses this share of the deadline. Calls in progress end in the rest, so that the job
 # that undoes the spawn finds none.
 _SAGA_SHARE = 0.9
+
+_TASK_KEY = "spawn:v1"
+"""The request_id under which the task is appended, with the note about files before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +285,10 @@ class SpawnSaga:
     async def _provision(
         self, tenant_id: str, command: SpawnCommand, hooks: EnabledHooks
     ) -> AttachmentSet | None:
-        """Stage the files, create the transcript and record the gate's answer, in parallel."""
+        """Stage the files, create the transcript and record the gate's answer, in parallel.
+
+        Without files, the transcript is created with the task; a note about files precedes it.
+        """
         spec = command.spec
         fork = None
         if spec.context == "FORK":
@@ -292,7 +299,13 @@ class SpawnSaga:
             )
         results = await asyncio.gather(
             self._stage(command),
-            self.transcripts.create(spec.session_id, spec.parent_session_id, fork),
+            self.transcripts.create(
+                spec.session_id,
+                spec.parent_session_id,
+                fork,
+                _TASK_KEY,
+                [] if spec.attachment_count else [_task_entry(command)],
+            ),
             self._pass_gate(tenant_id, spec.session_id, hooks),
             return_exceptions=True,
         )
@@ -314,17 +327,17 @@ class SpawnSaga:
     async def _activate(
         self, tenant_id: str, command: SpawnCommand, staged: AttachmentSet | None, hooks: EnabledHooks
     ) -> Session:
-        """Attach the set, append note and task, then activate the session with its first run."""
+        """If there are files, attach the set and append note and task. Then activate the session
+        with its first run.
+        """
         spec, receipt = command.spec, None
-        entries = []
         if staged is not None:
             receipt = _receipt(staged, spec)
             files = [NotedFile(file.name, file.size_bytes) for file in staged.files]
-            note = system_note(receipt["rel_dir"], files) + mount_note(spec.mount_path)
-            entries.append(EntryBody(system_note=SystemNote(topic="attachments", text=note)))
+            text = system_note(receipt["rel_dir"], files) + mount_note(spec.mount_path)
+            note = EntryBody(system_note=SystemNote(topic="attachments", text=text))
             await self.sets.attach(staged.set_id)
-        task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))])
-        await self.transcripts.append(spec.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
+            await self.transcripts.append(spec.session_id, _TASK_KEY, [note, _task_entry(command)])
         started = []
         if Hook.SESSION_START in hooks or Hook.SUBAGENT_SPAWNED in hooks:
             started.append(
@@ -339,6 +352,10 @@ class SpawnSaga:
         if session is None:
             raise overtaken()
         return session
+
+
+def _task_entry(command: SpawnCommand) -> EntryBody:
+    return EntryBody(message=Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))]))
 
 
 def _receipt(staged: AttachmentSet, spec: SpawnSpec) -> dict[str, Any]:

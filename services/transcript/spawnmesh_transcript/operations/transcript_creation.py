@@ -11,6 +11,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.cpu_workers import CpuWorkers
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.domain.appends import Append
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry
 from spawnmesh_transcript.domain.refusals import other_origin, tenant_purged, transcript_deleted
 from spawnmesh_transcript.domain.transcripts import Key
@@ -61,6 +62,23 @@ async def create(
     if new.fork:
         return await _create_fork(database, blobs, workers, uploader, new, new.fork)
     return await _create_empty(database, new)
+
+
+async def create_with_entries(database: Database, new: NewTranscript, append: Append) -> Head | None:
+    """Create a transcript that is no fork with its first entries, in one transaction; return its
+    head.
+
+    Returns None if the entries were not appended: the transcript exists, something refuses it, or
+    the settings changed. Then it may exist without them.
+    """
+    create = transcript_store.begin_statements(
+        new.key,
+        incarnation=new.incarnation,
+        parent_session_id=new.parent_session_id,
+        service=new.service,
+        header=new.header().body,
+    )
+    return await append_store.append_with_creation(database, append, new.incarnation, create)
 
 
 async def _create_empty(database: Database, new: NewTranscript) -> Head:

@@ -12,6 +12,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.domain.appends import Append, AppendOutcome, AppendResult
 from spawnmesh_transcript.domain.entries import Head
+from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.domain.refusals import claim_lost, request_id_reused, unowned_append_not_allowed
 from spawnmesh_transcript.domain.writers import (
     UNOWNED_APPEND,
@@ -42,20 +43,9 @@ async def append_entries(
     WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, what `CpuWorkers.run` raises, and CONFLICT if the
     tenant's settings keep changing.
     """
-    key = parse_key(request.session_id, caller)
-    request_id, writer = _parse_request_id(request), _parse_writer(request, caller)
+    key, request_id = parse_key(request.session_id, caller), request.request_id
     for _ in range(_ATTEMPTS):
-        policy = deps.policies.get(key.tenant_id)
-        prepared = await prepare_entries(deps.workers, key.tenant_id, request.entries, policy)
-        for entry in prepared.entries:
-            if not may_append(writer, entry):
-                raise unowned_append_not_allowed(
-                    f"this writer may not append an entry of kind {entry.kind} this way"
-                )
-        append = Append(
-            key, prepared.entries, request_id, prepared.content_hash, writer, policy.settings_version
-        )
-        stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
+        append, stubs = await prepare_append(request, caller, deps)
         if stubs:
             result = await append_store.append_waiting(deps.database, append, stubs)
         else:
@@ -70,6 +60,27 @@ async def append_entries(
             return response
         await deps.policies.refresh(key.tenant_id)  # The entries were prepared by an old version.
     raise MeshError(Reason.CONFLICT, "the tenant's settings keep changing; append again")
+
+
+async def prepare_append(
+    request: pb.AppendEntriesRequest, caller: Caller, deps: Dependencies
+) -> tuple[Append, list[Stub]]:
+    """Return the append under the settings of now, and the stubs of its entries.
+
+    Raises what AppendEntries raises for a request that no transcript can take.
+    """
+    key = parse_key(request.session_id, caller)
+    request_id, writer = _parse_request_id(request), _parse_writer(request, caller)
+    policy = deps.policies.get(key.tenant_id)
+    prepared = await prepare_entries(deps.workers, key.tenant_id, request.entries, policy)
+    for entry in prepared.entries:
+        if not may_append(writer, entry):
+            raise unowned_append_not_allowed(
+                f"this writer may not append an entry of kind {entry.kind} this way"
+            )
+    append = Append(key, prepared.entries, request_id, prepared.content_hash, writer, policy.settings_version)
+    stubs = await create_stubs(deps.database, deps.blobs, deps.workers, key, prepared.entries, policy)
+    return append, stubs
 
 
 def _parse_request_id(request: pb.AppendEntriesRequest) -> str:

@@ -48,6 +48,8 @@ class _Need(Flag):
     """The statement waits for the transcript's lock."""
     IMPORT = auto()
     """The transcript is being imported."""
+    CREATION = auto()
+    """The transaction creates the transcript."""
 
 
 _PLAIN = {
@@ -96,6 +98,7 @@ _FRAGMENTS = {
     _Need.STUBS: {"stubs": _SQL["stubs"]},
     _Need.LOCK_WAIT: {"skip_locked": ""},
     _Need.IMPORT: {"state": "'IMPORTING'"},
+    _Need.CREATION: {"state": "'LIVE' and incarnation = %(incarnation)s"},
 }
 
 
@@ -223,6 +226,23 @@ def waiting_statements(append: Append, stubs: Sequence[Stub] = ()) -> tuple[list
         locking = (_SQL["lock_for_append"], key_parameters(append.key))
         return [locking, (_statement(needs), parameters)], ids
     return [(_statement(needs | _Need.LOCK_WAIT), parameters)], ids
+
+
+async def append_with_creation(
+    database: Database, append: Append, incarnation: str, create: Sequence[Statement]
+) -> Head | None:
+    """Create the transcript by these statements and make its first append, in one transaction and
+    one round trip.
+
+    Returns None if the append was not made. Then the transcript may exist, by this call or another.
+    """
+    calls = Calls()
+    calls.add_append(append)
+    parameters = {**calls.parameters(append.key.tenant_id), "incarnation": incarnation}
+    statement = _statement(_needs_of(append.entries) | _Need.LOCK_WAIT | _Need.CREATION)
+    *_, rows = await database.transact(append.key.tenant_id, *create, (statement, parameters))
+    row = _only(rows)
+    return head_of(row) if row and row["is_made"] else None
 
 
 def state_statement(append: Append) -> Statement:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.pipelines import Statement
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head
@@ -33,6 +34,21 @@ async def begin_transcript(
 
     Returns None, and writes nothing, if there is or was one, or the tenant is being purged.
     """
+    statements = begin_statements(
+        key,
+        incarnation=incarnation,
+        parent_session_id=parent_session_id,
+        service=service,
+        header=header,
+    )
+    *_, rows = await database.transact(key.tenant_id, *statements)
+    return Head(incarnation, 1, rows[0]["chain_hash"], "", 0) if rows else None
+
+
+def begin_statements(
+    key: Key, *, incarnation: str, parent_session_id: str, service: str, header: bytes
+) -> list[Statement]:
+    """Return the statements with which `begin_transcript` inserts a transcript and its header."""
     parameters = key_parameters(
         key,
         incarnation=incarnation,
@@ -41,10 +57,7 @@ async def begin_transcript(
         entry_id=new_id(IdKind.ENTRY),
         body=header,
     )
-    _, rows = await database.transact(
-        key.tenant_id, join_writers_statement(key.tenant_id), (_SQL["begin_transcript"], parameters)
-    )
-    return Head(incarnation, 1, rows[0]["chain_hash"], "", 0) if rows else None
+    return [join_writers_statement(key.tenant_id), (_SQL["begin_transcript"], parameters)]
 
 
 async def insert_transcript(
