@@ -1,5 +1,4 @@
-"""The least that a call can cost: a process that answers one RPC with one committed row, and
-another one with nothing.
+"""The least that a call can cost: a process that answers an RPC with one committed row.
 
 `python -m tests.bench.floors <dsn>` prints its port and serves until its input ends.
 """
@@ -15,7 +14,6 @@ import psycopg
 import uvloop
 
 COMMIT = "/bench.Floor/Commit"
-ECHO = "/bench.Floor/Echo"
 _CONNECTIONS = 8
 _TABLE = "create table if not exists public.bench_floor (id bigint generated always as identity primary key, data bytea not null)"
 _INSERT = "insert into public.bench_floor (data) values (%s)"
@@ -29,11 +27,7 @@ async def prepare_table(dsn: str) -> None:
 
 @asynccontextmanager
 async def commit_server(dsn: str) -> AsyncIterator[str]:
-    """Start a process that commits the request of COMMIT as one row and returns the request of
-    ECHO.
-
-    Yields its `host:port`.
-    """
+    """Start a process that commits the request of COMMIT as one row. Yields its `host:port`."""
     await prepare_table(dsn)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -70,12 +64,8 @@ class _Floor(_Handler):
         self._idle = idle
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        answers = {COMMIT: self._commit, ECHO: self._echo}
-        answer = answers.get(str(handler_call_details.method))
-        return None if answer is None else grpc.unary_unary_rpc_method_handler(answer)
-
-    async def _echo(self, request: bytes, context: Any) -> bytes:
-        return request
+        is_known = handler_call_details.method == COMMIT
+        return grpc.unary_unary_rpc_method_handler(self._commit) if is_known else None
 
     async def _commit(self, request: bytes, context: Any) -> bytes:
         connection = await self._idle.get()

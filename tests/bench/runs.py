@@ -25,9 +25,8 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.bench.floors import COMMIT
 from tests.bench.harness import Bench
-from tests.bench.session import TASK, floors, hops
+from tests.bench.session import TASK, floors
 from tests.support.session.drafting import draft
 
 TENANT = "bench-runs"
@@ -86,9 +85,9 @@ async def run(bench: Bench) -> None:
             floors(stack) as floor,
         ):
             works = {
-                "claim.floor": lambda: hops(floor, (COMMIT,)),
+                "claim.floor": lambda: floor(1),
                 "claim": lambda: _claim(mesh, claims),
-                "finalize.floor": lambda: hops(floor, (COMMIT, COMMIT)),
+                "finalize.floor": lambda: floor(2),
                 "finalize": lambda: _finalize(mesh, claims, transcript),
             }
             await mesh.spawn(TASK)  # The last claim of the runner still waits, and takes this run.

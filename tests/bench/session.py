@@ -1,14 +1,13 @@
 """The cost of spawning a session, and the time until its answer is seen, against the least that the
 hops of a spawn can cost.
 
-A spawn makes one call to session, one to hook and two to transcript. All but the call to hook
-commit a row. With files there are two calls to attachment-blob, and the first one puts the files.
-The floor of each call is made by the same client at a bare server, which commits one row or echoes;
-puts are made concurrently. Floors and spawns take turns, and the calls of a floor follow each other
-as the hops of the spawn do.
+A spawn of a tenant without plugins makes one call to session and one to transcript, each of which
+commits a row. With files there are two calls to attachment-blob, of which the first one puts the
+files, and one more to transcript at the same time. The floor of each call is made by the same
+client at a bare server, which commits one row; puts are made concurrently. Floors and spawns take
+turns, and the calls of a floor follow each other as the hops of the spawn do.
 
-The commits of session in between, its plugins and its limits are the cost of the spawn above its
-floor.
+The commits of session in between and its limits are the cost of the spawn above its floor.
 
 A run whose runner is killed is timed from the kill until another runner claims it, in leases.
 """
@@ -36,7 +35,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_session.settings import SessionSettings
 
 from tests.bench.attachments import RawPuts, raw_puts
-from tests.bench.floors import COMMIT, ECHO, commit_server
+from tests.bench.floors import COMMIT, commit_server
 from tests.bench.harness import Bench, Metric, Work
 
 TENANT = "bench-session"
@@ -52,7 +51,7 @@ TAKEN_OVER_BOUND_LEASES = 2.0
 KILLS = 3
 TASK = "Say in one word whether the sky is blue."
 
-Floor = Callable[[str], Awaitable[float]]
+Floor = Callable[[int], Awaitable[float]]
 
 
 async def run(bench: Bench) -> None:
@@ -75,8 +74,8 @@ async def run(bench: Bench) -> None:
 
 @asynccontextmanager
 async def floors(stack: Stack) -> AsyncIterator[Floor]:
-    """Open a function that calls a bare server as clients call the mesh, and returns the seconds of
-    the call.
+    """Open a function that makes so many calls to a bare server, one after the other, as clients
+    call the mesh, and returns their seconds.
     """
     process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
     token, message = (
@@ -84,25 +83,23 @@ async def floors(stack: Stack) -> AsyncIterator[Floor]:
         pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task=TASK),
     )
     async with commit_server(stack.superuser_dsn) as target, open_peer(process, "floor", target) as peer:
-        methods: dict[str, Any] = {
-            path: peer.channel.unary_unary(path, pb.SpawnSessionRequest.SerializeToString, bytes)
-            for path in (COMMIT, ECHO)
-        }
+        commit: Any = peer.channel.unary_unary(COMMIT, pb.SpawnSessionRequest.SerializeToString, bytes)
 
-        async def call(path: str) -> float:
+        async def calls(count: int) -> float:
             began = perf_counter()
             with use_token(token):
-                await peer.unary(methods[path], message, timeout_seconds=60)
+                for _ in range(count):
+                    await peer.unary(commit, message, timeout_seconds=60)
             return perf_counter() - began
 
-        yield call
+        yield calls
 
 
 async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, runner: ChildProcess) -> None:
     runner.pause()  # Otherwise the runner would work during the next spawn.
     try:
         works: dict[str, Work] = {
-            "floor": lambda: hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
+            "floor": lambda: floor(2),
             "spawn": lambda: _spawn(mesh, []),
         }
         samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
@@ -112,18 +109,13 @@ async def _spawns(bench: Bench, mesh: WireMesh, floor: Floor, puts: RawPuts, run
             return [bench.fresh_bytes(4 * KIB) for _ in range(3)]
 
         async def floor_with_files() -> float:
-            return await hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
+            return await floor(4) + await puts.slowest(files())
 
         with_files: dict[str, Work] = {"floor": floor_with_files, "spawn": lambda: _spawn(mesh, files())}
         samples = await bench.compare(with_files, rounds=ROUNDS, warm_up=WARM_UP)
         bench.latency("session.spawn.3x4KiB", samples["spawn"], samples["floor"], SPAWN_BOUND)
     finally:
         runner.resume()
-
-
-async def hops(floor: Floor, paths: tuple[str, ...]) -> float:
-    """Return the seconds of the calls of a floor, one after the other."""
-    return sum([await floor(path) for path in paths])
 
 
 async def _spawn(mesh: WireMesh, files: list[bytes]) -> float:
