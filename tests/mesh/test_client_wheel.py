@@ -4,13 +4,14 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from spawnmesh_client.wire import connect_wire
 from spawnmesh_devstack.stack import Stack
 
@@ -50,14 +51,31 @@ def pip(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def installed_client(folder: Path) -> Path:
-    """Build the wheels of the client and of what it needs here, install it, return its Python."""
-    install, wheels, environment = install_module(), folder / "wheels", folder / "venv"
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheels of the client and of what it needs here; return their folder."""
+    folder = tmp_path_factory.mktemp("wheels")
+    pip("wheel", "--no-deps", "--no-build-isolation", "-w", folder, *install_module().closure("client"))
+    return folder
+
+
+def interpreter(version: str) -> str:
+    """Return a Python of this version, which may be one of pyenv. Skips the test if there is none."""
+    name = f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for found in (shutil.which(name), *map(str, pyenv.glob(f"versions/{version}*/bin/{name}"))):
+        if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+    pytest.skip(f"there is no {name} here")
+
+
+def installed_client(version: str, wheels: Path, folder: Path) -> Path:
+    """Install the client in an empty environment of the Python version; return its Python."""
+    environment, versions = folder / "venv", folder / "versions.txt"
     python = environment / "bin" / "python"
-    pip("wheel", "--no-deps", "--no-build-isolation", "-w", wheels, *install.closure("client"))
-    versions = folder / "versions.txt"
-    versions.write_text("".join(f"{pin.split()[0]}\n" for pin in install.pins().values()))
-    venv.create(environment, with_pip=False)
+    versions.write_text("".join(f"{pin.split()[0]}\n" for pin in install_module().pins().values()))
+    command = [interpreter(version), "-m", "venv", "--without-pip", str(environment)]
+    subprocess.run(command, check=True)
     pip(
         "--python", python, "install", "--only-binary", ":all:", "--no-compile", "-c", versions,
         "--find-links", wheels, "spawnmesh-client",
@@ -65,8 +83,11 @@ def installed_client(folder: Path) -> Path:
     return python
 
 
-async def test_client_wheel_brings_few_packages_and_spawns_a_session(stack: Stack, tmp_path: Path) -> None:
-    python = await asyncio.to_thread(installed_client, tmp_path)
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+async def test_client_wheel_brings_few_packages_and_spawns_a_session(
+    stack: Stack, wheels: Path, tmp_path: Path, version: str
+) -> None:
+    python = await asyncio.to_thread(installed_client, version, wheels, tmp_path)
     listed = json.loads(await asyncio.to_thread(pip, "--python", python, "list", "--format", "json"))
     assert {one["name"].lower().replace("_", "-") for one in listed} == OURS | OTHERS
     assert len(PROGRAM.strip().splitlines()) <= 15
