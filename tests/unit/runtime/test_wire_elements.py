@@ -1,6 +1,7 @@
 """The elements of an encoded message are counted as the decoder would make them."""
 
 import random
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime import wire_elements
 from spawnmesh_runtime.call import Call
 from spawnmesh_runtime.call_limits import FIELDS_PER_SECOND, CallLimits, DefaultCallLimits
 from spawnmesh_runtime.interceptors.read import decode_with
@@ -117,6 +119,52 @@ def test_mutated_bytes_that_decode_never_have_more_elements_than_are_counted() -
         decoded += 1
         assert count_elements(bytes(data), FILE, most=MANY) >= elements_of(message)
     assert decoded > 100
+
+
+PIECES = [
+    *(b"\x38\x01", b"\x38\x80\x01", b"\xf8\x7f\x00", b"\xf8\x80\x80\x00\x05", b"\x38" + b"\xff" * 9 + b"\x01"),
+    *(b"\x2a\x00", b"\xfa\x7f\x00", b"\x2a\x80\x00", b"\x2a\x02\x08\x01", b"\x2a\x04\x38\x01\x38\x01", b"\x12\x01a"),
+    *(b"\xfd\x7f1234", b"\xf9\x7f12345678", b"\xfb\x7f\x38\x01\xfc\x7f", b"\xfb\x7f", b"\xfc\x7f"),
+    *(b"\x38" + b"\xff" * 11, b"\xf8" * 11, b"\x38", b"\xff", b"\x07", b"\x2a\x7f"),
+]  # fmt: skip
+"""Fields, and bytes that end too early or are none."""
+
+
+def counted(data: bytes, most: int) -> tuple[str, int]:
+    try:
+        return "counted", min(count_elements(data, GENERATE, most=most), most + 1)
+    except MalformedWire as malformed:
+        return "malformed", malformed.count
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_fields_count_as_each_field_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(seed)
+    for _ in range(3000):
+        row = [dice.choice(PIECES[:8]) for _ in range(dice.randrange(30))]
+        pieces = [*row, *(dice.choice(PIECES) for _ in range(dice.randrange(4)))] * dice.randrange(1, 4)
+        data = b"".join(pieces)
+        data = data[: dice.randrange(len(data) + 1)] if dice.random() < 0.5 else data
+        most = dice.choice([5, 40, MANY])
+        found = []
+        for tries in (1, 8, MANY):  # With MANY, no row is tried.
+            monkeypatch.setattr(wire_elements, "_ROW_TRIES", tries)
+            found.append(counted(data, most))
+        outcomes, counts = {outcome for outcome, _ in found}, {count for _, count in found}
+        # A row that exceeds the budget is refused for that, although something malformed follows.
+        assert len(counts) == 1 or max(counts) > most, data
+        assert len(outcomes) == 1 or max(counts) > most, data
+
+
+def test_a_row_is_counted_much_faster_than_its_fields_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\xf8\x3f\x00" * 50_000
+    seconds = []
+    for tries in (8, MANY):
+        monkeypatch.setattr(wire_elements, "_ROW_TRIES", tries)
+        begin = time.thread_time()
+        assert count_elements(data, GENERATE, most=MANY) == 50_000
+        seconds.append(time.thread_time() - begin)
+    assert seconds[0] < seconds[1] / 2
 
 
 def append_of(texts: int) -> transcript_pb.AppendEntriesRequest:

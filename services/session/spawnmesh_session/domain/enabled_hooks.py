@@ -1,5 +1,6 @@
 """The hooks for which this service calls the hook service."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +18,10 @@ class Hook(StrEnum):
     DELIVERY_TARGET = "DELIVERY_TARGET"
 
 
+RUN_END_HOOKS = (Hook.SUBAGENT_ENDED, Hook.AGENT_END, Hook.DELIVERY_TARGET)
+"""The hooks that hear of the end of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class EnabledHooks:
     """The hooks that plugins of a tenant, or of the operator, may be registered for.
@@ -30,3 +35,10 @@ class EnabledHooks:
 
     def __contains__(self, hook: Hook) -> bool:
         return self.names is None or hook in self.names
+
+    def has_any(self, hooks: Iterable[Hook]) -> bool:
+        """Return whether one of the hooks is enabled."""
+        return any(hook in self for hook in hooks)
+
+
+ALL_HOOKS = EnabledHooks(None)

@@ -19,6 +19,7 @@ from spawnmesh_session.clients.attachment_sets import AttachmentSets
 from spawnmesh_session.clients.hooks import Hooks
 from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
 from spawnmesh_session.domain.enabled_hooks import Hook
+from spawnmesh_session.operations.run_spans import record_span_of
 from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
 
@@ -36,14 +37,21 @@ class FollowUps:
         await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, job.key))
 
     async def release_transcript(self, job: ClaimedJob) -> None:
-        """Release the writer claim of an ended run; withdraw the draft of which it is told."""
+        """Record the span of an ended run and release its writer claim; withdraw the draft of which
+        it is told.
+        """
         session_id, run_id, arguments = job.arguments["session_id"], job.key, job.arguments
+        if job.attempt == 1:
+            record_span_of(job, run_id)
         if arguments["withdrawn_entry_id"]:
             claim = WriterClaim(run_id=run_id, epoch=arguments["withdrawal_epoch"])
             await self._withdraw_draft(session_id, claim, arguments["withdrawn_entry_id"])
         else:
             claim = WriterClaim(run_id=run_id, epoch=arguments["epoch"])
         await self._release_claim(session_id, claim)
+        if job.attempt > 1:
+            # The worker of the first attempt may have been lost. Twice is the same span twice.
+            record_span_of(job, run_id)
 
     async def publish_session_start(self, job: ClaimedJob) -> None:
         """Publish the start of a session, and that its parent spawned it."""

@@ -16,14 +16,13 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs.job import Again, ClaimedJob
 
 from spawnmesh_session.clients.hooks import Hooks
-from spawnmesh_session.domain.enabled_hooks import Hook
-from spawnmesh_session.operations.run_spans import RunSpan
+from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS, Hook
+from spawnmesh_session.operations.run_spans import record_span_of
 from spawnmesh_session.store.enabled_hooks import get_enabled_hooks
 
 PLUGIN_TRIES = 3
 """Plugins may fail so often before the event is published without a delivery target."""
 
-_HOOKS = (Hook.SUBAGENT_ENDED, Hook.AGENT_END, Hook.DELIVERY_TARGET)
 _AGAIN_IN = timedelta(seconds=5)
 _FAILURES = "plugin_failures"
 _ASKED_BEFORE = "asked_before"
@@ -47,18 +46,19 @@ class RunEndPublisher:
     hooks: Hooks
 
     async def publish_run_end(self, job: ClaimedJob) -> Again | None:
-        """Publish the end to observers, if there may be some, and record the span of the run.
+        """Publish the end to observers, if there may be some, and record the span of a run that no
+        runner held.
 
         If plugins fail, try again later; the last try goes without target.
         """
         ended = RunEnded(**{name: job.arguments[name] for name in RunEnded.__dataclass_fields__})
         is_first = job.attempt == 1 and _FAILURES not in job.arguments
         if is_first:
-            _record_span(job, ended)
+            record_span_of(job, ended.run_id)
         enabled = await get_enabled_hooks(self.database, job.tenant_id)
-        if not any(hook in enabled for hook in _HOOKS):
+        if not enabled.has_any(RUN_END_HOOKS):
             if not is_first:
-                _record_span(job, ended)
+                record_span_of(job, ended.run_id)
             return None
         failures = int(job.arguments.get(_FAILURES, 0))
         try:
@@ -77,7 +77,7 @@ class RunEndPublisher:
         await self.hooks.publish(_observed(ended, target))
         if not is_first:
             # The worker of the first attempt may have been lost. Twice is the same span twice.
-            _record_span(job, ended)
+            record_span_of(job, ended.run_id)
         return None
 
     async def publish_spawn_failure(self, job: ClaimedJob) -> Again | None:
@@ -104,12 +104,6 @@ class RunEndPublisher:
             outcome=render_outcome(ended.outcome),
         )
         return await self.hooks.delivery_target(request)
-
-
-def _record_span(job: ClaimedJob, ended: RunEnded) -> None:
-    span = RunSpan.from_arguments(job.arguments)
-    if span is not None:
-        span.record(job.traceparent, ended.session_id, ended.run_id, ended.outcome)
 
 
 def _is_of_plugins(error: MeshError) -> bool:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from spawnmesh_postgres.jobs.job import NewJob
 
 from spawnmesh_session.domain import job_kinds
+from spawnmesh_session.domain.runs import Run, RunOutcome
+from spawnmesh_session.domain.sessions import Session
 from spawnmesh_session.operations.run_spans import RunSpan
 
 SPAWN_FAILED = "spawn_failed"
@@ -28,22 +30,25 @@ def release_attachments(session_id: str, traceparent: str) -> NewJob:
 
 
 def release_transcript(
-    session_id: str, run_id: str, epoch: int, traceparent: str, withdrawal: DraftWithdrawal | None = None
+    session: Session, run: Run, outcome: RunOutcome, span: RunSpan, withdrawal: DraftWithdrawal | None = None
 ) -> NewJob:
-    """Release the transcript claim of an ended run, whether or not the runner does so.
+    """Release the transcript claim of an ended run, whether or not the runner does so, and record
+    the span of the run.
 
     Nothing is written after the end, except the label that withdraws a draft.
     """
     return NewJob(
         job_kinds.RELEASE_TRANSCRIPT,
-        run_id,
+        run.run_id,
         {
-            "session_id": session_id,
-            "epoch": epoch,
+            "session_id": session.session_id,
+            "epoch": run.epoch,
+            "outcome": outcome.state.lower(),
             "withdrawn_entry_id": withdrawal.entry_id if withdrawal else "",
             "withdrawal_epoch": withdrawal.epoch if withdrawal else 0,
+            **span.to_arguments(),
         },
-        traceparent,
+        session.traceparent,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spawnmesh_core.clock import utc_now
-from spawnmesh_postgres.jobs.job import JobArguments
+from spawnmesh_postgres.jobs.job import ClaimedJob, JobArguments
 from spawnmesh_runtime.telemetry import derived_traceparent, record_derived
 
 from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
@@ -69,6 +69,14 @@ class RunSpan:
             },
             error_type=self.error_type,
         )
+
+
+def record_span_of(job: ClaimedJob, run_id: str) -> None:
+    """Record the span that the job of an ended run has in its arguments, if there is one."""
+    span = RunSpan.from_arguments(job.arguments)
+    if span is not None:
+        outcome = str(job.arguments["outcome"])
+        span.record(job.traceparent, str(job.arguments["session_id"]), run_id, outcome)
 
 
 def run_traceparent(session: Session, run_id: str) -> str:

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.jobs.job import NewJob
 from spawnmesh_postgres.jobs.store import enqueue
 
+from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS
 from spawnmesh_session.domain.inbox import announcement, announcement_key
 from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
 from spawnmesh_session.domain.sessions import (
@@ -70,25 +72,9 @@ class RunTerminator:
         if locked.parent is not None:
             await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
         withdrawal = await _withdrawal(connection, tenant_id, run, outcome)
-        due = [
-            follow_up_jobs.publish_run_end(
-                session_id,
-                run_id=run.run_id,
-                parent_session_id=session.parent_session_id,
-                outcome=outcome.state.lower(),
-                traceparent=session.traceparent,
-                span=RunSpan.of(session, run, outcome),
-            )
-        ]
-        # A job of its own: observers get the event while the transcript service is down.
-        if run.epoch:
-            due.append(
-                follow_up_jobs.release_transcript(
-                    session_id, run.run_id, run.epoch, session.traceparent, withdrawal
-                )
-            )
+        due = _jobs_of_end(locked, outcome, withdrawal)
         if closing or session.mode == SessionMode.RUN:
-            due += await close_session(connection, tenant_id, session)
+            due += await close_session(connection, tenant_id, session, locked.hooks)
         # The deadline dates from the first queueing; queue_time changes when a run is released.
         else:
             begin_time = run.deadline_time - session.run_timeout
@@ -132,6 +118,32 @@ class RunTerminator:
         is_open = parent.state == SessionState.ACTIVE and parent.mode == SessionMode.SESSION
         if is_open and await runs.lock_live_run(connection, tenant_id, parent_id) is None:
             await self.queuer.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
+
+
+def _jobs_of_end(
+    locked: LockedRun, outcome: RunOutcome, withdrawal: follow_up_jobs.DraftWithdrawal | None
+) -> list[NewJob]:
+    """Return the job that releases the transcript, if a runner held the run, and the one that
+    publishes the end, if a plugin may be there to hear it. The first of them records the span.
+
+    These are two: observers get the event while the transcript service is down.
+    """
+    run, session = locked.run, locked.session
+    span, was_held, due = RunSpan.of(session, run, outcome), run.epoch > 0, []
+    if was_held:
+        due.append(follow_up_jobs.release_transcript(session, run, outcome, span, withdrawal))
+    if not was_held or locked.hooks.has_any(RUN_END_HOOKS):
+        due.append(
+            follow_up_jobs.publish_run_end(
+                session.session_id,
+                run_id=run.run_id,
+                parent_session_id=session.parent_session_id,
+                outcome=outcome.state.lower(),
+                traceparent=session.traceparent,
+                span=None if was_held else span,
+            )
+        )
+    return due
 
 
 async def _withdrawal(

@@ -102,11 +102,15 @@ async def lock_live_run(connection: Connection, tenant_id: str, session_id: str)
 
 @dataclass(frozen=True, slots=True)
 class LockedRun:
-    """A run with its session and the session's parent, all locked until the transaction ends."""
+    """A run with its session and the session's parent, all locked until the transaction ends.
+
+    `hooks` are those of the tenant.
+    """
 
     run: Run
     session: Session
     parent: Session | None
+    hooks: EnabledHooks
 
 
 async def lock_run_with_sessions(connection: Connection, tenant_id: str, run_id: str) -> LockedRun:
@@ -118,12 +122,15 @@ async def lock_run_with_sessions(connection: Connection, tenant_id: str, run_id:
     values = {"tenant_id": tenant_id, "run_id": run_id}
     names = ("lock_parent_of_run", "lock_session_of_run", "lock_run")
     locked = [await connection.execute(_SQL[name], values) for name in names]
+    hooks = await send_enabled_hooks(connection, tenant_id)
     parent, session, run = [await cursor.fetchone() for cursor in locked]
     if session is None or run is None:
         raise run_deleted(run_id)
     if parent is None and session["parent_session_id"]:
         raise not_found("session", session["parent_session_id"])
-    return LockedRun(run_of(run), session_of(session), session_of(parent) if parent else None)
+    return LockedRun(
+        run_of(run), session_of(session), session_of(parent) if parent else None, await hooks.fetch()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ async def test_a_tenant_without_plugins_needs_no_hook_service(
     await finalize(alone, transcript, held)
     session = await alone.get(held.session.session_id)
     assert session.latest_run.state == RUN_STATE_SUCCEEDED
+    assert await jobs_of(postgres, alone.tenant) == ["release_transcript"]
     async with job_worker_of(alone.settings) as worker:
         await worker.run_due(*FOLLOW_UPS)
     assert await jobs_of(postgres, alone.tenant) == []
