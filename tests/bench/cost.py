@@ -1,4 +1,4 @@
-"""What one operation costs: processor time of each process, write transactions, spans and RPCs.
+"""The cost of one operation: processor time of each process, write transactions, spans and RPCs.
 
 Operations are done one after the other on a mesh that does nothing else. What the mesh uses while
 it is idle is measured before, and is subtracted. The floor of the processor time is that of an

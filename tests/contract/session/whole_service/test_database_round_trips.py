@@ -49,7 +49,7 @@ SERVICES = ("session", "attachment_blob", "transcript", "hook", "model_router")
 T = TypeVar("T")
 
 ROUND_TRIPS = {
-    "spawn": {"session": 3, "transcript": 3},
+    "spawn": {"session": 3, "transcript": 2},
     "spawn with a file": {"session": 3, "attachment_blob": 3, "transcript": 3},
     "claim": {"session": 3},
     "acquire": {"transcript": 1},
