@@ -21,7 +21,8 @@ from typing import Any
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh.tenancy.v1.call_limits_pb2 import CallLimits, ClassLimits
 from spawnmesh_client.wire import WireMesh, connect_wire
-from spawnmesh_core.errors import MeshError, is_transient
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.status import Status
 from spawnmesh_devstack.call_limits import call_limit_variables
 from spawnmesh_devstack.stack import Stack, open_stack
 
@@ -52,6 +53,7 @@ RATES = {
     "unauthenticated": 200,
 }
 """Calls of the flood in a second."""
+_PASSING = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED})
 SENT_SHARE = 0.8
 """A flood must send at least so much of its rate. Calls beyond 64 without an answer are left out."""
 # It spawns some ten times a second, one after the other.
@@ -102,7 +104,7 @@ async def _until_done(call: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await call()
         except MeshError as error:
-            if not is_transient(error):
+            if error.status not in _PASSING:
                 raise
             await asyncio.sleep(PAUSE_SECONDS)
 
