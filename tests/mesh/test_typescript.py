@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from tests.support.links import open_link, to_address
 from tests.support.npm import install_packages
 from tests.support.typescript import SOURCE, build_package
 
+MIB = 1024 * 1024
 PROGRAMS = Path(__file__).with_name("typescript")
 README = (SOURCE / "README.md").read_text()
 HOWTO = (SOURCE.parents[1] / "docs" / "howto" / "typescript.md").read_text()
@@ -167,6 +169,43 @@ async def test_watch_goes_on_after_its_connection_is_cut(stack: Stack, programs:
     assert (code, errors.decode()) == (0, "")
     assert [cursor for cursor, _, _ in seen] == list(range(1, len(seen) + 1))
     assert seen[-1][1] == "CLOSED"
+
+
+async def test_large_files_arrive_whole_although_the_upload_is_cut(
+    stack: Stack, programs: Path, tmp_path: Path
+) -> None:
+    data = random.Random(5).randbytes(24 * MIB)
+    (tmp_path / "large.bin").write_bytes(data)
+    token = stack.client_token(await a_tenant(stack))
+    async with open_link(to_address(stack.targets["attachment-blob"])) as link:
+        targets = {"session": stack.targets["session"], "attachment-blob": link.target}
+        file = str(tmp_path / "large.bin")
+        process = await started("files.mjs", programs, TARGETS=json.dumps(targets), TOKEN=token, FILE=file)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        steps: list[Any] = []
+        cut_at = 0
+        try:
+            async with asyncio.timeout(200):
+                while line := await process.stdout.readline():
+                    steps.append(json.loads(line))
+                    if not cut_at and len(steps) > 12:
+                        cut_at = len(steps)
+                        assert link.cut() > 0
+                errors, code = await process.stderr.read(), await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    assert (code, errors.decode()) == (0, "")
+    assert steps.pop()["files"] == [
+        ["small.txt", 5, sha256(b"small")],
+        ["large.bin", len(data), sha256(data)],
+        ["content.bin", 3 * MIB, sha256(data[: 3 * MIB])],
+    ]
+    sizes = {name: done for name, done, _ in steps}
+    assert sizes == {"large.bin": len(data), "content.bin": 3 * MIB}
+    after = [done for name, done, _ in steps[cut_at:] if name == "large.bin"]
+    assert 0 < min(after) < len(data), "the upload did not go on where it was cut"
 
 
 async def test_readme_of_the_package_works_as_it_stands(stack: Stack, gateway: str, programs: Path) -> None:

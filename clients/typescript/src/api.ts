@@ -29,4 +29,5 @@ export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";
 export type { RunResult, Session } from "./session.js";
 export type { Token } from "./transport.js";
+export type { OnProgress } from "./uploads.js";
 export type * from "./views.js";

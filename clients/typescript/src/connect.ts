@@ -1,9 +1,10 @@
 // Connect from Node: gRPC over HTTP/2.
 
-import { open } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { type FileHandle, open } from "node:fs/promises";
 import { basename } from "node:path";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
-import type { Files } from "./attachments.js";
+import type { Files, Source } from "./attachments.js";
 import { Mesh, type MeshOptions, settled } from "./mesh.js";
 import { type Peer, PEERS } from "./services.js";
 
@@ -24,6 +25,7 @@ export interface ConnectOptions extends MeshOptions {
   tls?: TlsOptions;
 }
 
+const HASHED_BYTES = 1024 * 1024;
 const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 5_000 };
 
 /**
@@ -38,6 +40,7 @@ export function connect(options: ConnectOptions = {}): Mesh {
   return new Mesh(
     {
       files: FILES,
+      canUpload: addresses.url !== undefined || addresses.targets["attachment-blob"] !== undefined,
       nameOf: (peer) => (addresses.url === undefined ? peer : "the mesh"),
       transportOf: (peer) => {
         const baseUrl = addresses.url ?? addresses.targets[peer];
@@ -97,20 +100,41 @@ function addressOf(name: string, given: string, tls: TlsOptions | undefined): st
 
 const FILES: Files = {
   nameOf: (path) => basename(path),
-  read: async (path, maxBytes) => {
+  open: async (path) => {
     const file = await open(path);
     try {
-      const { size } = await file.stat();
-      const data = new Uint8Array(Math.min(size, maxBytes));
-      let filled = 0;
-      while (filled < data.length) {
-        const { bytesRead } = await file.read(data, filled, data.length - filled);
-        if (bytesRead === 0) break; // The file has become shorter.
-        filled += bytesRead;
-      }
-      return data.subarray(0, filled);
-    } finally {
+      return sourceOf(file, (await file.stat()).size);
+    } catch (error) {
       await file.close();
+      throw error;
     }
   },
 };
+
+function sourceOf(file: FileHandle, size: number): Source {
+  const read = async (offset: number, length: number): Promise<Uint8Array> => {
+    const data = new Uint8Array(length);
+    let filled = 0;
+    while (filled < length) {
+      const { bytesRead } = await file.read(data, filled, length - filled, offset + filled);
+      if (bytesRead === 0) break; // The file has become shorter.
+      filled += bytesRead;
+    }
+    return data.subarray(0, filled);
+  };
+  return {
+    size,
+    read,
+    sha256: async () => {
+      const hash = createHash("sha256");
+      for (let offset = 0; offset < size; ) {
+        const data = await read(offset, Math.min(HASHED_BYTES, size - offset));
+        if (data.length === 0) break;
+        hash.update(data);
+        offset += data.length;
+      }
+      return hash.digest("hex");
+    },
+    close: () => file.close(),
+  };
+}

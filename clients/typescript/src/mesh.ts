@@ -3,7 +3,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Transport } from "@connectrpc/connect";
 import { Agents } from "./agents.js";
-import { type Attachment, type Files, inlineAttachments, nameFile } from "./attachments.js";
+import { type Attachment, type Files, nameFile, prepareAttachments, type Sendable } from "./attachments.js";
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import {
   Cleanup as WireCleanup,
@@ -18,6 +18,7 @@ import { type Clock, DEFAULT_RETRY, type RetryPolicy, SYSTEM_CLOCK } from "./ret
 import { type Peer, Services } from "./services.js";
 import { Session } from "./session.js";
 import { MeshTransport, type Token } from "./transport.js";
+import { type OnProgress, uploadFile } from "./uploads.js";
 import type { Cleanup, ContextMode, Runtime, SessionMode, ThinkingLevel } from "./views.js";
 
 const SPAWN_MS = 60_000;
@@ -37,8 +38,13 @@ export interface MeshOptions {
 
 /** Options of a spawn. */
 export interface SpawnOptions {
-  /** The files to attach. All of them together must fit into one request. */
+  /**
+   * The files to attach. Those above 1 MiB are uploaded before the spawn. In a browser, and without an
+   * address of `attachment-blob`, all of them together must fit into one request.
+   */
   attachments?: readonly Attachment[];
+  /** Is called while files are uploaded. */
+  onProgress?: OnProgress;
   /** The agent, by default `default`. */
   agentId?: string;
   /** A name for people. */
@@ -84,6 +90,8 @@ export interface Platform {
   /** The name for errors. */
   nameOf(peer: Peer): string;
   readonly files?: Files;
+  /** Whether requests can be streams to `attachment-blob`. */
+  readonly canUpload?: boolean;
   close(): void;
   readonly clock?: Clock;
 }
@@ -129,12 +137,20 @@ export class Mesh {
   }
 
   /**
-   * Spawn a session and queue its run. It is durable on return. Throws a MeshError if the mesh refuses,
-   * and the error of the file system for a file that cannot be read.
+   * Spawn a session and queue its run. It is durable on return. Large files are uploaded first, which may
+   * take longer than `timeoutMs`; a repeat goes on where an upload ended. Throws a MeshError if the mesh
+   * refuses, and the error of the file system for a file that cannot be read.
    */
   async spawn(task: string, options: SpawnOptions = {}): Promise<Session> {
-    const { attachments: given = [] } = options;
-    const attachments = await inlineAttachments(given, this.#maxMessageBytes, this.#platform.files);
+    const { attachments = [], timeoutMs = SPAWN_MS, signal, onProgress } = options;
+    const { files, canUpload = false } = this.#platform;
+    const upload = (file: Sendable): Promise<string> => {
+      const blobs = this.services.attachmentBlob;
+      return uploadFile({ blobs, clock: this.#clock, onProgress, signal }, file);
+    };
+    const maxBytes = this.#maxMessageBytes;
+    const prepared = prepareAttachments(attachments, maxBytes, files, canUpload ? upload : undefined);
+    const { inline, uploads, names } = await prepared;
     const request = {
       requestId: options.requestId ?? newRequestId(),
       task,
@@ -148,19 +164,19 @@ export class Mesh {
       cleanup: valueOf(WireCleanup, options.cleanup),
       runtime: valueOf(WireRuntime, options.runtime),
       parentSessionId: options.parentSessionId ?? "",
-      attachments,
+      attachments: inline,
+      uploads,
       ...(options.fork !== undefined && {
         fork: { sessionId: options.fork.sessionId ?? "", seq: BigInt(options.fork.seq) },
       }),
       ...(options.runTimeoutMs !== undefined && { runTimeout: durationFromMs(options.runTimeoutMs) }),
       ...(options.mountPath !== undefined && { attachAs: { mountPath: options.mountPath } }),
     };
-    const { timeoutMs = SPAWN_MS, signal } = options;
     const call = { timeoutMs, ...(signal && { signal }) };
     try {
       return this.sessionOf((await this.services.session.spawnSession(request, call)).session);
     } catch (error) {
-      nameFile(error, attachments);
+      nameFile(error, names);
       throw error;
     }
   }

@@ -75,8 +75,9 @@ export class MeshTransport implements Transport {
     input: AsyncIterable<MessageInitShape<I>>,
     contextValues?: ContextValues,
   ): Promise<StreamResponse<I, O>> {
+    const wholeMs = timeoutMs && Math.ceil(timeoutMs);
     const response = await this.typed(signal, async () =>
-      this.#inner.stream(method, signal, timeoutMs, await this.headers(header), input, contextValues),
+      this.#inner.stream(method, signal, wholeMs, await this.headers(header), input, contextValues),
     );
     const messages = response.message[Symbol.asyncIterator]();
     const next = () => this.typed(signal, () => messages.next());

@@ -114,7 +114,8 @@ test("a request that is too large is refused before it is sent", async (t) => {
 });
 
 test("files that are larger than a request are refused by name", async (t) => {
-  const mesh = connect({ url: "http://127.0.0.1:1", token: "t", maxMessageBytes: 1000 });
+  const targets = { session: "127.0.0.1:1" }; // None of the service that takes uploads.
+  const mesh = connect({ targets, token: "t", maxMessageBytes: 1000 });
   t.after(() => mesh.close());
   const attachments = [
     { name: "a.txt", content: "a".repeat(600) },

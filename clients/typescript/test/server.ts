@@ -8,6 +8,7 @@ import type { Code, ConnectRouter } from "@connectrpc/connect";
 import { ConnectError } from "@connectrpc/connect";
 import { connectNodeAdapter, createGrpcTransport } from "@connectrpc/connect-node";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "#dist/gen/google/rpc/error_details_pb.js";
+import type { Files } from "#dist/attachments.js";
 import { Mesh, settled } from "#dist/mesh.js";
 import type { Clock } from "#dist/retry.js";
 
@@ -53,10 +54,11 @@ export class FakeClock implements Clock {
   }
 }
 
-/** A mesh at the URL whose retries do not wait. */
-export function meshAt(url: string, clock: Clock, timeoutMs = 30_000): Mesh {
+/** A mesh at the URL whose retries do not wait, with the files if there are some. */
+export function meshAt(url: string, clock: Clock, timeoutMs = 30_000, files?: Files): Mesh {
   const transport = createGrpcTransport({ baseUrl: url });
-  const platform = { transportOf: () => transport, nameOf: () => "session", close: () => {}, clock };
+  const hooks = { transportOf: () => transport, nameOf: () => "session", close: () => {} };
+  const platform = { ...hooks, clock, canUpload: true, ...(files && { files }) };
   return new Mesh(platform, settled({ timeoutMs }, "token"));
 }
 

@@ -1,0 +1,16 @@
+// Spawns a session with large files. Prints each step of the uploads as a line of JSON, then the receipt.
+import { readFile } from "node:fs/promises";
+import { connect } from "@spawnmesh/client";
+
+const { TARGETS, TOKEN, FILE } = process.env as Record<string, string>;
+const mesh = connect({ targets: JSON.parse(TARGETS!), token: TOKEN! });
+const session = await mesh.spawn("What is in the files?", {
+  attachments: [
+    { path: FILE!, mimeType: "application/octet-stream" },
+    { name: "small.txt", content: "small" },
+    { name: "content.bin", content: (await readFile(FILE!)).subarray(0, 3 * 1024 * 1024) },
+  ],
+  onProgress: (name, done, size) => console.log(JSON.stringify([name, done, size])),
+});
+const files = session.view.receipt?.files.map(({ name, sizeBytes, sha256 }) => [name, sizeBytes, sha256]);
+console.log(JSON.stringify({ files }));
