@@ -14,7 +14,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_client.wire import connect_wire as connect
 from spawnmesh_devstack.stack import Stack
 
@@ -58,10 +60,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-async def a_tenant(stack: Stack) -> str:
+async def a_tenant(stack: Stack, **settings: Any) -> str:
     tenant = f"t-{uuid4().hex[:12]}"
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
-        await operator.create_tenant(tenant)
+        await operator.create_tenant(tenant, settings=TenantSettings(**settings))
     return tenant
 
 
@@ -176,7 +178,10 @@ async def test_large_files_arrive_whole_although_the_upload_is_cut(
 ) -> None:
     data = random.Random(5).randbytes(24 * MIB)
     (tmp_path / "large.bin").write_bytes(data)
-    token = stack.client_token(await a_tenant(stack))
+    limits = AttachmentLimits(
+        enabled=True, max_file_count=50, max_file_bytes=32 * MIB, max_total_bytes=64 * MIB
+    )
+    token = stack.client_token(await a_tenant(stack, attachments=limits))
     async with open_link(to_address(stack.targets["attachment-blob"])) as link:
         targets = {"session": stack.targets["session"], "attachment-blob": link.target}
         file = str(tmp_path / "large.bin")
@@ -196,7 +201,8 @@ async def test_large_files_arrive_whole_although_the_upload_is_cut(
         finally:
             if process.returncode is None:
                 process.kill()
-    assert (code, errors.decode()) == (0, "")
+    assert code == 0, errors.decode()
+    assert errors == b""
     assert steps.pop()["files"] == [
         ["small.txt", 5, sha256(b"small")],
         ["large.bin", len(data), sha256(data)],
