@@ -90,7 +90,7 @@ _NO_PART = r"\"'`<>{}\\"
 # Letters and at least three digits: a name of 24 characters in source code rarely has three digits,
 # a key has.
 _RANDOM = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})(?=[0-9/+_-]*[A-Za-z])[A-Za-z0-9/+_-]{24,}={0,2}"
-# What may stand between such a name and its value.
+# The characters between such a name and its value.
 _KEY_IS = r"[\"'\\]{0,4}\s{0,4}[:=]\s{0,4}[\"'\\]{0,4}"
 # A fixed length, both cases, and a character that no name has: one key in twenty has fewer than
 # three digits.
@@ -191,11 +191,11 @@ FORMS = (
             rf"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}:(?:\\?/){{2}}[^\s/?#:{_NO_PART}$]{{0,256}}:(?!(?:\$\w{{1,100}}){{1,4}}@)"
             rf"(?P<secret>(?:[^\s/?#{_NO_PART}$]|\$(?![({{]|redacted:)|(?<=\w)'(?=\w)){{1,512}})@(?=[\w\[])(?!sha(?:256|384|512):)"
         ),
-        look=re.compile(r":\\*+/\\*+/[^\s/?#]{1,800}?@"),
+        look=re.compile(r":\\*+/\\*+/[^\s/?#@]*+@"),
     ),
     Form(
         Secret.BEARER_TOKEN,
-        ("authorization",),
+        ("authorization", "basic"),  # The name of a JSON member may have punctuation in it.
         _parts(
             rf"[zZ]{_behind('z', 'authori')}(?i:ation)[\"']?\s*[:=]\s*[\"']?"
             r"(?:(?i:basic)[ \t]+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})"
@@ -213,7 +213,10 @@ FORMS = (
     Form(
         Secret.BEARER_TOKEN,
         (".eyj",),
-        _parts(rf"(?P<secret>eyJ(?:{_start('eyJ')})[A-Za-z0-9_-]{{10,}}\.eyJ[A-Za-z0-9_-]{{10,}}\.[A-Za-z0-9_-]{{16,}}){_END}"),
+        _parts(
+            rf"(?P<secret>eyJ(?:{_start('eyJ')})[A-Za-z0-9_-]{{10,}}"
+            rf"\.eyJ[A-Za-z0-9_-]{{10,}}\.[A-Za-z0-9_-]{{16,}}){_END}"
+        ),
     ),
     Form(
         Secret.PROVIDER_KEY,

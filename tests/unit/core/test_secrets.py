@@ -229,7 +229,7 @@ def test_a_key_of_aws_goes_where_only_its_name_in_a_document_tells_of_it() -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["Authorization", "authorization", "proxy-authorization", "Proxy_Authorization"]
+    "name", ["Authorization", "authorization", "proxy-authorization", "Proxy_Authorization", "Author-ization"]
 )
 def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str) -> None:
     secret = b64encode(b"me:hunter2password").decode()
@@ -244,6 +244,12 @@ def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str
         {"Accept": f"Basic {secret}", name: "Basic auth", "note": "Basic knowledge of authorization"}
     )
     assert mask_document(kept) == kept
+
+
+def test_a_password_of_control_characters_goes_where_their_escapes_make_it_long() -> None:
+    document = json.dumps({"url": "redis://" + "\b" * 200 + ":" + "\b" * 500 + "@cache"})
+    shown = document.replace("\\b" * 500, marker(Secret.URL_CREDENTIALS))
+    assert json.loads(mask_document(document)) == json.loads(shown)
 
 
 def test_a_secret_goes_that_is_the_name_of_a_member() -> None:
