@@ -114,7 +114,10 @@ async def sample_cooldowns(dsn: str, samples: list[Row], pause_seconds: float = 
     """Add the stored cooldowns to the samples again and again. It never returns."""
     while True:
         try:
-            async with await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection:
+            # Without a transaction: a connection stays open if its commit is cancelled.
+            async with await psycopg.AsyncConnection.connect(
+                dsn, autocommit=True, row_factory=dict_row
+            ) as connection:
                 samples += await (await connection.execute(_COOLDOWNS)).fetchall()
         except psycopg.Error:
             pass  # The database is away.
