@@ -108,6 +108,7 @@ class Reason(StrEnum):
     MCP_SERVER_NOT_OFFERED = auto()
     MCP_SANDBOX_UNAVAILABLE = auto()
     RUNNER_DISK_FULL = auto()
+    INTERRUPTED = auto()
     UNKNOWN = auto()
 
 
@@ -123,6 +124,7 @@ RUN_REASONS = frozenset(
         Reason.MCP_SERVER_NOT_OFFERED,
         Reason.MCP_SANDBOX_UNAVAILABLE,
         Reason.RUNNER_DISK_FULL,
+        Reason.INTERRUPTED,
     }
 )
 """The reasons that only runs have. No call is refused with one of them, so they have no status."""

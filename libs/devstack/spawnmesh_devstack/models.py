@@ -11,10 +11,12 @@ import aiohttp
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.ports import LOOPBACK
-from spawnmesh_devstack.scripted_model import AGENT, FLAKY, OPENER
+from spawnmesh_devstack.scripted_model import AGENT, FLAKY, OPENER, SLOW
 from spawnmesh_devstack.smollm2 import CONTEXT_TOKENS
 
-SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER = (f"scripted/{model}" for model in (AGENT, FLAKY, OPENER))
+SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER, SCRIPTED_SLOW = (
+    f"scripted/{model}" for model in (AGENT, FLAKY, OPENER, SLOW)
+)
 SMOLLM2 = "smollm2"
 
 _SCRIPTED_KEY = "SPAWNMESH_SCRIPTED_KEY"
@@ -55,7 +57,8 @@ class Choice:
 def scripted_config(port: int) -> dict[str, Any]:
     """Return a router configuration with the scripted models only, served on the port."""
     provider = _compatible(f"http://{LOOPBACK}:{port}/v1", _SCRIPTED_KEY)
-    models = {name: _model() for name in (SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER)}
+    names = (SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER, SCRIPTED_SLOW)
+    models = {name: _model() for name in names}
     return {"primary": SCRIPTED_AGENT, "aliases": {}, "providers": {"scripted": provider}, "models": models}
 
 

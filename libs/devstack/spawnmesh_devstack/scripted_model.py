@@ -3,10 +3,12 @@ N`.
 
 It speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by
 rule. `flaky` is always over its rate limit. `opener` reads the attached files and then is over its
-limit, so that the next model can answer from them.
+limit, so that the next model can answer from them. `slow` counts for half a minute, so that there
+is time to interrupt it, and then answers the message that came meanwhile.
 """
 
 import argparse
+import asyncio
 import hashlib
 import json
 import time
@@ -15,15 +17,17 @@ from typing import Any
 
 from aiohttp import web
 
-from spawnmesh_devstack.conversation import read_conversation
+from spawnmesh_devstack.conversation import Conversation, read_conversation
 from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.scripted_agents import Reply, open_files, play
 
-AGENT, FLAKY, OPENER = "agent", "flaky", "opener"
+AGENT, FLAKY, OPENER, SLOW = "agent", "flaky", "opener", "slow"
 
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _CHARACTERS_PER_TOKEN = 4
 _PIECE_CHARACTERS = 48
+_SLOW_SECONDS = 0.5  # Between two pieces of the slow model.
+_INTERRUPTED = "You were interrupted here."
 
 
 def build_app() -> web.Application:
@@ -42,11 +46,12 @@ async def _complete(http: web.Request) -> web.StreamResponse:
         conversation = read_conversation(request)
     except (ValueError, KeyError, TypeError, AttributeError):
         return _refusal(400, "The request is not a chat completion request.", "invalid_request_error", None)
-    if model not in (AGENT, FLAKY, OPENER):
+    if model not in (AGENT, FLAKY, OPENER, SLOW):
         return _refusal(
             404, f"The model `{model}` does not exist.", "invalid_request_error", "model_not_found"
         )
-    reply = play(conversation) if model == AGENT else open_files(conversation) if model == OPENER else None
+    players = {AGENT: play, OPENER: open_files, SLOW: _count}
+    reply = players[model](conversation) if model in players else None
     if reply is None:
         text = f"Rate limit reached for {model} on requests per min (RPM): Limit 0, Used 0, Requested 1."
         return _refusal(429, text, "requests", "rate_limit_exceeded")
@@ -56,9 +61,17 @@ async def _complete(http: web.Request) -> web.StreamResponse:
     await answer.prepare(http)
     for chunk in chunks(request, reply):
         await answer.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await asyncio.sleep(_SLOW_SECONDS if model == SLOW else 0)
     await answer.write(b"data: [DONE]\n\n")
     await answer.write_eof()
     return answer
+
+
+def _count(conversation: Conversation) -> Reply:
+    """Count, unless an interrupt ended that: then repeat the newest text."""
+    if conversation.since(_INTERRUPTED) is None:
+        return Reply(" ".join(str(number) for number in range(1, 1000)))
+    return Reply(f"You said: {conversation.said()[-1]}")
 
 
 def completion(request: dict[str, Any], reply: Reply) -> dict[str, Any]:

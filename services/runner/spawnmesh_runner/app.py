@@ -19,6 +19,7 @@ from spawnmesh_runner.clients.workspace_disk import WorkspaceDisk
 from spawnmesh_runner.loop.claim_runs import claim_runs
 from spawnmesh_runner.loop.disk_room import wait_for_room
 from spawnmesh_runner.loop.execute_run import execute_run
+from spawnmesh_runner.loop.run_changes import RunChanges, follow_run_changes
 from spawnmesh_runner.loop.workspace_sweep import sweep_workspaces, sweep_workspaces_forever
 from spawnmesh_runner.metrics import measure_disk, measure_sandbox, measure_slots
 from spawnmesh_runner.settings import RunnerSettings
@@ -53,9 +54,10 @@ async def open_service(
     sandbox = await _sandbox(process, settings, mcp, find)
     server = build_server(process)
     async with open_peers(process, settings) as peers, asyncio.TaskGroup() as group:
+        changes = RunChanges()
 
         async def execute(claimed: pb.ClaimedRun) -> None:
-            await execute_run(claimed, peers, settings, mcp, sandbox, disk)
+            await execute_run(claimed, peers, settings, mcp, sandbox, disk, changes)
 
         async def until_room() -> None:
             await wait_for_room(disk, process.health)
@@ -63,7 +65,9 @@ async def open_service(
         stop, running = asyncio.Event(), set[asyncio.Task[None]]()
         measure_slots(process.metrics.meter, running, settings.max_runs)
         sweeping = group.create_task(sweep_workspaces_forever(settings.workspace_root, settings.mcp_cgroup))
-        group.create_task(claim_runs(stop, running, peers, minter, settings, until_room, execute))
+        following = group.create_task(follow_run_changes(peers, minter, settings.runner_id, changes))
+        claiming = group.create_task(claim_runs(stop, running, peers, minter, settings, until_room, execute))
+        claiming.add_done_callback(lambda _: following.cancel())
         yield server
         stop.set()
         sweeping.cancel()

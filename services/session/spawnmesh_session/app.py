@@ -46,8 +46,10 @@ from spawnmesh_session.operations.claim_limits import ClaimLimits
 from spawnmesh_session.operations.claim_lines import ClaimLines
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
 from spawnmesh_session.operations.run_claiming import RunClaimer
+from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_queueing import RunQueuer
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens, longest_token_life
@@ -61,7 +63,7 @@ from spawnmesh_session.operations.tenant_purge import TenantPurge
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer, TokenServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import events, revoked_tokens, run_queue, tenants
+from spawnmesh_session.store import events, revoked_tokens, run_queue, runs, tenants
 
 _GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
@@ -112,6 +114,7 @@ async def open_components(process: Process, settings: SessionSettings) -> AsyncI
                 name="session listener",
                 channels=(
                     run_queue.CHANNEL,
+                    runs.CHANGE_CHANNEL,
                     events.CHANNEL,
                     JOBS_CHANNEL,
                     revoked_tokens.CHANNEL,
@@ -249,7 +252,6 @@ def make_dependencies(
         finalize_saga=FinalizeSaga(
             database, components.transcripts, components.hooks, terminator, components.workers, metrics
         ),
-        queuer=components.queuer,
         claimer=RunClaimer(
             database,
             components.listener,
@@ -261,6 +263,8 @@ def make_dependencies(
         ),
         terminator=terminator,
         killer=components.killer,
+        interrupter=RunInterrupter(database, terminator),
+        sender=MessageSender(database, components.queuer),
         deleter=components.deleter,
         settings_push=components.settings_push,
         participants=components.participants,

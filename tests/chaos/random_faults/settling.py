@@ -34,9 +34,10 @@ def unsettled(facts: Facts) -> list[str]:
     """Return what is still under way.
 
     A message to a session that is ACTIVE has, or will have, a run that reads it. One that came as
-    its session ended stays unread.
+    its session ended stays unread, and one whose run was interrupted waits for the next message.
     """
     active = {row["session_id"] for row in facts.rows("sessions") if row["state"] == "ACTIVE"}
+    active -= {row["session_id"] for row in facts.rows("runs") if row["state"] == "INTERRUPTED"}
     return [
         *(
             f"{row['session_id']} is {row['state']}"

@@ -14,15 +14,13 @@ DATA_BUGS = (
         (
             Change(
                 f"{_SESSION}/store/inbox.sql",
-                "insert into inbox_messages (tenant_id, session_id, key, text, child_session_id,"
-                " child_run_state, create_time)",
-                "insert into inbox_messages (tenant_id, session_id, key, text, child_session_id,"
-                " child_run_state, create_time, acknowledge_time)",
+                "is_urgent,\n                            create_time)",
+                "is_urgent,\n                            create_time, acknowledge_time)",
             ),
             Change(
                 f"{_SESSION}/store/inbox.sql",
-                "        clock_timestamp())\n",
-                "        clock_timestamp(), clock_timestamp())\n",
+                "%(is_urgent)s, clock_timestamp())\n",
+                "%(is_urgent)s, clock_timestamp(), clock_timestamp())\n",
             ),
         ),
         ("tests/contract/session/runs/test_messages.py",),

@@ -79,6 +79,13 @@ class ScriptedMesh:
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
     hold_model: asyncio.Event | None = None
+    spoken_first: tuple[str, ...] = ()
+    """The pieces of text that come before the model is held."""
+    interrupt: run_pb.Interrupt.ValueType = run_pb.INTERRUPT_UNSPECIFIED
+    hold_wait: asyncio.Event | None = None
+    wait_called: asyncio.Event = field(default_factory=asyncio.Event)
+    changes: asyncio.Queue[None] = field(default_factory=asyncio.Queue)
+    interrupted: run_pb.EndInterruptedRunRequest | None = None
     router_wait_seconds: float = 0.0
     """The router calls a model so long after the call, as if the model were in its cooldown."""
     on_generate: Callable[[], object] = lambda: None
@@ -166,6 +173,11 @@ class ScriptedMesh:
         """Mint a token of the run."""
         return self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, self.token_seconds)
 
+    def change(self, interrupt: run_pb.Interrupt.ValueType) -> None:
+        """Let heartbeats report the interrupt from now on, and tell the runner to send them."""
+        self.interrupt = interrupt
+        self.changes.put_nowait(None)
+
     def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
         """Append a message to the transcript as the run at that epoch, and return its entry's
         id.
@@ -240,7 +252,25 @@ class _Runs(run_grpc.RunServiceServicer):
     ) -> run_pb.HeartbeatRunResponse:
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("HeartbeatRun")
-        return run_pb.HeartbeatRunResponse(run_token=self.mesh.token(request.epoch))
+        return run_pb.HeartbeatRunResponse(
+            run_token=self.mesh.token(request.epoch), interrupt=self.mesh.interrupt
+        )
+
+    async def WatchRunChanges(
+        self, request: run_pb.WatchRunChangesRequest, context: Any
+    ) -> AsyncIterator[run_pb.WatchRunChangesResponse]:
+        self.mesh.refuse_if_scripted("WatchRunChanges")
+        while True:
+            yield run_pb.WatchRunChangesResponse()
+            await self.mesh.changes.get()
+
+    async def EndInterruptedRun(
+        self, request: run_pb.EndInterruptedRunRequest, context: Any
+    ) -> run_pb.EndInterruptedRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("EndInterruptedRun")
+        self.mesh.interrupted = request
+        return run_pb.EndInterruptedRunResponse()
 
     async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
         self.mesh.inbox_read_count += 1
@@ -255,6 +285,8 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("AcknowledgeInbox")
         self.mesh.inbox = [message for message in self.mesh.inbox if message.key not in request.keys]
+        if self.mesh.interrupt == run_pb.INTERRUPT_TURN:
+            self.mesh.interrupt = run_pb.INTERRUPT_UNSPECIFIED
         return run_pb.AcknowledgeInboxResponse()
 
     async def FinalizeRun(
@@ -303,6 +335,8 @@ class _Models(router_grpc.ModelRouterServiceServicer):
             raise mesh.refusals["Generate"].popleft()
         await asyncio.sleep(mesh.router_wait_seconds)
         yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        for piece in mesh.spoken_first:
+            yield said(text_delta=router_pb.TextDelta(text=piece))
         mesh.model_called.set()
         mesh.on_generate()
         if mesh.hold_model is not None:

@@ -42,6 +42,9 @@ class ScriptedSessions(session_grpc.SessionServiceServicer):
         self, request: session_pb.WaitSessionRequest, context: Any
     ) -> session_pb.WaitSessionResponse:
         self.mesh.refuse_if_scripted("WaitSession")
+        self.mesh.wait_called.set()
+        if self.mesh.hold_wait is not None:
+            await self.mesh.hold_wait.wait()
         return session_pb.WaitSessionResponse(
             done=True,
             session=session_pb2.Session(

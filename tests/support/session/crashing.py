@@ -116,10 +116,11 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         listener=components.listener,
         spawn_saga=unused,
         finalize_saga=unused,
-        queuer=components.queuer,
         claimer=unused,
         terminator=components.terminator,
         killer=killer,
+        interrupter=unused,
+        sender=unused,
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts
         ),

@@ -89,6 +89,11 @@ ANOMALIES = [
     Anomaly("run without end", terminal_states.check, lambda f: row(f, "runs").update(state="RUNNING")),
     Anomaly("two ends", terminal_states.check, lambda f: row(f, "events").update(run_state="FAILED")),
     Anomaly("end that changed", terminal_states.check, lambda f: f.calls[1].got.update(run_state="KILLED")),
+    Anomaly(
+        "answer after an interrupt",
+        terminal_states.check,
+        lambda f: f.calls[1].got.update(is_interrupted=True),
+    ),
     Anomaly("result that changed", terminal_states.check, lambda f: f.calls[1].got.update(result_text="x")),
     Anomaly("result not delivered", results.check, lambda f: f.tables["messages"].clear()),
     Anomaly("result of nobody", results.check, lambda f: row(f, "messages").update(key="announce:v1:a:b")),
@@ -198,6 +203,11 @@ ANOMALIES = [
     Anomaly("new watch that does not end", streams.check_again, lambda f: f.calls[9].got.pop("has_ended")),
     Anomaly("failed run", availability.check_runs, lambda f: row(f, "runs").update(state="FAILED")),
     Anomaly(
+        "run that nobody interrupted",
+        availability.check_runs,
+        lambda f: row(f, "runs").update(state="INTERRUPTED"),
+    ),
+    Anomaly(
         "run that nobody killed", availability.check_runs, lambda f: row(f, "runs").update(state="KILLED")
     ),
     Anomaly(
@@ -255,9 +265,10 @@ def test_each_check_has_an_anomaly() -> None:
     assert {anomaly.check for anomaly in ANOMALIES} == {check.find for check in CHECKS}
 
 
-def test_message_may_stay_unread_if_its_run_is_killed() -> None:
+@pytest.mark.parametrize("state", ["KILLED", "INTERRUPTED"])
+def test_message_may_stay_unread_if_its_run_is_cut_short(state: str) -> None:
     facts = sound()
-    row(facts, "runs").update(state="KILLED")
+    row(facts, "runs").update(state=state)
     row(facts, "messages", 1).update(acknowledge_time=None)
     facts.tables["entries"].pop(6)
     assert messages.check(facts) == []
@@ -285,6 +296,13 @@ def test_kill_of_an_ancestor_explains_a_killed_run() -> None:
     facts = sound()
     row(facts, "runs", 1).update(state="KILLED")
     facts.calls.append(call("kill", 1.0, 2.0, session_id=PARENT))
+    assert availability.check_runs(facts) == []
+
+
+def test_interrupt_explains_an_interrupted_run() -> None:
+    facts = sound()
+    row(facts, "runs").update(state="INTERRUPTED")
+    facts.calls.append(call("interrupt", 1.0, 2.0, session_id=row(facts, "runs")["session_id"]))
     assert availability.check_runs(facts) == []
 
 

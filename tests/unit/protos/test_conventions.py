@@ -13,6 +13,7 @@ REQUEST_IDS = {
     "AppendEntries",
     "CreateTranscript",
     "DispatchBeforeAgentFinalize",
+    "InterruptRun",
     "RecountTranscript",
     "RelayNativeStop",
     "SendMessage",

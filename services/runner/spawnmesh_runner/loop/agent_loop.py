@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1.transcript_service_pb2 import Fence
 from spawnmesh_core.task_group import run_concurrently
 
 from spawnmesh_runner.clients.retry import call_with_retry
@@ -13,14 +15,22 @@ from spawnmesh_runner.loop.assignment import Assignment, render_usage
 from spawnmesh_runner.loop.compaction import compact_transcript
 from spawnmesh_runner.loop.context_assembly import assemble
 from spawnmesh_runner.loop.earlier_turns import replay_earlier_turns
-from spawnmesh_runner.loop.generate import generate, is_cut_off, model_call_seconds, without_refused_calls
+from spawnmesh_runner.loop.generate import (
+    Spoken,
+    generate,
+    is_cut_off,
+    model_call_seconds,
+    without_refused_calls,
+)
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
 from spawnmesh_runner.loop.inbox import drain_inbox
+from spawnmesh_runner.loop.interruption import RunInterrupted, TurnInterrupted
 from spawnmesh_runner.loop.messages import calls_of, text_of
 from spawnmesh_runner.loop.prompt_window import close_window, open_window
 from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
 from spawnmesh_runner.loop.transcript_appends import append_answer
 from spawnmesh_runner.loop.unfinished_turn import (
+    INTERRUPTED_NOTE,
     OUTPUT_LIMIT_NOTE,
     OpenCall,
     PendingAnswer,
@@ -48,8 +58,8 @@ async def run_agent_loop(assignment: Assignment) -> None:
 
     Continue from what earlier runners left in the transcript.
 
-    Raises TurnLimitExceeded, OutputLimitReached, or the MeshError of a peer that refused or stayed
-    unavailable.
+    Raises TurnLimitExceeded, OutputLimitReached, RunInterrupted, or the MeshError of a peer that
+    refused or stayed unavailable.
     """
     turns = TurnBudget(assignment.max_turn_count)
     has_predecessors = assignment.epoch > assignment.first_epoch
@@ -57,8 +67,12 @@ async def run_agent_loop(assignment: Assignment) -> None:
         return
     while turns.has_turn_left:
         turns.taken_count += 1
-        if await _take_turn(assignment, turns):
-            return
+        try:
+            if await _take_turn(assignment, turns):
+                return
+        except TurnInterrupted:
+            turns.record_late_messages()
+    assignment.interruption.raise_if_run_must_end()
     raise TurnLimitExceeded(assignment.max_turn_count)
 
 
@@ -97,24 +111,27 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     """Take one turn. Return True once the run has its answer.
 
     If the transcript changed while the model answered, discard the answer: it replies to a
-    transcript that no longer exists.
+    transcript that no longer exists. Raises TurnInterrupted at the next safe point after an
+    interrupt, with all that was said and done in the transcript; RunInterrupted if no turn may
+    begin.
     """
     await _read_news(assignment, turns)
+    assignment.interruption.raise_if_run_must_end()
     fence = await open_window(assignment)
     read = await assemble(assignment)
     pending = pending_answer(read.entries, assignment.run_id)
     if (
         pending is None
         and read.compaction_due
-        and await compact_transcript(
-            assignment, timeout_seconds=model_call_seconds(assignment) * _COMPACTION_SHARE
+        and await assignment.interruption.cut_turn(
+            compact_transcript(assignment, timeout_seconds=model_call_seconds(assignment) * _COMPACTION_SHARE)
         )
     ):
         # In the window before, the summary would count as a takeover.
         fence = await open_window(assignment)
         read = await assemble(assignment)
     if pending is None:
-        completion = await generate(assignment, read.entries)
+        completion = await _answer(assignment, read.entries, fence, turns)
         assignment.add_usage(completion.message.usage)
         await publish_llm_output(assignment, completion)
         if not await close_window(assignment, fence):
@@ -133,6 +150,23 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     return await _is_accepted(assignment, pending, turns)
 
 
+async def _answer(
+    assignment: Assignment, entries: Sequence[entry_pb2.Entry], fence: Fence, turns: TurnBudget
+) -> generation_pb2.Completion:
+    """Return the model's answer. Of one that is interrupted, keep what was said.
+
+    Raises TurnInterrupted, and what `generate` raises.
+    """
+    spoken = Spoken()
+    try:
+        return await assignment.interruption.cut_turn(generate(assignment, entries, spoken))
+    except TurnInterrupted:
+        said = spoken.message
+        if said is not None and await close_window(assignment, fence):
+            await append_answer(assignment, turns.taken_count, said, INTERRUPTED_NOTE)
+        raise
+
+
 async def _note_cut_off(
     assignment: Assignment, entries: Sequence[entry_pb2.Entry], answer: message_pb2.Message, turns: TurnBudget
 ) -> None:
@@ -149,7 +183,8 @@ async def _note_cut_off(
 async def _is_accepted(assignment: Assignment, pending: PendingAnswer, turns: TurnBudget) -> bool:
     """Offer the answer to the session. Return True if it is accepted.
 
-    Otherwise the next turn reads the instruction of a revision, or the pending messages.
+    Otherwise the next turn reads the instruction of a revision, or the pending messages. Raises
+    RunInterrupted if the run must end first; the session service knows which of the two came first.
     """
     peers = assignment.peers
     request = pb.FinalizeRunRequest(
@@ -160,9 +195,11 @@ async def _is_accepted(assignment: Assignment, pending: PendingAnswer, turns: Tu
         has_final_effects=assignment.has_final_effects,
         is_last_turn=turns.is_exhausted,
     )
-    answer = await call_with_retry(
-        peers.session, peers.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS
+    answer = await assignment.interruption.cut_run(
+        call_with_retry(peers.session, peers.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
     )
+    if answer.HasField("interrupted"):
+        raise RunInterrupted
     if answer.HasField("messages_pending"):
         turns.record_late_messages()
     return answer.HasField("accepted")

@@ -18,6 +18,7 @@ from spawnmesh_runner.domain.compaction import (
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
 from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
+from spawnmesh_runner.loop.interruption import Interruption
 from spawnmesh_runner.loop.lost_files import LostFiles
 from spawnmesh_runner.tools.calling.registry import BUILT_IN
 from spawnmesh_runner.tools.calling.tool import AnyTool
@@ -27,7 +28,7 @@ from spawnmesh_runner.tools.calling.tool import AnyTool
 class Assignment:
     """A claimed run, and everything that the work on it needs.
 
-    Eight fields change during the run:
+    Nine fields change during the run:
 
     - `usage_total` grows with each model call.
     - `active_hooks` holds the values of `HookKind` that have a subscriber, as last listed.
@@ -38,6 +39,7 @@ class Assignment:
     - `called_tools` names the tools that this run may have executed, on any runner.
     - `lost_files` are the files that the run wrote on an earlier runner.
     - `repeated_calls` tells whether the run makes progress.
+    - `interruption` tells what of the run must stop.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -57,6 +59,7 @@ class Assignment:
     called_tools: set[str] = field(default_factory=set)
     lost_files: LostFiles = field(default_factory=LostFiles)
     repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
+    interruption: Interruption = field(default_factory=Interruption)
 
     @property
     def session_id(self) -> str:

@@ -33,7 +33,9 @@ from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.agent_loop import run_agent_loop
 from spawnmesh_runner.loop.assignment import Assignment, render_usage, seconds_left
 from spawnmesh_runner.loop.attachments import fetch_attachments
+from spawnmesh_runner.loop.interruption import Interruption, RunInterrupted
 from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
+from spawnmesh_runner.loop.run_changes import RunChanges
 from spawnmesh_runner.loop.writer_claim import acquire_writer, release_writer
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.calling.mcp_servers import open_mcp_servers
@@ -56,8 +58,9 @@ async def execute_run(
     mcp: McpConfig,
     sandbox: Sandbox,
     disk: WorkspaceDisk,
+    changes: RunChanges,
 ) -> None:
-    """Work on the run until its answer is accepted or it fails.
+    """Work on the run until its answer is accepted, it fails, or a caller interrupted it.
 
     The work has the spawn's trace and the run's token. Its span has the reason if there is no
     answer.
@@ -98,8 +101,12 @@ async def execute_run(
             if claimed.models:
                 span.set_attribute("gen_ai.request.model", claimed.models[0])
             try:
-                await _work(claimed, held, peers, settings, mcp, sandbox, disk, usage_total, start_seconds)
+                await _work(
+                    claimed, held, peers, settings, mcp, sandbox, disk, changes, usage_total, start_seconds
+                )
                 is_accepted = True
+            except RunInterrupted:
+                await _end_interrupted(claimed, peers, usage_total)
             except LeaseLost as lost:
                 log.warning("run lost", why=str(lost))
                 mark_failed(span, Reason.RUN_LEASE_LOST.value)
@@ -135,9 +142,14 @@ async def _work(
     mcp: McpConfig,
     sandbox: Sandbox,
     disk: WorkspaceDisk,
+    changes: RunChanges,
     usage_total: UsageTotal,
     start_seconds: float,
 ) -> None:
+    if claimed.run.HasField("interrupt_time"):
+        raise RunInterrupted
+    interruption = Interruption()
+
     async def answer() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
         servers = offered_servers(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
@@ -153,6 +165,7 @@ async def _work(
                 generate_timeout_seconds=settings.generate_timeout_seconds,
                 usage_total=usage_total,
                 start_seconds=start_seconds,
+                interruption=interruption,
             )
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
@@ -161,7 +174,27 @@ async def _work(
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
 
-    await work_under_lease(peers, claimed, held, answer(), heartbeat_share=settings.heartbeat_share)
+    await work_under_lease(
+        peers,
+        claimed,
+        held,
+        answer(),
+        interruption,
+        changes,
+        heartbeat_share=settings.heartbeat_share,
+    )
+
+
+async def _end_interrupted(claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal) -> None:
+    """End the run as INTERRUPTED, unless it has ended otherwise, for example with its answer."""
+    request = pb.EndInterruptedRunRequest(epoch=claimed.run.epoch, usage=render_usage(usage_total))
+    try:
+        await call_with_retry(peers.session, peers.runs.EndInterruptedRun, request)
+        log.info("run interrupted")
+    except MeshError as refused:
+        # If it is still interrupted, the next runner claims it when the lease ends, and ends it.
+        if not refused_with(refused, *RUN_LOST, Reason.RUN_STATE):
+            log.warning("interrupted run not ended", reason=refused.reason.value)
 
 
 async def _fail(

@@ -37,8 +37,34 @@ _TOKEN_COUNTS = (
 )
 
 
-async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> generation_pb2.Completion:
-    """Ask the run's models for the next answer, in their order.
+class Spoken:
+    """The text of an answer that has arrived so far, and the model that speaks."""
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._texts: list[str] = []
+
+    def take(self, event: pb.GenerationEvent) -> None:
+        """Add the text of an event. A further attempt begins anew."""
+        if event.HasField("attempt_started"):
+            self._model = event.attempt_started.model
+            self._texts.clear()
+        self._texts.append(event.text_delta.text)
+
+    @property
+    def message(self) -> message_pb2.Message | None:
+        """The answer as far as it has come; None if nothing was said."""
+        text = "".join(self._texts)
+        if not text.strip():
+            return None
+        said = message_pb2.ContentBlock(text=message_pb2.Text(text=text))
+        return message_pb2.Message(role=message_pb2.ROLE_ASSISTANT, model=self._model, content=[said])
+
+
+async def generate(
+    assignment: Assignment, entries: Sequence[entry_pb2.Entry], spoken: Spoken
+) -> generation_pb2.Completion:
+    """Ask the run's models for the next answer, in their order. `spoken` gets it as it comes.
 
     If the stream breaks, call again: once for each candidate, and at least once. Only the usage of
     a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
@@ -55,7 +81,9 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
         reraise=True,
         sleep=asyncio.sleep,
     )
-    return await attempts(retry_transient, lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+    return await attempts(
+        retry_transient, lambda: _generate_once(assignment, request, spoken), PEER_UNAVAILABLE
+    )
 
 
 def _is_last_broken_stream(state: RetryCallState) -> bool:
@@ -71,7 +99,9 @@ def _is_broken_stream(error: BaseException) -> bool:
     return isinstance(error, MeshError) and error.reason is Reason.STREAM_BROKEN
 
 
-async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
+async def _generate_once(
+    assignment: Assignment, request: pb.GenerateRequest, spoken: Spoken
+) -> generation_pb2.Completion:
     peers = assignment.peers
     seconds = model_call_seconds(assignment)
     answers = peers.model_router.stream(peers.models.Generate, request, timeout_seconds=seconds)
@@ -82,6 +112,7 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
         async with aclosing(answers):
             async for answer in answers:
                 for event in answer.events:
+                    spoken.take(event)
                     if event.HasField("attempt_started"):
                         had_its_time = monotonic_seconds() < late_at
                     if event.HasField("completion"):

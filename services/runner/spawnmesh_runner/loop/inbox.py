@@ -19,6 +19,7 @@ async def drain_inbox(assignment: Assignment) -> None:
     while True:
         inbox = await call_with_retry(peers.session, peers.runs.ListInbox, pb.ListInboxRequest())
         if not inbox.messages:
+            assignment.interruption.inbox_was_read()
             return
         for message in inbox.messages:
             await append_message(

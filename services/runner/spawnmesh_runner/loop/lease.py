@@ -12,6 +12,8 @@ from spawnmesh_runtime.impersonation import ReplaceableToken
 
 from spawnmesh_runner.clients.peers import Peers
 from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
+from spawnmesh_runner.loop.interruption import Interruption
+from spawnmesh_runner.loop.run_changes import RunChanges, wait_for_change
 
 # A token outlives the lease that it is renewed with. A runner whose token expired was cut off for
 # longer than its lease.
@@ -34,19 +36,24 @@ async def work_under_lease(
     claimed: pb.ClaimedRun,
     held: ReplaceableToken,
     work: Coroutine[None, None, None],
+    interruption: Interruption,
+    changes: RunChanges,
     *,
     heartbeat_share: float,
 ) -> None:
     """Do the work while heartbeats renew the lease and the held token.
 
-    The heartbeats are `heartbeat_share` of a lease apart.
+    The heartbeats are `heartbeat_share` of a lease apart, and one follows each of the changes. They
+    report to the `interruption`.
 
     Raises LeaseLost, with the work cancelled, as soon as the lease is lost; otherwise what the work
     raises.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            heartbeats = group.create_task(_heartbeat(peers, claimed, held, heartbeat_share))
+            heartbeats = group.create_task(
+                _heartbeat(peers, claimed, held, interruption, changes, heartbeat_share)
+            )
             await work
             heartbeats.cancel()
     except BaseExceptionGroup as errors:
@@ -65,15 +72,20 @@ def _first_of(lost: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _heartbeat(
-    peers: Peers, claimed: pb.ClaimedRun, held: ReplaceableToken, heartbeat_share: float
+    peers: Peers,
+    claimed: pb.ClaimedRun,
+    held: ReplaceableToken,
+    interruption: Interruption,
+    changes: RunChanges,
+    heartbeat_share: float,
 ) -> None:
     lease_seconds = claimed.lease_ttl.ToMilliseconds() / 1000
     pause = lease_seconds * heartbeat_share
     request = pb.HeartbeatRunRequest(epoch=claimed.run.epoch)
-    renewed = monotonic_seconds()
+    renewed, change = monotonic_seconds(), changes.next
     while True:
-        await asyncio.sleep(pause)
-        sent = monotonic_seconds()
+        await wait_for_change(change, pause)
+        sent, read_count, change = monotonic_seconds(), interruption.read_count, changes.next
         try:
             response = await peers.session.unary(peers.runs.HeartbeatRun, request, timeout_seconds=pause)
         except MeshError as error:
@@ -89,4 +101,5 @@ async def _heartbeat(
         else:
             renewed = sent
             held.token = response.run_token
+            interruption.report(response.interrupt, read_count)
             pause = lease_seconds * heartbeat_share

@@ -14,13 +14,22 @@ from spawnmesh_runtime.telemetry import mark_failed, traced
 from spawnmesh_runner.domain.request_ids import call_request_id, result_request_id
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
+from spawnmesh_runner.loop.interruption import TurnInterrupted
 from spawnmesh_runner.loop.transcript_appends import append_message
 from spawnmesh_runner.loop.unfinished_turn import OpenCall
 from spawnmesh_runner.tools.calling.call import ToolOutcome, execute_call, refusal
 from spawnmesh_runner.tools.calling.call_arguments import is_unredacted
 from spawnmesh_runner.tools.calling.interrupted_spawn import interrupted_spawn_outcome
-from spawnmesh_runner.tools.calling.tool import CallScope
+from spawnmesh_runner.tools.calling.tool import AnyTool, CallScope
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
+
+_NOT_MADE = refusal("INTERRUPTED", "you were interrupted before this call, and it was not made")
+_CUT_SHORT = refusal(
+    "INTERRUPTED", "you were interrupted during this call; make it again if it is still needed"
+)
+_MAYBE_DONE = refusal(
+    "INTERRUPTED", "you were interrupted during this call, and it may or may not have been done"
+)
 
 _NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
 """The transcript refuses rewritten calls with these reasons."""
@@ -37,15 +46,18 @@ class _Answer:
 async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     """Make the calls in order and append the result of each.
 
-    Raises MeshError when the run is lost or the transcript refuses a result, and NoProgress when
-    the run has made the same calls with the same results too often in a row.
+    After an interrupt, the results say which calls were cut short and which were not made. Raises
+    TurnInterrupted then, MeshError when the run is lost or the transcript refuses a result, and
+    NoProgress when the run has made the same calls with the same results too often in a row.
     """
     digest = hashlib.sha256()
     for call in calls:
-        answer = await _execute(assignment, call)
+        answer = await _execute_unless_over(assignment, call)
         await _append_result(assignment, call, answer)
         for part in (call.call.name, _block_without_id(call.call), answer.outcome.whole_text):
             digest.update(hashlib.sha256(part.encode()).digest())
+    if assignment.interruption.is_turn_over:
+        raise TurnInterrupted
     assignment.repeated_calls.record(digest.hexdigest(), (call.call.name for call in calls))
 
 
@@ -63,7 +75,9 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     for number, call in enumerate(calls):
         unknown = await _unknown_outcome(assignment, call, was_begun=number == 0)
         answer = (
-            await _execute(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
+            await _execute_unless_over(assignment, call)
+            if unknown is None
+            else await _not_run(assignment, call, unknown)
         )
         await _append_result(assignment, call, answer)
 
@@ -103,6 +117,12 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
     )
 
 
+async def _execute_unless_over(assignment: Assignment, call: OpenCall) -> _Answer:
+    if assignment.interruption.is_turn_over:
+        return await _not_run(assignment, call, _NOT_MADE)
+    return await _execute(assignment, call)
+
+
 async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
     call = open_call.call
     tool = assignment.tools.get(call.name)
@@ -118,20 +138,44 @@ async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
         gen_ai__tool__type="function",
         gen_ai__conversation__id=assignment.session_id,
     ) as span:
-        judged = await dispatch_before_tool_call(assignment, call)
+        judged = await _judge(assignment, call)
         start_seconds = monotonic_seconds()
         if not isinstance(judged, ToolOutcome):
             assignment.called_tools.add(tool.name)
         outcome = (
             judged
             if isinstance(judged, ToolOutcome)
-            else await execute_call(tool, judged, _scope(assignment, open_call))
+            else await _make(assignment, tool, judged, _scope(assignment, open_call))
         )
         latency = timedelta(seconds=monotonic_seconds() - start_seconds)
         if outcome.error_reason:
             mark_failed(span, outcome.error_reason)
     await publish_tool_outcome(assignment, open_call, outcome, latency)
     return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
+
+
+async def _judge(assignment: Assignment, call: message_pb2.ToolCall) -> message_pb2.ToolCall | ToolOutcome:
+    """Return the call as the plugins allow it, or the outcome of one that is not made."""
+    try:
+        return await assignment.interruption.cut_turn(dispatch_before_tool_call(assignment, call))
+    except TurnInterrupted:
+        return _NOT_MADE
+
+
+async def _make(
+    assignment: Assignment, tool: AnyTool, call: message_pb2.ToolCall, scope: CallScope
+) -> ToolOutcome:
+    """Make the call, and cut it short at an interrupt.
+
+    A spawn is waited for: it is soon over, and the model should know of the child.
+    """
+    making = execute_call(tool, call, scope)
+    if tool.name == SESSIONS_SPAWN.name:
+        return await making
+    try:
+        return await assignment.interruption.cut_turn(making)
+    except TurnInterrupted:
+        return _CUT_SHORT if tool.idempotent else _MAYBE_DONE
 
 
 async def _not_run(assignment: Assignment, call: OpenCall, outcome: ToolOutcome) -> _Answer:

@@ -23,6 +23,15 @@ OUTPUT_LIMIT_NOTE = entry_pb2.SystemNote(
 Such an answer calls no tool, and it is no pending answer either.
 """
 
+INTERRUPTED_NOTE = entry_pb2.SystemNote(
+    topic="interrupted",
+    text=(
+        "You were interrupted here. Your answer above is kept as far as it had come, and nothing that"
+        " would have followed was said or done."
+    ),
+)
+"""The note behind an answer that an interrupt cut off. It is no pending answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingAnswer:
@@ -78,11 +87,12 @@ def cut_off_count(entries: Sequence[entry_pb2.Entry], run_id: str) -> int:
 
 
 def is_own(entry: entry_pb2.Entry, run_id: str) -> bool:
-    """Return True for an answer of the run, or for its note behind a cut-off answer.
+    """Return True for an answer of the run, or for its note behind an answer.
 
     Its turn continues after both.
     """
-    return _is_answer_of(entry, run_id) or (_is_cut_off_note(entry) and entry.writer.run_id == run_id)
+    is_note = entry.body.system_note.topic in (OUTPUT_LIMIT_NOTE.topic, INTERRUPTED_NOTE.topic)
+    return _is_answer_of(entry, run_id) or (is_note and entry.writer.run_id == run_id)
 
 
 def open_calls(entries: Sequence[entry_pb2.Entry], run_id: str) -> list[OpenCall]:

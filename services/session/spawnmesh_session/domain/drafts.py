@@ -61,6 +61,11 @@ class MessagesPending:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A caller interrupted the run, so that no draft becomes its answer."""
+
+
 def is_answer(run: Run, draft: Draft) -> bool:
     """Return whether the run has succeeded with this draft, offered at this epoch.
 

@@ -23,7 +23,8 @@ class RunState(StrEnum):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
 
     FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
-    QUEUED. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+    QUEUED. Any live run can end as FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is
+    set once.
     """
 
     QUEUED = "QUEUED"
@@ -33,10 +34,24 @@ class RunState(StrEnum):
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
     KILLED = "KILLED"
+    INTERRUPTED = "INTERRUPTED"
 
 
-TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
+TERMINAL_RUN_STATES = frozenset(
+    {RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED, RunState.INTERRUPTED}
+)
 HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
+
+
+class Interrupt(StrEnum):
+    """The part of its work that a held run must stop.
+
+    TURN: an urgent message waits. RUN: a caller asked the run to end.
+    """
+
+    NONE = ""
+    TURN = "TURN"
+    RUN = "RUN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,7 @@ class Run:
 
     `decided_text_key` identifies the decided text by entry and hash. `capped_revisions` are those
     of the decided draft. `superseded_entry_ids` are drafts that may never become the answer.
+    `runner_id` names the last runner. Since `interrupt_time`, no draft is decided any more.
     """
 
     run_id: str
@@ -102,6 +118,8 @@ class Run:
     delay: RunDelay = RunDelay()
     capped_revisions: tuple[UngrantedRevision, ...] = ()
     superseded_entry_ids: tuple[str, ...] = ()
+    runner_id: str = ""
+    interrupt_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +220,35 @@ def require_same_end(run: Run, epoch: int, state: RunState) -> Run:
             facts={"run_id": run.run_id, "state": run.state},
         )
     return run
+
+
+INTERRUPTED = RunOutcome(
+    state=RunState.INTERRUPTED,
+    error_reason=Reason.INTERRUPTED,
+    error_message="the run was interrupted",
+)
+"""The end of an interrupted run."""
+
+
+def require_interrupted(run: Run) -> None:
+    """Raise RUN_STATE unless a caller interrupted the run."""
+    if run.interrupt_time is None:
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"nobody interrupted run {run.run_id}; go on with it",
+            facts={"run_id": run.run_id, "state": run.state},
+        )
+
+
+def require_undecided(run: Run) -> None:
+    """Raise CONFLICT while the run is being ended with its answer."""
+    if run.state == RunState.FINALIZING and run.decided_entry_id:
+        raise MeshError(
+            Reason.CONFLICT,
+            f"run {run.run_id} is just being ended with its answer; call again",
+            retry_after_seconds=1.0,
+            facts={"session_id": run.session_id, "run_id": run.run_id},
+        )
 
 
 def delay_pause(earlier_count: int, min_pause: timedelta, jitter: float) -> timedelta:

@@ -81,7 +81,7 @@ create domain cleanup as text check (value in ('DELETE', 'KEEP'));
 create domain runtime as text check (value in ('SUBAGENT', 'EXTERNAL'));
 create domain attempts as integer check (value >= 0);
 create domain run_state as text check (value in (
-    'QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'
+    'QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED', 'INTERRUPTED'
 ));
 create domain event_kind as text check (value in (
     'PROVISIONING', 'RUN', 'REVISION', 'REVISION_CAPPED', 'CHILD_ANNOUNCED', 'SPAWN_FAILED', 'CLOSED'
@@ -153,7 +153,7 @@ create unique index sessions_spawner_request_idx on sessions
 
 -- QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED. FINALIZING goes back to RUNNING for a revision or a
 -- pending message, and both go back to QUEUED when the run is released. Any live run can end as
--- FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+-- FAILED, TIMED_OUT, KILLED or INTERRUPTED. A terminal state is set once.
 create table runs (
     tenant_id            text        not null,
     run_id               text        not null,
@@ -183,6 +183,7 @@ create table runs (
     delay_message        text        not null default '',
     not_before_time      timestamptz,                       -- The end of the last delay.
     capped_revisions     jsonb       not null default '[]', -- Of the decided draft: plugins with their caps.
+    interrupt_time       timestamptz,                       -- A caller asked it to end; no draft is decided.
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (first_epoch between 0 and epoch),
@@ -283,6 +284,7 @@ create table inbox_messages (
     child_run_state  text        not null default '',
     create_time      timestamptz not null default now(),
     acknowledge_time timestamptz,
+    is_urgent        boolean     not null default false,   -- It interrupts the turn of the run.
     primary key (tenant_id, session_id, key),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );

@@ -123,6 +123,7 @@ class FamilyKiller:
             return False
         locked = await runs.lock_run_with_sessions(connection, tenant_id, live.run_id)
         await self.terminator.terminate(connection, tenant_id, locked, _KILLED, closing=True)
+        await runs.notify_runner(connection, tenant_id, live)
         return True
 
     async def _fence(self, killed: list[KilledRun]) -> None:

@@ -24,6 +24,7 @@ from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
 from spawnmesh_session.domain.drafts import (
     Acceptance,
     Draft,
+    Interrupted,
     MessagesPending,
     Revision,
     decided_text_key_of,
@@ -68,7 +69,7 @@ class FinalizeSaga:
     workers: CpuWorkers
     metrics: RunMetrics
 
-    async def finalize(self, tenant_id: str, draft: Draft) -> Run | Revision | MessagesPending:
+    async def finalize(self, tenant_id: str, draft: Draft) -> Run | Revision | MessagesPending | Interrupted:
         """Return the SUCCEEDED run, or the reason why the run continues.
 
         A run that continues is RUNNING again, also if a hook fails. Once the draft is decided,
@@ -76,7 +77,7 @@ class FinalizeSaga:
         """
         while isinstance(finalizing := await self._begin(tenant_id, draft), _AbandonedDraft):
             await self._withdraw(tenant_id, finalizing, draft)
-        if isinstance(finalizing, MessagesPending):
+        if isinstance(finalizing, MessagesPending | Interrupted):
             return finalizing
         run = finalizing.run
         draft = await self._masked_draft(tenant_id, finalizing, draft)
@@ -98,7 +99,9 @@ class FinalizeSaga:
         async with traced("finalize commit"):
             return await self._make_final(tenant_id, run.session_id, draft, acceptance)
 
-    async def _begin(self, tenant_id: str, draft: Draft) -> FinalizingRun | MessagesPending | _AbandonedDraft:
+    async def _begin(
+        self, tenant_id: str, draft: Draft
+    ) -> FinalizingRun | MessagesPending | Interrupted | _AbandonedDraft:
         while True:
             begun = await drafts.begin_finalizing(
                 self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
@@ -112,6 +115,8 @@ class FinalizeSaga:
             require_open(run, draft)
             if is_decided(run):
                 return found
+            if run.interrupt_time is not None:
+                return Interrupted()
             if run.decided_entry_id:
                 return _AbandonedDraft(run.session_id, run.decided_entry_id)
             if found.unread_count:
@@ -201,9 +206,9 @@ class FinalizeSaga:
 
     async def _make_final(
         self, tenant_id: str, session_id: str, draft: Draft, acceptance: Acceptance
-    ) -> Run | MessagesPending:
+    ) -> Run | MessagesPending | Interrupted:
         decided = await self._decide(tenant_id, draft, acceptance)
-        if isinstance(decided, MessagesPending) or decided.state == RunState.SUCCEEDED:
+        if isinstance(decided, MessagesPending | Interrupted) or decided.state == RunState.SUCCEEDED:
             return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
         try:
@@ -214,8 +219,10 @@ class FinalizeSaga:
             raise
         return await self._commit(tenant_id, draft)
 
-    async def _decide(self, tenant_id: str, draft: Draft, acceptance: Acceptance) -> Run | MessagesPending:
-        """Decide that the draft is the answer, unless a message arrived while the hooks judged it.
+    async def _decide(
+        self, tenant_id: str, draft: Draft, acceptance: Acceptance
+    ) -> Run | MessagesPending | Interrupted:
+        """Decide that the draft is the answer, unless a message or an interrupt came meanwhile.
 
         The sender of such a message was told that this run will read it. Raise RUN_STATE for a
         superseded draft, since no later run would read such an answer.
@@ -240,6 +247,8 @@ class FinalizeSaga:
             async with self.database.pipelined(tenant_id) as connection:
                 await drafts.resume_run(connection, tenant_id, draft.run_id, draft.epoch)
                 unread_count = await inbox.count_inbox(connection, tenant_id, run.session_id)
+            if run.interrupt_time is not None:
+                return Interrupted()
             require_current(run, draft)
             if unread_count:
                 return MessagesPending(unread_count)

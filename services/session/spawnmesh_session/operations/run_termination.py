@@ -1,7 +1,7 @@
 """The end of a run: everything that is committed with the terminal state, whatever the cause."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
@@ -10,7 +10,7 @@ from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS
 from spawnmesh_session.domain.inbox import announcement, announcement_key
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome, RunState
 from spawnmesh_session.domain.sessions import (
     EventKind,
     Session,
@@ -61,7 +61,8 @@ class RunTerminator:
         - If the tenant masks secrets, the outcome and the announcement hold none.
         - A session that stays open gets a new run for messages that arrived during this run. Older
           messages had their run: if it failed over them, only the next message tries again, or
-          runs would fail for ever.
+          runs would fail for ever. After an interrupt, only messages that came behind it count: one
+          who stops a session does not want it to go on by itself.
         """
         run, session = locked.run, locked.session
         if run.state in TERMINAL_RUN_STATES or epoch not in (None, run.epoch):
@@ -75,10 +76,9 @@ class RunTerminator:
         due = _jobs_of_end(locked, outcome, withdrawal)
         if closing or session.mode == SessionMode.RUN:
             due += await close_session(connection, tenant_id, session, locked.hooks)
-        # The deadline dates from the first queueing; queue_time changes when a run is released.
         else:
-            begin_time = run.deadline_time - session.run_timeout
-            if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=begin_time):
+            since = _queued_since(run, session, outcome)
+            if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=since):
                 await self.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         await enqueue(connection, tenant_id, *due)
         self.metrics.ended(outcome)
@@ -118,6 +118,16 @@ class RunTerminator:
         is_open = parent.state == SessionState.ACTIVE and parent.mode == SessionMode.SESSION
         if is_open and await runs.lock_live_run(connection, tenant_id, parent_id) is None:
             await self.queuer.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
+
+
+def _queued_since(run: Run, session: Session, outcome: RunOutcome) -> datetime:
+    """Return the time after which a message that the run has not read gets a run of its own.
+
+    The deadline dates from the first queueing; queue_time changes when a run is released.
+    """
+    if outcome.state is RunState.INTERRUPTED and run.interrupt_time is not None:
+        return run.interrupt_time
+    return run.deadline_time - session.run_timeout
 
 
 def _jobs_of_end(

@@ -12,9 +12,10 @@ from spawnmesh_session.metrics import RunMetrics
 from spawnmesh_session.operations.call_limits_feed import CallLimitsFeed
 from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
 from spawnmesh_session.operations.run_claiming import RunClaimer
-from spawnmesh_session.operations.run_queueing import RunQueuer
+from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_termination import RunTerminator
 from spawnmesh_session.operations.run_tokens import RunTokens
 from spawnmesh_session.operations.session_deletion import SessionDeleter
@@ -35,10 +36,11 @@ class Dependencies:
     listener: Listener
     spawn_saga: SpawnSaga
     finalize_saga: FinalizeSaga
-    queuer: RunQueuer
     claimer: RunClaimer
     terminator: RunTerminator
     killer: FamilyKiller
+    interrupter: RunInterrupter
+    sender: MessageSender
     deleter: SessionDeleter
     settings_push: SettingsPush
     participants: TenantParticipants

@@ -1,6 +1,6 @@
 """HeartbeatRun. Extends the lease from now, by the database clock, and returns a new run token."""
 
-from spawnmesh.session.v1.run_service_pb2 import HeartbeatRunRequest, HeartbeatRunResponse
+from spawnmesh.session.v1.run_service_pb2 import HeartbeatRunRequest, HeartbeatRunResponse, Interrupt
 from spawnmesh_runtime.caller import Caller
 from spawnmesh_runtime.tokens import HarnessClaim
 
@@ -35,4 +35,5 @@ async def heartbeat_run(
         lease_expire_time=render_time(lease.end_time),
         pending_message_count=lease.unread_count,
         run_token=token,
+        interrupt=Interrupt.Value(f"INTERRUPT_{lease.interrupt or 'UNSPECIFIED'}"),
     )

@@ -135,6 +135,7 @@ def render_run(run: Run) -> pb.Run:
         revision_count=run.revision_count,
         delay=_render_delay(run.delay) if run.delay.count else None,
         capped_revisions=_render_capped(run) if run.state is RunState.SUCCEEDED else (),
+        interrupt_time=render_time(run.interrupt_time),
     )
 
 

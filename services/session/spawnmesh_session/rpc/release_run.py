@@ -13,12 +13,16 @@ from spawnmesh_session.rpc.messages import render_run
 
 
 async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependencies) -> ReleaseRunResponse:
-    """Release the run for the runner that holds it. A repeat at this epoch returns the run."""
+    """Release the run for the runner that holds it. A repeat at this epoch returns the run.
+
+    A run that was interrupted ends instead.
+    """
     require_epoch(caller, request.epoch)
     delay = _parse_delay(request.delay) if request.HasField("delay") else NO_DELAY
     run = await run_release.release_run(deps.database, caller.tenant_id, caller.run_id, request.epoch, delay)
     if delay != NO_DELAY:
         deps.metrics.delayed(delay)
+    run = await deps.interrupter.end_released(caller.tenant_id, run)
     return ReleaseRunResponse(run=render_run(run))
 
 

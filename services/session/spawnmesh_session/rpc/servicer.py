@@ -25,6 +25,7 @@ from spawnmesh_session.rpc.delete_tenant import delete_tenant
 from spawnmesh_session.rpc.dependencies import Dependencies
 from spawnmesh_session.rpc.enable_hooks import enable_hooks
 from spawnmesh_session.rpc.enable_shared_hooks import enable_shared_hooks
+from spawnmesh_session.rpc.end_interrupted_run import end_interrupted_run
 from spawnmesh_session.rpc.fail_run import fail_run
 from spawnmesh_session.rpc.finalize_run import finalize_run
 from spawnmesh_session.rpc.get_agent import get_agent
@@ -32,6 +33,7 @@ from spawnmesh_session.rpc.get_session import get_session
 from spawnmesh_session.rpc.get_tenant import get_tenant
 from spawnmesh_session.rpc.get_tenant_status import get_tenant_status
 from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
+from spawnmesh_session.rpc.interrupt_run import interrupt_run
 from spawnmesh_session.rpc.kill_session import kill_session
 from spawnmesh_session.rpc.list_agents import list_agents
 from spawnmesh_session.rpc.list_inbox import list_inbox
@@ -46,6 +48,7 @@ from spawnmesh_session.rpc.update_tenant import update_tenant
 from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.rpc.watch_call_limits import watch_call_limits
 from spawnmesh_session.rpc.watch_revoked_tokens import watch_revoked_tokens
+from spawnmesh_session.rpc.watch_run_changes import watch_run_changes
 from spawnmesh_session.rpc.watch_session import watch_session
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -89,6 +92,11 @@ class SessionServicer(SessionServiceServicer):
     ) -> session_pb.SendMessageResponse:
         return await send_message(request, current_caller(), self.deps)
 
+    async def InterruptRun(
+        self, request: session_pb.InterruptRunRequest, context: Context
+    ) -> session_pb.InterruptRunResponse:
+        return await interrupt_run(request, current_caller(), self.deps)
+
     async def KillSession(
         self, request: session_pb.KillSessionRequest, context: Context
     ) -> session_pb.KillSessionResponse:
@@ -131,6 +139,18 @@ class RunServicer(RunServiceServicer):
         self, request: run_pb.FinalizeRunRequest, context: Context
     ) -> run_pb.FinalizeRunResponse:
         return await finalize_run(request, current_caller(), self.deps)
+
+    async def WatchRunChanges(
+        self, request: run_pb.WatchRunChangesRequest, context: Context
+    ) -> AsyncIterator[run_pb.WatchRunChangesResponse]:
+        async with aclosing(watch_run_changes(request, current_caller(), self.deps)) as responses:
+            async for response in responses:
+                yield response
+
+    async def EndInterruptedRun(
+        self, request: run_pb.EndInterruptedRunRequest, context: Context
+    ) -> run_pb.EndInterruptedRunResponse:
+        return await end_interrupted_run(request, current_caller(), self.deps)
 
     async def FailRun(self, request: run_pb.FailRunRequest, context: Context) -> run_pb.FailRunResponse:
         return await fail_run(request, current_caller(), self.deps)

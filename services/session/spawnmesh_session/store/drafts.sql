@@ -1,14 +1,15 @@
 -- name: begin_finalizing
 -- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent. Returns
 -- no row, and does nothing, unless the run is held at the epoch, no other draft is decided, no
--- decided draft is superseded and no message waits. A draft that was sent back may begin again: its
--- repeat gets the stored answer of the plugins, and decide_run refuses it. Locks the run. A message
--- that arrives at the same time is seen by decide_run. Index: runs_pkey, inbox_messages_unread_idx,
--- sessions_pkey.
+-- decided draft is superseded, nobody interrupted the run and no message waits. A draft that was
+-- sent back may begin again: its repeat gets the stored answer of the plugins, and decide_run
+-- refuses it. Locks the run. A message that arrives at the same time is seen by decide_run. Index:
+-- runs_pkey, inbox_messages_unread_idx, sessions_pkey.
 update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
   and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
   and r.decided_entry_id in ('', %(entry_id)s) and r.decided_entry_id <> all (r.superseded_entry_ids)
+  and r.interrupt_time is null
   and (select true from inbox_messages
        where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
          and position >= 0
@@ -37,14 +38,15 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s an
 -- name: decide_run
 -- Decides that the draft, with this text, is the answer: from then on no message is put before it,
 -- and %(capped_revisions)s are kept with it. Returns no row, and does nothing, unless the run is
--- held at the epoch, no draft is decided, the draft is not superseded and no message waits. The
--- transaction has locked the run before, so this statement sees every message whose sender was told
--- that this run will read it. Index: runs_pkey, inbox_messages_unread_idx.
+-- held at the epoch, no draft is decided, the draft is not superseded, nobody interrupted the run
+-- and no message waits. The transaction has locked the run before, so this statement sees every
+-- message whose sender was told that this run will read it. Index: runs_pkey,
+-- inbox_messages_unread_idx.
 update runs r set state = 'FINALIZING', draft_entry_id = %(entry_id)s, decided_entry_id = %(entry_id)s,
                   decided_text_key = %(text_key)s, capped_revisions = %(capped_revisions)s
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.epoch = %(epoch)s
   and (r.state = 'RUNNING' or r.state = 'FINALIZING' and r.decided_entry_id = '')
-  and %(entry_id)s <> all (r.superseded_entry_ids)
+  and %(entry_id)s <> all (r.superseded_entry_ids) and r.interrupt_time is null
   and (select true from inbox_messages
        where tenant_id = %(tenant_id)s and session_id = r.session_id and acknowledge_time is null
          and position >= 0

@@ -33,6 +33,7 @@ async def insert_message(
     *,
     child_session_id: str = "",
     child_run_state: str = "",
+    is_urgent: bool = False,
 ) -> bool:
     """Insert a message once for each key; return False if the key is known."""
     values = {
@@ -42,6 +43,7 @@ async def insert_message(
         "text": without_nul(text),
         "child_session_id": child_session_id,
         "child_run_state": child_run_state,
+        "is_urgent": is_urgent,
     }
     return await (await connection.execute(_SQL["insert_message"], values)).fetchone() is not None
 

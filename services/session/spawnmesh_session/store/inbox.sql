@@ -1,9 +1,10 @@
 -- name: insert_message
 -- Does nothing if the key is known. The time is that of the statement, as for runs, so the order of
 -- messages and runs can be compared. Index: inbox_messages_pkey.
-insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state, create_time)
+insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state, is_urgent,
+                            create_time)
 values (%(tenant_id)s, %(session_id)s, %(key)s, %(text)s, %(child_session_id)s, %(child_run_state)s,
-        clock_timestamp())
+        %(is_urgent)s, clock_timestamp())
 on conflict do nothing
 returning key
 

@@ -69,6 +69,8 @@ def run_of(row: Row) -> Run:
         ),
         capped_revisions=tuple(UngrantedRevision(**capped) for capped in row["capped_revisions"]),
         superseded_entry_ids=tuple(row["superseded_entry_ids"]),
+        runner_id=row["runner_id"],
+        interrupt_time=time_of(row["interrupt_time"]),
     )
 
 

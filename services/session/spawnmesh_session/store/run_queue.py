@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain.runs import CallingRun, LostEntry
-from spawnmesh_session.store import inbox
+from spawnmesh_session.domain.runs import CallingRun, Interrupt, LostEntry
 
 _SQL = load_statements(__name__)
 
@@ -113,6 +112,7 @@ class ExtendedLease:
     end_time: datetime
     time_left: timedelta
     unread_count: int
+    interrupt: Interrupt
 
 
 async def extend_lease(
@@ -125,16 +125,20 @@ async def extend_lease(
     """
     values = {
         "tenant_id": tenant_id,
+        "session_id": calling.session_id,
         "run_id": calling.run_id,
         "epoch": calling.epoch,
         "lease_ttl": lease_ttl,
     }
-    extended, [counted] = await database.transact(
-        tenant_id,
-        (_SQL["extend_lease"], values),
-        inbox.count_statement(tenant_id, calling.session_id),
+    extended, [news] = await database.transact(
+        tenant_id, (_SQL["extend_lease"], values), (_SQL["read_news"], values)
     )
-    return ExtendedLease(**extended[0], unread_count=counted["unread"]) if extended else None
+    if not extended:
+        return None
+    interrupt = Interrupt.TURN if news["is_urgent"] else Interrupt.NONE
+    if news["is_interrupted"]:
+        interrupt = Interrupt.RUN
+    return ExtendedLease(**extended[0], unread_count=news["unread"], interrupt=interrupt)
 
 
 async def undo_take(connection: Connection, taken: TakenRun) -> None:

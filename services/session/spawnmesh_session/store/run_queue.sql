@@ -153,6 +153,15 @@ update run_queue set due_time = now() + %(lease_ttl)s::interval
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
 returning due_time as end_time, expire_time - now() as time_left
 
+-- name: read_news
+-- Takes no lock. The number of unread messages, `is_urgent` if one of them interrupts the turn, and
+-- `is_interrupted` if the run must end. Index: inbox_messages_unread_idx, runs_pkey.
+select count(*) as unread, coalesce(bool_or(is_urgent), false) as is_urgent,
+       coalesce((select interrupt_time is not null from runs
+                 where tenant_id = %(tenant_id)s and run_id = %(run_id)s), false) as is_interrupted
+from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
+
 -- name: undo_take
 -- The entry is as before the take: due now, with the attempts that were used. was_leased: it is an
 -- expired lease, which its runner may still extend. Notifies runners when the transaction commits.

@@ -3,7 +3,7 @@
 `store.run_queue` takes due runs for a claim and holds their leases; `store.drafts` finalizes runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
@@ -33,6 +33,9 @@ from spawnmesh_session.store.rows import PendingRow, agent_of, run_of, session_o
 from spawnmesh_session.store.run_queue import TakenRun
 
 _SQL = load_statements(__name__)
+
+CHANGE_CHANNEL = "run_changed"
+"""The channel of changes that a run's runner must know at once; see `change_payloads`."""
 
 
 async def queue_run(
@@ -98,6 +101,36 @@ async def lock_live_run(connection: Connection, tenant_id: str, session_id: str)
     values = {"tenant_id": tenant_id, "session_id": session_id}
     row = await (await connection.execute(_SQL["lock_live_run"], values)).fetchone()
     return run_of(row) if row else None
+
+
+async def find_run(connection: Connection, tenant_id: str, session_id: str, run_id: str) -> Run:
+    """Return a run of the session. Raise NOT_FOUND if it has no such run."""
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    row = await (await connection.execute(_SQL["get_run"], values)).fetchone()
+    if row is None or row["session_id"] != session_id:
+        raise not_found("run", run_id)
+    return run_of(row)
+
+
+async def interrupt_run(connection: Connection, tenant_id: str, run_id: str) -> Run:
+    """Let no draft of the locked run be decided any more, and return it.
+
+    A run that was interrupted before keeps the time of that.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    row = await (await connection.execute(_SQL["interrupt_run"], values)).fetchone()
+    return require_run(run_id, run_of(row) if row else None)
+
+
+def change_payloads(runner_id: str, tenants: Collection[str]) -> list[str]:
+    """Return the payloads of a runner that serves these tenants, or all if there are none."""
+    return [f"{tenant_id}:{runner_id}" for tenant_id in tenants or ("*",)]
+
+
+async def notify_runner(connection: Connection, tenant_id: str, run: Run) -> None:
+    """Tell the run's runner, when the transaction commits, that it must look at its run."""
+    values = {"tenant_id": tenant_id, "runner_id": run.runner_id}
+    await connection.execute(_SQL["notify_runner"], values)
 
 
 @dataclass(frozen=True, slots=True)

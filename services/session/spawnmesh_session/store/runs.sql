@@ -59,6 +59,20 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
   and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
 for update
 
+-- name: interrupt_run
+-- From then on, no draft of the run is decided. Locks the run; the transaction has locked the
+-- session and the run before. The time is that of the statement, as for messages, so that the order
+-- of messages and interrupts can be compared. Index: runs_pkey.
+update runs set interrupt_time = coalesce(interrupt_time, clock_timestamp())
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+returning *
+
+-- name: notify_runner
+-- The streams of the runner are notified when the transaction commits: those that serve the tenant,
+-- and those that serve all.
+select pg_notify('run_changed' || c.suffix, scope || ':' || %(runner_id)s)
+from _spawnmesh_channels c cross join unnest(array[%(tenant_id)s, '*']) scope
+
 -- name: lock_session_of_run
 -- Locks the run's session until the transaction ends. Index: runs_pkey, sessions_pkey.
 select * from sessions

@@ -9,12 +9,14 @@ _MOST_UNCERTAIN = 2
 
 
 def check_runs(facts: Facts) -> list[str]:
-    """Report each run that did not succeed although no caller killed it or an ancestor.
+    """Report each run that did not succeed although no caller killed it or an ancestor, or
+    interrupted it.
 
     An agent whose runner was lost in the middle of a call may learn that the outcome is unknown,
     and give up (ADR 22): a few of the runs, and only those that were claimed again. Any other
     outage is hidden from agents.
     """
+    interrupted = {call.given["session_id"] for call in facts.of("interrupt")}
     killed = {call.given["session_id"] for call in facts.of("kill")}
     families = {
         row["session_id"]: {row["session_id"], *row["ancestor_ids"]} for row in facts.rows("sessions")
@@ -23,7 +25,11 @@ def check_runs(facts: Facts) -> list[str]:
     found, excused_count = [], 0
     for run in facts.rows("runs"):
         family = families.get(run["session_id"], set())
-        if run["state"] in ("FAILED", "TIMED_OUT") or (run["state"] == "KILLED" and not family & killed):
+        if (
+            run["state"] in ("FAILED", "TIMED_OUT")
+            or (run["state"] == "KILLED" and not family & killed)
+            or (run["state"] == "INTERRUPTED" and run["session_id"] not in interrupted)
+        ):
             found.append(
                 f"{run['run_id']} of {run['session_id']} is {run['state']}: {run['error_reason']}: "
                 f"{run['error_message'][:200]} (attempts {run['attempt_count']}, delays {run['delay_count']})"

@@ -1,8 +1,8 @@
 """Each accepted message is in its session's inbox, and a run of the session reads it once.
 
 A message is read when it is an entry of the session's transcript. SendMessage promises that a run
-of the session reads the message. If that run is killed, or fails, before it did, the message stays
-unread.
+of the session reads the message. If that run is killed, interrupted, or fails, before it did, the
+message stays unread.
 """
 
 from collections import defaultdict
@@ -16,9 +16,8 @@ def check(facts: Facts) -> list[str]:
     """Compare the sent texts and the inboxes with the transcripts."""
     read = texts_of_users(facts)
     inbox = {(row["session_id"], row["key"]) for row in facts.rows("messages")}
-    cut_short = {
-        row["session_id"] for row in facts.rows("runs") if row["state"] in ("KILLED", "FAILED", "TIMED_OUT")
-    }
+    ends = ("KILLED", "FAILED", "TIMED_OUT", "INTERRUPTED")
+    cut_short = {row["session_id"] for row in facts.rows("runs") if row["state"] in ends}
     found = []
     for (session_id, request_id, text), calls in _sent(facts).items():
         name = f"message {request_id} to {session_id}"

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tests.chaos.random_faults.facts import Facts
 
-TERMINAL = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED"})
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED", "INTERRUPTED"})
 
 
 def check(facts: Facts) -> list[str]:
@@ -25,6 +25,8 @@ def check(facts: Facts) -> list[str]:
             found.append(f"{run['run_id']} has {events[key]} terminal events")
     for call in facts.calls:
         seen, run = call.got.get("run_state", ""), stored.get(call.got.get("run_id", ""))
+        if run is not None and call.got.get("is_interrupted") and run["state"] == "SUCCEEDED":
+            found.append(f"{run['run_id']} was interrupted at {call.end:.1f} s, and is SUCCEEDED")
         if seen in TERMINAL and run is not None:
             if seen != run["state"]:
                 found.append(f"{run['run_id']} was {seen} at {call.end:.1f} s, and is {run['state']}")

@@ -96,6 +96,11 @@ class Client:
             await self.pause(*_AGAIN_SECONDS)
         return None
 
+    async def interrupt(self, session_id: str) -> None:
+        """Interrupt the live run of the session."""
+        request = pb.InterruptRunRequest(session_id=session_id)
+        await self.insist("interrupt", self.sessions.InterruptRun, request, session_id=session_id)
+
     async def kill(self, session_id: str) -> None:
         """Kill the session."""
         request = pb.KillSessionRequest(session_id=session_id)
@@ -134,5 +139,6 @@ def facts_of(answer: Any) -> dict[str, Any]:
             "run_id": run.run_id,
             "run_state": session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"),
             "result_text": run.result_text[:200],
+            "is_interrupted": run.HasField("interrupt_time"),
         }
     return facts

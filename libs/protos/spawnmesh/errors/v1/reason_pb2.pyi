@@ -286,6 +286,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RUN. The agent names an MCP server that is a command, and the runner has no sandbox for it."""
     REASON_RUNNER_DISK_FULL: _Reason.ValueType  # 159
     """RUN. The disk of the runner's workspaces is full. The run waits for another runner."""
+    REASON_INTERRUPTED: _Reason.ValueType  # 160
+    """RUN. A caller interrupted the run."""
     REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 170
     """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
     that are not done. The limit is in the facts.
@@ -560,6 +562,8 @@ REASON_MCP_SANDBOX_UNAVAILABLE: Reason.ValueType  # 158
 """RUN. The agent names an MCP server that is a command, and the runner has no sandbox for it."""
 REASON_RUNNER_DISK_FULL: Reason.ValueType  # 159
 """RUN. The disk of the runner's workspaces is full. The run waits for another runner."""
+REASON_INTERRUPTED: Reason.ValueType  # 160
+"""RUN. A caller interrupted the run."""
 REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 170
 """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
 that are not done. The limit is in the facts.

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/hook/v1/end_outcome.proto\x12\x11spawnmesh.hook.v1*\xad\x01\n\nEndOutcome\x12\x1b\n\x17\x45ND_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45ND_OUTCOME_SUCCEEDED\x10\x01\x12\x16\n\x12\x45ND_OUTCOME_FAILED\x10\x02\x12\x19\n\x15\x45ND_OUTCOME_TIMED_OUT\x10\x03\x12\x16\n\x12\x45ND_OUTCOME_KILLED\x10\x04\x12\x1c\n\x18\x45ND_OUTCOME_SPAWN_FAILED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#spawnmesh/hook/v1/end_outcome.proto\x12\x11spawnmesh.hook.v1*\xca\x01\n\nEndOutcome\x12\x1b\n\x17\x45ND_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45ND_OUTCOME_SUCCEEDED\x10\x01\x12\x16\n\x12\x45ND_OUTCOME_FAILED\x10\x02\x12\x19\n\x15\x45ND_OUTCOME_TIMED_OUT\x10\x03\x12\x16\n\x12\x45ND_OUTCOME_KILLED\x10\x04\x12\x1c\n\x18\x45ND_OUTCOME_SPAWN_FAILED\x10\x05\x12\x1b\n\x17\x45ND_OUTCOME_INTERRUPTED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spawnmesh.hook.v1.end_outco
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENDOUTCOME']._serialized_start=59
-  _globals['_ENDOUTCOME']._serialized_end=232
+  _globals['_ENDOUTCOME']._serialized_end=261
 # @@protoc_insertion_point(module_scope)

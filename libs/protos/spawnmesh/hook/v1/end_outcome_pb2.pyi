@@ -34,6 +34,8 @@ class _EndOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndOutcome
     """The run was killed."""
     END_OUTCOME_SPAWN_FAILED: _EndOutcome.ValueType  # 5
     """The spawn failed, so there is no run."""
+    END_OUTCOME_INTERRUPTED: _EndOutcome.ValueType  # 6
+    """The run was interrupted. The session may go on with the next message."""
 
 class EndOutcome(_EndOutcome, metaclass=_EndOutcomeEnumTypeWrapper):
     """How a run, or the spawn of a session, ended."""
@@ -50,4 +52,6 @@ END_OUTCOME_KILLED: EndOutcome.ValueType  # 4
 """The run was killed."""
 END_OUTCOME_SPAWN_FAILED: EndOutcome.ValueType  # 5
 """The spawn failed, so there is no run."""
+END_OUTCOME_INTERRUPTED: EndOutcome.ValueType  # 6
+"""The run was interrupted. The session may go on with the next message."""
 Global___EndOutcome: _TypeAlias = EndOutcome  # noqa: Y015

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
@@ -25,6 +26,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Interrupt:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _InterruptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Interrupt.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INTERRUPT_UNSPECIFIED: _Interrupt.ValueType  # 0
+    """Nothing: go on."""
+    INTERRUPT_TURN: _Interrupt.ValueType  # 1
+    """The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
+    what was said, read the inbox and go on. It is over when the message is acknowledged.
+    """
+    INTERRUPT_RUN: _Interrupt.ValueType  # 2
+    """The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
+    stays until the run has ended.
+    """
+
+class Interrupt(_Interrupt, metaclass=_InterruptEnumTypeWrapper):
+    """What a caller asked a run to stop."""
+
+INTERRUPT_UNSPECIFIED: Interrupt.ValueType  # 0
+"""Nothing: go on."""
+INTERRUPT_TURN: Interrupt.ValueType  # 1
+"""The turn: a message that waits in the inbox is urgent. Cancel the model call and the tools, keep
+what was said, read the inbox and go on. It is over when the message is acknowledged.
+"""
+INTERRUPT_RUN: Interrupt.ValueType  # 2
+"""The run: cancel the model call and the tools, keep what was said and call EndInterruptedRun. It
+stays until the run has ended.
+"""
+Global___Interrupt: _TypeAlias = Interrupt  # noqa: Y015
 
 @_typing.final
 class ClaimRunsRequest(_message.Message):
@@ -139,7 +172,7 @@ class ClaimedRun(_message.Message):
     """
     @_builtins.property
     def run(self) -> _session_pb2.Run:
-        """The run, RUNNING."""
+        """The run, RUNNING. If it has an `interrupt_time`, do nothing but call EndInterruptedRun."""
 
     @_builtins.property
     def session(self) -> _session_pb2.Session:
@@ -228,12 +261,15 @@ class HeartbeatRunResponse(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     RUN_TOKEN_FIELD_NUMBER: _builtins.int
+    INTERRUPT_FIELD_NUMBER: _builtins.int
     pending_message_count: _builtins.int
     """The number of messages in the inbox."""
     run_token: _builtins.str
     """The new run token. It replaces the token of the claim or of the last heartbeat in every new
     call. Empty means that the last token remains the one to use.
     """
+    interrupt: Global___Interrupt.ValueType
+    """What to stop, if anything."""
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """The new end of the lease."""
@@ -244,14 +280,54 @@ class HeartbeatRunResponse(_message.Message):
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         pending_message_count: _builtins.int = ...,
         run_token: _builtins.str = ...,
+        interrupt: Global___Interrupt.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "pending_message_count", b"pending_message_count", "run_token", b"run_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interrupt", b"interrupt", "lease_expire_time", b"lease_expire_time", "pending_message_count", b"pending_message_count", "run_token", b"run_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatRunResponse: _TypeAlias = HeartbeatRunResponse  # noqa: Y015
+
+@_typing.final
+class WatchRunChangesRequest(_message.Message):
+    """Request of WatchRunChanges."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNER_ID_FIELD_NUMBER: _builtins.int
+    runner_id: _builtins.str
+    """The name of the runner, as in ClaimRuns."""
+    def __init__(
+        self,
+        *,
+        runner_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runner_id", b"runner_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunChangesRequest: _TypeAlias = WatchRunChangesRequest  # noqa: Y015
+
+@_typing.final
+class WatchRunChangesResponse(_message.Message):
+    """Response of WatchRunChanges: renew the leases now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunChangesResponse: _TypeAlias = WatchRunChangesResponse  # noqa: Y015
 
 @_typing.final
 class ListInboxRequest(_message.Message):
@@ -458,6 +534,7 @@ class FinalizeRunResponse(_message.Message):
     ACCEPTED_FIELD_NUMBER: _builtins.int
     REVISE_FIELD_NUMBER: _builtins.int
     MESSAGES_PENDING_FIELD_NUMBER: _builtins.int
+    INTERRUPTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def accepted(self) -> Global___Accepted:
         """The draft is the answer."""
@@ -470,18 +547,23 @@ class FinalizeRunResponse(_message.Message):
     def messages_pending(self) -> Global___MessagesPending:
         """Messages must be read first."""
 
+    @_builtins.property
+    def interrupted(self) -> Global___Interrupted:
+        """The run must be ended as INTERRUPTED."""
+
     def __init__(
         self,
         *,
         accepted: Global___Accepted | None = ...,
         revise: Global___Revision | None = ...,
         messages_pending: Global___MessagesPending | None = ...,
+        interrupted: Global___Interrupted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "messages_pending", b"messages_pending", "outcome", b"outcome", "revise", b"revise"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "interrupted", b"interrupted", "messages_pending", b"messages_pending", "outcome", b"outcome", "revise", b"revise"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "messages_pending", b"messages_pending", "outcome", b"outcome", "revise", b"revise"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "interrupted", b"interrupted", "messages_pending", b"messages_pending", "outcome", b"outcome", "revise", b"revise"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["accepted", "revise", "messages_pending"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["accepted", "revise", "messages_pending", "interrupted"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
@@ -562,6 +644,75 @@ class MessagesPending(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MessagesPending: _TypeAlias = MessagesPending  # noqa: Y015
+
+@_typing.final
+class Interrupted(_message.Message):
+    """A caller interrupted the run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interrupted: _TypeAlias = Interrupted  # noqa: Y015
+
+@_typing.final
+class EndInterruptedRunRequest(_message.Message):
+    """Request of EndInterruptedRun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The epoch at which the run was claimed."""
+    @_builtins.property
+    def usage(self) -> _message_pb2.TokenUsage:
+        """Tokens that the run has used so far."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        usage: _message_pb2.TokenUsage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndInterruptedRunRequest: _TypeAlias = EndInterruptedRunRequest  # noqa: Y015
+
+@_typing.final
+class EndInterruptedRunResponse(_message.Message):
+    """Response of EndInterruptedRun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _session_pb2.Run:
+        """The run, INTERRUPTED."""
+
+    def __init__(
+        self,
+        *,
+        run: _session_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndInterruptedRunResponse: _TypeAlias = EndInterruptedRunResponse  # noqa: Y015
 
 @_typing.final
 class FailRunRequest(_message.Message):
@@ -692,7 +843,7 @@ class ReleaseRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _session_pb2.Run:
-        """The run, QUEUED."""
+        """The run, QUEUED, or INTERRUPTED if a caller interrupted it."""
 
     def __init__(
         self,

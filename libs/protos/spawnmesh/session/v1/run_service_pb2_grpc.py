@@ -27,9 +27,10 @@ if _version_not_supported:
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     def __init__(self, channel):
@@ -47,6 +48,11 @@ class RunServiceStub:
                 '/spawnmesh.session.v1.RunService/HeartbeatRun',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunResponse.FromString,
+                _registered_method=True)
+        self.WatchRunChanges = channel.unary_stream(
+                '/spawnmesh.session.v1.RunService/WatchRunChanges',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesResponse.FromString,
                 _registered_method=True)
         self.ListInbox = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/ListInbox',
@@ -68,6 +74,11 @@ class RunServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunResponse.FromString,
                 _registered_method=True)
+        self.EndInterruptedRun = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/EndInterruptedRun',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.FromString,
+                _registered_method=True)
         self.ReleaseRun = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/ReleaseRun',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.ReleaseRunRequest.SerializeToString,
@@ -77,9 +88,10 @@ class RunServiceStub:
 
 class RunServiceServicer:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     def ClaimRuns(self, request, context):
@@ -122,6 +134,16 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchRunChanges(self, request, context):
+        """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
+        leases of all runs now, to learn which and how. It is a hint that saves the time until the next
+        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
+        heartbeats. The first response comes at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListInbox(self, request, context):
         """Returns the messages that no run has acknowledged, oldest first, page by page: results of
         children and messages from people. Append each message under its `append_request_id`, then
@@ -155,6 +177,8 @@ class RunServiceServicer:
         This outcome never occurs if `is_last_turn` is set.
         - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
         The transcript does not label the draft as final.
+        - `interrupted`: InterruptRun came before the draft was fixed as the answer. Call
+        EndInterruptedRun. The draft stays in the transcript as what was said.
         A repeat with the same draft at the same epoch returns the same outcome, until the messages are
         acknowledged. The same draft with another text is another draft for the hooks; after it was
         fixed as the answer, another text is refused with RUN_STATE. A draft that the run has
@@ -181,6 +205,16 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndInterruptedRun(self, request, context):
+        """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
+        the parent. Append what was said before, and a result for each call of a tool that has none.
+        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
+        interrupted or that has ended otherwise.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReleaseRun(self, request, context):
         """Returns the run to the queue, for a runner that must stop, or that cannot work because something
         it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
@@ -190,7 +224,8 @@ class RunServiceServicer:
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-        claimed again until its deadline, and then it ends as TIMED_OUT.
+        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
+        is not queued but ends as INTERRUPTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,6 +243,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.HeartbeatRun,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunResponse.SerializeToString,
+            ),
+            'WatchRunChanges': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRunChanges,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesResponse.SerializeToString,
             ),
             'ListInbox': grpc.unary_unary_rpc_method_handler(
                     servicer.ListInbox,
@@ -229,6 +269,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunResponse.SerializeToString,
             ),
+            'EndInterruptedRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndInterruptedRun,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.SerializeToString,
+            ),
             'ReleaseRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseRun,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.ReleaseRunRequest.FromString,
@@ -244,9 +289,10 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     @staticmethod
@@ -293,6 +339,33 @@ class RunService:
             '/spawnmesh.session.v1.RunService/HeartbeatRun',
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.HeartbeatRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRunChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/WatchRunChanges',
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.WatchRunChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -401,6 +474,33 @@ class RunService:
             '/spawnmesh.session.v1.RunService/FailRun',
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.FailRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndInterruptedRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/EndInterruptedRun',
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

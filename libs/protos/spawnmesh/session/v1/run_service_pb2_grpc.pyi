@@ -28,9 +28,10 @@ GRPC_VERSION: str
 
 class RunServiceStub:
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     @_typing.overload
@@ -69,6 +70,12 @@ class RunServiceStub:
       deleted: stop at once. UNAUTHENTICATED TOKEN_EXPIRED means the same for a runner that was
       away for longer.
     """
+    WatchRunChanges: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunChangesRequest, _run_service_pb2.WatchRunChangesResponse]
+    """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
+    leases of all runs now, to learn which and how. It is a hint that saves the time until the next
+    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
+    heartbeats. The first response comes at once.
+    """
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
     children and messages from people. Append each message under its `append_request_id`, then
@@ -93,6 +100,8 @@ class RunServiceStub:
       This outcome never occurs if `is_last_turn` is set.
     - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
       The transcript does not label the draft as final.
+    - `interrupted`: InterruptRun came before the draft was fixed as the answer. Call
+      EndInterruptedRun. The draft stays in the transcript as what was said.
     A repeat with the same draft at the same epoch returns the same outcome, until the messages are
     acknowledged. The same draft with another text is another draft for the hooks; after it was
     fixed as the answer, another text is refused with RUN_STATE. A draft that the run has
@@ -111,6 +120,12 @@ class RunServiceStub:
     RUN_LEASE_LOST as for HeartbeatRun, also for a run that was released; RUN_STATE for a run that
     has ended otherwise. If the tenant masks secrets, `reason` and `message` are masked.
     """
+    EndInterruptedRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.EndInterruptedRunRequest, _run_service_pb2.EndInterruptedRunResponse]
+    """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
+    the parent. Append what was said before, and a result for each call of a tool that has none.
+    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
+    interrupted or that has ended otherwise.
+    """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
@@ -120,15 +135,17 @@ class RunServiceStub:
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-    claimed again until its deadline, and then it ends as TIMED_OUT.
+    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
+    is not queued but ends as INTERRUPTED.
     """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -164,6 +181,12 @@ class RunServiceAsyncStub(RunServiceStub):
       deleted: stop at once. UNAUTHENTICATED TOKEN_EXPIRED means the same for a runner that was
       away for longer.
     """
+    WatchRunChanges: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunChangesRequest, _run_service_pb2.WatchRunChangesResponse]  # type: ignore[assignment]
+    """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
+    leases of all runs now, to learn which and how. It is a hint that saves the time until the next
+    heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
+    heartbeats. The first response comes at once.
+    """
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
     children and messages from people. Append each message under its `append_request_id`, then
@@ -188,6 +211,8 @@ class RunServiceAsyncStub(RunServiceStub):
       This outcome never occurs if `is_last_turn` is set.
     - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
       The transcript does not label the draft as final.
+    - `interrupted`: InterruptRun came before the draft was fixed as the answer. Call
+      EndInterruptedRun. The draft stays in the transcript as what was said.
     A repeat with the same draft at the same epoch returns the same outcome, until the messages are
     acknowledged. The same draft with another text is another draft for the hooks; after it was
     fixed as the answer, another text is refused with RUN_STATE. A draft that the run has
@@ -206,6 +231,12 @@ class RunServiceAsyncStub(RunServiceStub):
     RUN_LEASE_LOST as for HeartbeatRun, also for a run that was released; RUN_STATE for a run that
     has ended otherwise. If the tenant masks secrets, `reason` and `message` are masked.
     """
+    EndInterruptedRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.EndInterruptedRunRequest, _run_service_pb2.EndInterruptedRunResponse]  # type: ignore[assignment]
+    """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
+    the parent. Append what was said before, and a result for each call of a tool that has none.
+    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
+    interrupted or that has ended otherwise.
+    """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
@@ -215,14 +246,16 @@ class RunServiceAsyncStub(RunServiceStub):
 
     Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
     about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-    claimed again until its deadline, and then it ends as TIMED_OUT.
+    claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
+    is not queued but ends as INTERRUPTED.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
-    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run: no request
-    names a run, so a runner reaches only runs that it has claimed. The runner's own token is refused
-    there with PERMISSION_DENIED CALLER_NOT_ALLOWED.
+    a runner. ClaimRuns and WatchRunChanges are called with the runner's own token. Every other RPC is
+    called with the run token and acts on that run: no request names a run, so a runner reaches only
+    runs that it has claimed. The runner's own token is refused there with PERMISSION_DENIED
+    CALLER_NOT_ALLOWED.
     """
 
     @_abc_1.abstractmethod
@@ -270,6 +303,18 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def WatchRunChanges(
+        self,
+        request: _run_service_pb2.WatchRunChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunChangesResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunChangesResponse]]:
+        """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
+        leases of all runs now, to learn which and how. It is a hint that saves the time until the next
+        heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
+        heartbeats. The first response comes at once.
+        """
+
+    @_abc_1.abstractmethod
     def ListInbox(
         self,
         request: _run_service_pb2.ListInboxRequest,
@@ -310,6 +355,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
           This outcome never occurs if `is_last_turn` is set.
         - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
           The transcript does not label the draft as final.
+        - `interrupted`: InterruptRun came before the draft was fixed as the answer. Call
+          EndInterruptedRun. The draft stays in the transcript as what was said.
         A repeat with the same draft at the same epoch returns the same outcome, until the messages are
         acknowledged. The same draft with another text is another draft for the hooks; after it was
         fixed as the answer, another text is refused with RUN_STATE. A draft that the run has
@@ -336,6 +383,18 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def EndInterruptedRun(
+        self,
+        request: _run_service_pb2.EndInterruptedRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.EndInterruptedRunResponse, _abc.Awaitable[_run_service_pb2.EndInterruptedRunResponse]]:
+        """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
+        the parent. Append what was said before, and a result for each call of a tool that has none.
+        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
+        interrupted or that has ended otherwise.
+        """
+
+    @_abc_1.abstractmethod
     def ReleaseRun(
         self,
         request: _run_service_pb2.ReleaseRunRequest,
@@ -349,7 +408,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Without `delay` the run can be claimed at once. With `delay` it waits before it can be claimed:
         about 1 s the first time, twice as long each time, up to 15 s, and at least `min_pause`. It is
-        claimed again until its deadline, and then it ends as TIMED_OUT.
+        claimed again until its deadline, and then it ends as TIMED_OUT. A run that a caller interrupted
+        is not queued but ends as INTERRUPTED.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

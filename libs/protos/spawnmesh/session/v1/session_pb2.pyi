@@ -183,6 +183,10 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     """Terminal: the run reached its deadline."""
     RUN_STATE_KILLED: _RunState.ValueType  # 7
     """Terminal: a caller killed the run."""
+    RUN_STATE_INTERRUPTED: _RunState.ValueType  # 8
+    """Terminal: a caller interrupted the run. What it had said by then is in the transcript, and a
+    session of mode SESSION takes the next message.
+    """
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
     """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once."""
@@ -203,6 +207,10 @@ RUN_STATE_TIMED_OUT: RunState.ValueType  # 6
 """Terminal: the run reached its deadline."""
 RUN_STATE_KILLED: RunState.ValueType  # 7
 """Terminal: a caller killed the run."""
+RUN_STATE_INTERRUPTED: RunState.ValueType  # 8
+"""Terminal: a caller interrupted the run. What it had said by then is in the transcript, and a
+session of mode SESSION takes the next message.
+"""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 class _SessionView:
@@ -496,6 +504,7 @@ class Run(_message.Message):
     REVISION_COUNT_FIELD_NUMBER: _builtins.int
     DELAY_FIELD_NUMBER: _builtins.int
     CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
+    INTERRUPT_TIME_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -513,7 +522,7 @@ class Run(_message.Message):
     came.
     """
     error_reason: _reason_pb2.Reason.ValueType
-    """For FAILED, TIMED_OUT and KILLED: the reason. Otherwise unspecified."""
+    """For FAILED, TIMED_OUT, KILLED and INTERRUPTED: the reason. Otherwise unspecified."""
     error_message: _builtins.str
     """One line for people, masked like `result_text`."""
     revision_count: _builtins.int
@@ -544,6 +553,12 @@ class Run(_message.Message):
         order of priority. The answer was delivered all the same.
         """
 
+    @_builtins.property
+    def interrupt_time(self) -> _timestamp_pb2.Timestamp:
+        """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to the
+        next safe point, and no draft becomes its answer any more. Absent if nobody asked.
+        """
+
     def __init__(
         self,
         *,
@@ -562,10 +577,11 @@ class Run(_message.Message):
         revision_count: _builtins.int = ...,
         delay: Global___RunDelay | None = ...,
         capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
+        interrupt_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -519,6 +519,70 @@ class SendMessageResponse(_message.Message):
 Global___SendMessageResponse: _TypeAlias = SendMessageResponse  # noqa: Y015
 
 @_typing.final
+class InterruptRunRequest(_message.Message):
+    """Request of InterruptRun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    run_id: _builtins.str
+    """The run to interrupt. Empty means the live run: then a repeat after a lost response can meet a
+    later run. NOT_FOUND if the session has no such run. With `text`: RUN_STATE if it is not live.
+    """
+    request_id: _builtins.str
+    """Identifies the message for repeats, as in SendMessage. Required with `text`, and not used without
+    it. A repeat interrupts nothing again.
+    """
+    text: _builtins.str
+    """What the run is to read next, so that it goes on with that. Empty ends the run."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "run_id", b"run_id", "session_id", b"session_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InterruptRunRequest: _TypeAlias = InterruptRunRequest  # noqa: Y015
+
+@_typing.final
+class InterruptRunResponse(_message.Message):
+    """Response of InterruptRun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _session_pb2.Run:
+        """The run. Without `text` it has an `interrupt_time`, unless it had ended before or never was.
+        With `text` it is the run that will read the message.
+        """
+
+    def __init__(
+        self,
+        *,
+        run: _session_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InterruptRunResponse: _TypeAlias = InterruptRunResponse  # noqa: Y015
+
+@_typing.final
 class KillSessionRequest(_message.Message):
     """Request of KillSession."""
 

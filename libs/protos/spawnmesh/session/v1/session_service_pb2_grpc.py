@@ -66,6 +66,11 @@ class SessionServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageResponse.FromString,
                 _registered_method=True)
+        self.InterruptRun = channel.unary_unary(
+                '/spawnmesh.session.v1.SessionService/InterruptRun',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunResponse.FromString,
+                _registered_method=True)
         self.KillSession = channel.unary_unary(
                 '/spawnmesh.session.v1.SessionService/KillSession',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionRequest.SerializeToString,
@@ -167,6 +172,26 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def InterruptRun(self, request, context):
+        """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
+        The model call and the tools under way are cancelled at the next safe point; a runner of the
+        mesh gets there within a second. Descendants go on.
+        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
+        for the next message. A run that no runner holds ends at once. A session of mode RUN closes
+        with its run. From the response on, no draft becomes the answer of the run.
+        - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
+        inbox as SendMessage does it, with the same refusals and the same space of request ids, also
+        if no run is live or no runner holds it.
+        - A call without `text` for a run that has ended, or while none is live, changes nothing and
+        returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
+        at a time, and every caller hears which.
+        - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
+        takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def KillSession(self, request, context):
         """Kills the live run of the session and of every descendant, and closes these sessions, parents
         first. A run that has ended keeps its state. From the response on, writes of the runners are
@@ -234,6 +259,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.SendMessage,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageResponse.SerializeToString,
+            ),
+            'InterruptRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.InterruptRun,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunResponse.SerializeToString,
             ),
             'KillSession': grpc.unary_unary_rpc_method_handler(
                     servicer.KillSession,
@@ -415,6 +445,33 @@ class SessionService:
             '/spawnmesh.session.v1.SessionService/SendMessage',
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.SendMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InterruptRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.SessionService/InterruptRun',
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.InterruptRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

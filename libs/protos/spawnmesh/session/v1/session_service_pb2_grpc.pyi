@@ -89,6 +89,22 @@ class SessionServiceStub:
       compared.
     - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
     """
+    InterruptRun: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.InterruptRunRequest, _session_service_pb2.InterruptRunResponse]
+    """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
+    The model call and the tools under way are cancelled at the next safe point; a runner of the
+    mesh gets there within a second. Descendants go on.
+    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
+      for the next message. A run that no runner holds ends at once. A session of mode RUN closes
+      with its run. From the response on, no draft becomes the answer of the run.
+    - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
+      inbox as SendMessage does it, with the same refusals and the same space of request ids, also
+      if no run is live or no runner holds it.
+    - A call without `text` for a run that has ended, or while none is live, changes nothing and
+      returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
+      at a time, and every caller hears which.
+    - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
+      takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
+    """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
     """Kills the live run of the session and of every descendant, and closes these sessions, parents
     first. A run that has ended keeps its state. From the response on, writes of the runners are
@@ -173,6 +189,22 @@ class SessionServiceAsyncStub(SessionServiceStub):
       least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
       compared.
     - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
+    """
+    InterruptRun: _aio.UnaryUnaryMultiCallable[_session_service_pb2.InterruptRunRequest, _session_service_pb2.InterruptRunResponse]  # type: ignore[assignment]
+    """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
+    The model call and the tools under way are cancelled at the next safe point; a runner of the
+    mesh gets there within a second. Descendants go on.
+    - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
+      for the next message. A run that no runner holds ends at once. A session of mode RUN closes
+      with its run. From the response on, no draft becomes the answer of the run.
+    - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
+      inbox as SendMessage does it, with the same refusals and the same space of request ids, also
+      if no run is live or no runner holds it.
+    - A call without `text` for a run that has ended, or while none is live, changes nothing and
+      returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
+      at a time, and every caller hears which.
+    - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
+      takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
     """Kills the live run of the session and of every descendant, and closes these sessions, parents
@@ -291,6 +323,28 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
           least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
           compared.
         - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
+        """
+
+    @_abc_1.abstractmethod
+    def InterruptRun(
+        self,
+        request: _session_service_pb2.InterruptRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.InterruptRunResponse, _abc.Awaitable[_session_service_pb2.InterruptRunResponse]]:
+        """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
+        The model call and the tools under way are cancelled at the next safe point; a runner of the
+        mesh gets there within a second. Descendants go on.
+        - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
+          for the next message. A run that no runner holds ends at once. A session of mode RUN closes
+          with its run. From the response on, no draft becomes the answer of the run.
+        - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
+          inbox as SendMessage does it, with the same refusals and the same space of request ids, also
+          if no run is live or no runner holds it.
+        - A call without `text` for a run that has ended, or while none is live, changes nothing and
+          returns the run as it is: so there is one winner if a run is finalized, killed and interrupted
+          at a time, and every caller hears which.
+        - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
+          takes seconds. From a run: RUN_LEASE_LOST as for SendMessage.
         """
 
     @_abc_1.abstractmethod

@@ -423,7 +423,7 @@ class SystemNote(_message.Message):
     text: _builtins.str
     """The text that the model reads."""
     topic: _builtins.str
-    """The topic: `attachments`, `revision`, `output_limit`."""
+    """The topic: `attachments`, `revision`, `output_limit`, `interrupted`."""
     def __init__(
         self,
         *,
