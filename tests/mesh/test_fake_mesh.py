@@ -147,6 +147,33 @@ async def killed(mesh: Mesh, _: Path) -> Record:
     return seen
 
 
+async def interrupted(mesh: Mesh, _: Path) -> Record:
+    """Interrupt runs that no runner claims."""
+    session = await mesh.spawn("Wait.", runtime="EXTERNAL", mode="SESSION")
+    run = await session.interrupt()
+    assert run is not None
+    seen: Record = [run.state, run.interrupt_time is not None, run.error_reason, run.error_message]
+    with pytest.raises(RunFailed) as failed:
+        await session.result(timeout=60)
+    seen += [failed.value.reason, failed.value.state, (await session.refresh()).state]
+    same = await session.interrupt()
+    seen += [same == run, await refused(session.interrupt("More.", run_id=run.run_id))]
+    later = await session.interrupt("More.", request_id="m")
+    assert later is not None
+    seen += [
+        later.run_id == run.run_id,
+        later.interrupt_time,
+        await session.interrupt(run_id=run.run_id) == run,
+    ]
+    seen += [(await session.send("More.", request_id="m")).run_id == later.run_id]
+    seen += [await refused(session.interrupt("Other.", request_id="m"))]
+    seen += [await refused(session.interrupt(run_id=new_id(IdKind.RUN)))]
+    seen += [await refused(session.interrupt(" ")), await session.kill()]
+    seen += [await refused(session.interrupt("More."))]
+    seen += [(event.kind, event.run_state) async for event in session.events()][-2:]
+    return seen
+
+
 async def refusals(mesh: Mesh, _: Path) -> Record:
     seen = [
         await refused(mesh.spawn(" ")),
@@ -199,14 +226,14 @@ async def agents(mesh: Mesh, _: Path) -> Record:
 
 @pytest.mark.parametrize(
     "scenario",
-    [one_run, conversation, listed, versions, repeats, killed, refusals, files, agents],
+    [one_run, conversation, listed, versions, repeats, killed, interrupted, refusals, files, agents],
     ids=lambda one: one.__name__,
 )
 async def test_scenario_leaves_the_same_record(
     real: Mesh, tmp_path: Path, scenario: Callable[[Mesh, Path], Awaitable[Record]]
 ) -> None:
     fake = FakeMesh()
-    if scenario is killed:
+    for _ in range({killed: 1, interrupted: 2}.get(scenario, 0)):
         fake.holds()
     fake.answers(*[said] * 5)
     assert await scenario(fake, tmp_path) == await scenario(real, tmp_path)

@@ -123,6 +123,7 @@ async def test_program_of_a_user_spawns_watches_and_catches_refusals(stack: Stac
         "malformed": ["task"],
         "badToken": "TOKEN_INVALID",
         "talked": [True, "CLOSED", 1, 1],
+        "interrupted": ["SUCCEEDED", None, True],
         "archivedIsHidden": [False, True, True],
         "ticket": True,
         "agent": [1, True],

@@ -13,6 +13,8 @@ from spawnmesh_client.worker import Worker
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.support.waiting import eventually
+
 pytestmark = pytest.mark.timeout(420)
 
 AGENTS = ("researcher", "sleeper")
@@ -166,6 +168,55 @@ async def test_killed_run_ends_its_function(tenancy: Tenancy) -> None:
         await cancelled.wait()
     with pytest.raises(RunFailed, match="KILLED"):
         await session.result(timeout=60)
+
+
+async def test_interrupted_run_keeps_what_its_function_said(tenancy: Tenancy) -> None:
+    worker = Worker(tenancy.runner)
+    began = asyncio.Event()
+
+    @worker.agent("sleeper")
+    async def wait(ctx: RunContext) -> str:
+        if ctx.task == "Go on.":
+            return "I go on."
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.append("It begins as")
+        return "never"
+
+    async with working(worker):
+        session = await tenancy.spawn("Wait.", "sleeper", mode="SESSION")
+        await began.wait()
+        run = await session.interrupt()
+        assert run is not None
+        assert run.interrupt_time is not None
+        with pytest.raises(RunFailed, match="INTERRUPTED"):
+            await session.result(timeout=60)
+        await session.send("Go on.")
+        assert (await session.result(timeout=60)).text == "I go on."
+    said = [entry.text async for entry in session.transcript() if entry.role]
+    assert said == ["Wait.", "It begins as", "Go on.", "I go on."]
+
+
+async def test_urgent_message_is_read_at_the_next_safe_point(tenancy: Tenancy) -> None:
+    worker = Worker(tenancy.runner)
+    began = asyncio.Event()
+
+    @worker.agent("sleeper")
+    async def wait(ctx: RunContext) -> str:
+        began.set()
+        await eventually(lambda: ctx.has_urgent_message)
+        await ctx.read_inbox()
+        return f"{ctx.task} {ctx.has_urgent_message}"
+
+    async with working(worker):
+        session = await tenancy.spawn("Wait.", "sleeper")
+        await began.wait()
+        run = await session.interrupt("In French.")
+        result = await session.result(timeout=60)
+    assert run is not None
+    assert (result.text, result.run.run_id) == ("In French. False", run.run_id)
 
 
 async def test_worker_with_a_token_of_a_client_says_so(tenancy: Tenancy) -> None:

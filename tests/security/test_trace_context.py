@@ -136,6 +136,7 @@ async def test_call_that_waits_starts_no_trace_and_continues_that_of_the_mesh(
         "WatchActivities",
         "WatchCallLimits",
         "WatchRevokedTokens",
+        "WatchRunChanges",
         "WatchSession",
     }
     for method in waiting.values():

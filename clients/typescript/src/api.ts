@@ -27,7 +27,7 @@ export {
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";
-export type { RunResult, Session } from "./session.js";
+export type { InterruptOptions, RunResult, Session } from "./session.js";
 export type { Token } from "./transport.js";
 export type { OnProgress } from "./uploads.js";
 export type * from "./views.js";

@@ -181,7 +181,7 @@ export class RunFailed extends Error {
   /** The reason of the failure, such as `UNKNOWN_MODEL` or `KILLED`. */
   readonly reason: string;
   /** The state of the run, or `SPAWN_FAILED` for a session that was not spawned. */
-  readonly state: "FAILED" | "TIMED_OUT" | "KILLED" | "SPAWN_FAILED";
+  readonly state: "FAILED" | "TIMED_OUT" | "KILLED" | "INTERRUPTED" | "SPAWN_FAILED";
   readonly sessionId: string;
   /** Absent for a session that was not spawned. */
   readonly runId: string | undefined;

@@ -30,6 +30,17 @@ export interface RunResult {
   readonly traceId: string;
 }
 
+/** Options of `interrupt`. */
+export interface InterruptOptions {
+  /** What the run reads next, so that it goes on with that. Without it, the run ends. */
+  readonly text?: string;
+  /** The run to interrupt, by default the live one. */
+  readonly runId?: string;
+  /** The id of the message: the same one again changes nothing. Without one a new id is drawn. */
+  readonly requestId?: string;
+  readonly signal?: AbortSignal;
+}
+
 /** What a session needs of its mesh. */
 export interface Connection {
   readonly services: Services;
@@ -146,6 +157,28 @@ export class Session {
     return runView(run);
   }
 
+  /**
+   * Stop the live run, or the one of `runId`, and leave the session open.
+   *
+   * Without `text`, the run ends as INTERRUPTED at its next safe point, and what it has said stays in the
+   * transcript. A session of the mode RUN closes with it. Until then the run has an `interruptTime`. A run
+   * that has ended before is returned as it is, and undefined if the session never had one. Give a `runId`
+   * if a repeat must not meet a later run.
+   *
+   * With `text`, the run goes on: it stops its turn and reads this message next. Return the run that will
+   * read it. `requestId` is as for `send`.
+   *
+   * Throws NotFound if the session has no such run, and Aborted if the run takes long to end with its
+   * answer. With `text`, also FailedPrecondition SESSION_CLOSED, or RUN_STATE if that run is not live.
+   */
+  async interrupt(options: InterruptOptions = {}): Promise<RunView | undefined> {
+    const { text = "", runId = "", signal } = options;
+    const requestId = text === "" ? "" : (options.requestId ?? newRequestId());
+    const request = { sessionId: this.id, runId, requestId, text };
+    const { run } = await this.wire.interruptRun(request, signal && { signal });
+    return run && runView(run);
+  }
+
   /** End the session and its descendants. Return the number of killed runs. */
   async kill(): Promise<number> {
     return (await this.wire.killSession({ sessionId: this.id })).killedRunCount;
@@ -190,10 +223,15 @@ function viewed(session: WireSession | undefined): SessionView {
 function resultOf(session: SessionView): RunResult {
   const { latestRun: run, sessionId, traceId } = session;
   if (run?.state === "SUCCEEDED") return { text: run.resultText ?? "", run, traceId };
-  if (run?.state === "FAILED" || run?.state === "TIMED_OUT" || run?.state === "KILLED") {
-    const reason = run.errorReason ?? run.state;
-    const message = run.errorMessage ?? `the run ended as ${run.state}`;
-    throw new RunFailed({ reason, message, state: run.state, sessionId, runId: run.runId, traceId });
+  switch (run?.state) {
+    case "FAILED":
+    case "TIMED_OUT":
+    case "KILLED":
+    case "INTERRUPTED": {
+      const reason = run.errorReason ?? run.state;
+      const message = run.errorMessage ?? `the run ended as ${run.state}`;
+      throw new RunFailed({ reason, message, state: run.state, sessionId, runId: run.runId, traceId });
+    }
   }
   const reason = session.failureReason ?? session.state;
   const message = `the session has no run: it is ${session.state}`;

@@ -75,6 +75,8 @@ export interface RunView {
   readonly queueTime: Date | undefined;
   readonly startTime: Date | undefined;
   readonly endTime: Date | undefined;
+  /** When the run was asked to end. It is INTERRUPTED at its next safe point. */
+  readonly interruptTime: Date | undefined;
   /** The last time that something the run needs was unavailable. */
   readonly delay: RunDelay | undefined;
 }
@@ -167,6 +169,7 @@ export function runView(run: WireRun): RunView {
     queueTime: dateOf(run.queueTime),
     startTime: dateOf(run.startTime),
     endTime: dateOf(run.endTime),
+    interruptTime: dateOf(run.interruptTime),
     delay: run.delay && {
       reason: nameOf(WireReason, run.delay.reason),
       message: run.delay.message,

@@ -14,7 +14,10 @@ import {
   SessionState,
   SessionView,
 } from "#dist/gen/spawnmesh/session/v1/session_pb.js";
-import { SessionService } from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
+import {
+  type InterruptRunRequest,
+  SessionService,
+} from "#dist/gen/spawnmesh/session/v1/session_service_pb.js";
 import { TenantService } from "#dist/gen/spawnmesh/session/v1/tenant_service_pb.js";
 import { TranscriptService } from "#dist/gen/spawnmesh/transcript/v1/transcript_service_pb.js";
 import type { Session } from "#dist/session.js";
@@ -94,6 +97,7 @@ const FAILURES = [
   [RunState.FAILED, "FAILED", "UNKNOWN_MODEL", "no such model"],
   [RunState.TIMED_OUT, "TIMED_OUT", "TIMED_OUT", "the run ended as TIMED_OUT"],
   [RunState.KILLED, "KILLED", "KILLED", "the run ended as KILLED"],
+  [RunState.INTERRUPTED, "INTERRUPTED", "INTERRUPTED", "the run ended as INTERRUPTED"],
 ] as const;
 
 for (const [state, name, reason, message] of FAILURES) {
@@ -114,6 +118,40 @@ test("a session that was not spawned throws RunFailed", async (t) => {
   const session = await sessionOf(t, { state, failureReason: Reason.SPAWN_REFUSED });
   const expected = { name: "RunFailed", state: "SPAWN_FAILED", reason: "SPAWN_REFUSED", runId: undefined };
   await assert.rejects(session.result(), expected);
+});
+
+test("an interrupt ends the run, or sends it a message that is repeated with the same id", async (t) => {
+  const requests: InterruptRunRequest[] = [];
+  const url = await serve(t, (router) =>
+    router.service(SessionService, {
+      getSession: () => ({ session: { sessionId: ID } }),
+      interruptRun: (request) => {
+        requests.push(request);
+        if (requests.length === 1) return {};
+        if (requests.length === 3) throw refusal(Code.Unavailable, "DRAINING");
+        const interruptTime = timestampFromDate(TIME);
+        return { run: { runId: "run_1", state: RunState.RUNNING, interruptTime } };
+      },
+    }),
+  );
+  const session = await meshAt(url, new FakeClock()).session(ID);
+  assert.equal(await session.interrupt(), undefined);
+  const run = await session.interrupt({ runId: "run_1", requestId: "unused" });
+  assert.deepEqual([run?.state, run?.interruptTime], ["RUNNING", TIME]);
+  await session.interrupt({ text: "In French." });
+  await session.interrupt({ text: "In French.", requestId: "mine" });
+  const [first, second, third, repeated, given] = requests.map((one) => [one.runId, one.text, one.requestId]);
+  assert.deepEqual([first, second], [["", "", ""], ["run_1", "", ""]]);
+  assert.deepEqual(third, repeated);
+  assert.deepEqual([third?.[1], given], ["In French.", ["", "In French.", "mine"]]);
+  assert.match(third?.[2] ?? "", /./);
+  assert(requests.every(({ sessionId }) => sessionId === ID));
+});
+
+test("an interrupt is cancelled with the reason of its signal", async (t) => {
+  const session = await sessionOf(t, {});
+  const signal = AbortSignal.abort(new Error("enough"));
+  await assert.rejects(session.interrupt({ signal }), { message: "enough" });
 });
 
 test("a wait is made of calls that survive an outage, and ends in time", async (t) => {

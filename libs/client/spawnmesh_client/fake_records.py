@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b64decode
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -27,11 +28,16 @@ from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry, EntryBody, Header, Label, SystemNote
 from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 _LIVE = (session_pb2.RUN_STATE_QUEUED, session_pb2.RUN_STATE_RUNNING)
+_END_STATES: "dict[str, session_pb2.RunState.ValueType]" = {
+    Reason.KILLED: session_pb2.RUN_STATE_KILLED,
+    Reason.INTERRUPTED: session_pb2.RUN_STATE_INTERRUPTED,
+}
+"""The state of a run that ended for this reason. For all others it is FAILED."""
 _TERMINAL = (session_pb2.SESSION_STATE_CLOSED, session_pb2.SESSION_STATE_SPAWN_FAILED)
 
 
@@ -62,6 +68,7 @@ class SessionRecord:
     sent: dict[str, str] = field(default_factory=dict)
     held: bool = False
     read: str = ""
+    earlier_runs: dict[str, session_pb2.Run] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -105,6 +112,8 @@ class SessionRecord:
             state=session_pb2.RUN_STATE_QUEUED,
             queue_time=now(),
         )
+        if self.session.HasField("latest_run"):
+            self.earlier_runs[self.session.latest_run.run_id] = deepcopy(self.session.latest_run)
         self.session.latest_run.CopyFrom(run)
         self._add_run_event()
 
@@ -136,8 +145,7 @@ class SessionRecord:
             self.add_entry(EntryBody(label=Label(entry_id=answer.entry_id, kind=LABEL_KIND_FINAL)))
             run.state = session_pb2.RUN_STATE_SUCCEEDED
         else:
-            killed = outcome.error_reason == Reason.KILLED
-            run.state = session_pb2.RUN_STATE_KILLED if killed else session_pb2.RUN_STATE_FAILED
+            run.state = _END_STATES.get(outcome.error_reason, session_pb2.RUN_STATE_FAILED)
             run.error_reason = reason_number(outcome.error_reason)
             run.error_message = outcome.error_message
         self.held = False
@@ -145,6 +153,19 @@ class SessionRecord:
         self._add_run_event()
         if self.session.mode == session_pb2.SESSION_MODE_RUN:
             self.close()
+
+    def run(self, run_id: str) -> session_pb2.Run:
+        """Return a run of the session. Raises NOT_FOUND."""
+        if run_id == self.session.latest_run.run_id:
+            return self.session.latest_run
+        if run_id not in self.earlier_runs:
+            raise not_found("run", run_id)
+        return self.earlier_runs[run_id]
+
+    def interrupt(self) -> None:
+        """End the live run. Texts that wait remain for the next run."""
+        self.session.latest_run.interrupt_time.CopyFrom(now())
+        self.end_run(Outcome(None, Reason.INTERRUPTED, "the run was interrupted"))
 
     def kill(self) -> int:
         """End the live run and close the session. Return the number of killed runs."""

@@ -96,25 +96,20 @@ class FakeServices:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def SendMessage(self, request: rpc.SendMessageRequest) -> rpc.SendMessageResponse:
+        return rpc.SendMessageResponse(run=self._sent(request, ""))
+
+    async def InterruptRun(self, request: rpc.InterruptRunRequest) -> rpc.InterruptRunResponse:
+        if request.text:
+            if not request.text.strip():
+                raise MeshError(Reason.INVALID_REQUEST, "text has nothing but white space")
+            if not request.request_id:
+                raise MeshError(Reason.INVALID_REQUEST, "a text needs a request_id")
+            return rpc.InterruptRunResponse(run=self._sent(request, request.run_id))
         record = self._looked_at(request.session_id)
-        known = record.sent.get(request.request_id)
-        if known is not None and known != request.text:
-            raise _reused(request.request_id)
-        if known is None:
-            self._refuse()
-            session = record.session
-            if record.is_terminal:
-                state = _state_of(record)
-                raise MeshError(
-                    Reason.SESSION_CLOSED,
-                    f"session {session.session_id} is {state} and takes no more messages",
-                    facts={"session_id": session.session_id, "state": state},
-                )
-            record.sent[request.request_id] = request.text
-            record.texts.append(request.text)
-            if not record.is_live:
-                record.queue_run()
-        return rpc.SendMessageResponse(run=record.session.latest_run)
+        latest = record.session.latest_run
+        if record.is_live and request.run_id in ("", latest.run_id):
+            record.interrupt()
+        return rpc.InterruptRunResponse(run=record.run(request.run_id or latest.run_id))
 
     async def KillSession(self, request: rpc.KillSessionRequest) -> rpc.KillSessionResponse:
         killed = sum(record.kill() for record in self._family(request.session_id))
@@ -125,11 +120,10 @@ class FakeServices:
         for record in family:
             if record.is_live:
                 run = record.session.latest_run
-                state = session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
                 raise MeshError(
                     Reason.RUN_STATE,
                     f"session {run.session_id} has a live run; kill it first, or wait for its end",
-                    facts={"session_id": run.session_id, "run_id": run.run_id, "state": state},
+                    facts={"session_id": run.session_id, "run_id": run.run_id, "state": _run_state(run)},
                 )
         fresh = [record for record in family if not record.session.HasField("archive_time")]
         for record in fresh:
@@ -235,6 +229,34 @@ class FakeServices:
                 record.end_run(outcome)
         return record
 
+    def _sent(
+        self, request: rpc.SendMessageRequest | rpc.InterruptRunRequest, run_id: str
+    ) -> session_pb2.Run:
+        """Put the message into the inbox, once for each request_id, and return the run that reads
+        it. Raises RUN_STATE if `run_id` names another run than the live one.
+        """
+        record = self._looked_at(request.session_id)
+        known = record.sent.get(request.request_id)
+        if known is not None and known != request.text:
+            raise _reused(request.request_id)
+        if known is None:
+            self._refuse()
+            session = record.session
+            if record.is_terminal:
+                state = _state_of(record)
+                raise MeshError(
+                    Reason.SESSION_CLOSED,
+                    f"session {session.session_id} is {state} and takes no more messages",
+                    facts={"session_id": session.session_id, "state": state},
+                )
+            if run_id and not (record.is_live and run_id == session.latest_run.run_id):
+                raise _ended(record.run(run_id))
+            record.sent[request.request_id] = request.text
+            record.texts.append(request.text)
+            if not record.is_live:
+                record.queue_run()
+        return record.session.latest_run
+
     def _record(self, session_id: str) -> SessionRecord:
         if session_id not in self.records:
             raise not_found("session", session_id)
@@ -315,6 +337,19 @@ class FakeServices:
 
 def _state_of(record: SessionRecord) -> str:
     return session_pb2.SessionState.Name(record.session.state).removeprefix("SESSION_STATE_")
+
+
+def _run_state(run: session_pb2.Run) -> str:
+    return session_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_")
+
+
+def _ended(run: session_pb2.Run) -> MeshError:
+    state = _run_state(run)
+    return MeshError(
+        Reason.RUN_STATE,
+        f"run {run.run_id} has ended as {state}; send the message without naming it",
+        facts={"run_id": run.run_id, "state": state},
+    )
 
 
 def _basic(session: session_pb2.Session) -> session_pb2.Session:

@@ -80,6 +80,14 @@ class RunContext:
     appended: int = 0
     children: set[str] = field(default_factory=set, repr=False)
     """The children that this run has spawned."""
+    has_urgent_message: bool = False
+    """True while a message waits with which a caller has interrupted the turn.
+
+    Look at it between two steps, at a place where the work can stop: keep what was said, call
+    `read_inbox`, which sets it to False, and go on with `task`. A function that does not look at it
+    is called again with the message after its answer.
+    """
+    inbox_read_count: int = field(default=0, repr=False)
 
     async def assemble(self, *, token_budget: int = 0, model: str = "") -> AssembledContext:
         """Return what a model would read of the transcript, without the system prompt."""
@@ -157,6 +165,7 @@ class RunContext:
 
     async def read_inbox(self) -> bool:
         """Move waiting messages into the transcript, each once, and note the newest one as task.
+        Set `has_urgent_message` to False.
 
         Return False if the only news are results of children that the function has spawned, which
         it knows.
@@ -167,6 +176,8 @@ class RunContext:
         while True:
             waiting = (await call_again(peer, stub.ListInbox, runs.ListInboxRequest())).messages
             if not waiting:
+                self.has_urgent_message = False
+                self.inbox_read_count += 1
                 return is_news
             for message in waiting:
                 await self._append(message.append_request_id, _message(ROLE_USER, message.text))

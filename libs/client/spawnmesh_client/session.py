@@ -72,6 +72,26 @@ class Session(SessionFields):
         """
         return view_of(Run, await self._wire.send(self.session_id, text, request_id=request_id))
 
+    async def interrupt(
+        self, text: str = "", *, run_id: str = "", request_id: str | None = None
+    ) -> Run | None:
+        """Stop the live run, or the run that is named, and leave the session open.
+
+        - Without a text, the run ends as INTERRUPTED at its next safe point, and what it has said
+          stays in the transcript. A session of mode RUN closes with it. Until then the returned run
+          has an `interrupt_time`. If the run has ended before, or none is live, nothing changes:
+          the run is returned as it is, or None if the session never had one. Name the run if a
+          repeat must not meet a later one.
+        - With a text, the run goes on: it stops its turn and reads this message next. The run that
+          will read it is returned. The same `request_id` again changes nothing.
+
+        Raises NotFound if the session has no such run, and Conflict if the run takes long to end
+        with its answer. With a text, also FailedPrecondition SESSION_CLOSED, or RUN_STATE if the
+        named run is not live.
+        """
+        answer = await self._wire.interrupt(self.session_id, text, run_id=run_id, request_id=request_id)
+        return view_of(Run, answer.run) if answer.HasField("run") else None
+
     async def kill(self) -> int:
         """End the session and its descendants, and return the number of killed runs."""
         return (await self._wire.kill(self.session_id)).killed_run_count

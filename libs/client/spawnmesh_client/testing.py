@@ -68,7 +68,9 @@ class FakeMesh(Mesh):
         self._fake.script.append(Outcome(None, str(reason), message))
 
     def holds(self) -> None:
-        """Script the next run: it goes on until `finish`, `kill` or the end of the test."""
+        """Script the next run: it goes on until `finish`, `interrupt`, `kill` or the end of the
+        test.
+        """
         self._fake.script.append(Outcome())
 
     def finish(self, session_id: str, answer: str) -> None:

@@ -14,6 +14,14 @@ Token = str | Callable[[], str]
 """A bearer token, or a function that returns one before each call."""
 
 
+class UnknownPeer(ValueError):
+    """The target of this service was not passed to `connect`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the target of {name} was not passed to connect")
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
 class TokenPeer:
     """Make stubs' calls with the client's token, in any task:

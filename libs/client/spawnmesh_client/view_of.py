@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 T = TypeVar("T")
@@ -89,6 +90,13 @@ def number_of(word: str, enum: Any) -> int:
         words = [one.name.removeprefix(enum_prefix(enum)) for one in enum.values if one.number]
         raise ValueError(f"{word!r} is no {enum.name}; it is one of {', '.join(words)}")
     return int(known.number)
+
+
+def duration_of(seconds: float) -> Duration:
+    """Return the message of a duration."""
+    duration = Duration()
+    duration.FromTimedelta(timedelta(seconds=seconds))
+    return duration
 
 
 @cache

@@ -39,11 +39,18 @@ class RunState(Word):
     FAILED = auto()
     TIMED_OUT = auto()
     KILLED = auto()
+    INTERRUPTED = auto()
 
     @property
     def is_terminal(self) -> bool:
         """True if the run has ended."""
-        return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED)
+        return self in (
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.TIMED_OUT,
+            RunState.KILLED,
+            RunState.INTERRUPTED,
+        )
 
 
 class SessionMode(Word):
@@ -190,6 +197,7 @@ class Run:
     end_time: datetime | None
     revision_count: int
     delay: RunDelay | None
+    interrupt_time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

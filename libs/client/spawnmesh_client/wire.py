@@ -8,10 +8,8 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
@@ -34,7 +32,8 @@ from spawnmesh_client.pages import pages_of
 from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.settings import ClientSettings, ConnectionSettings
 from spawnmesh_client.spawn_attachments import prepare_attachments
-from spawnmesh_client.token_peer import Token, TokenPeer
+from spawnmesh_client.token_peer import Token, TokenPeer, UnknownPeer
+from spawnmesh_client.view_of import duration_of
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
@@ -48,14 +47,6 @@ _WATCH_CALL_SECONDS = 3600.0
 _RETRY_SECONDS = 60.0
 _ENTRIES_PAGE = 200
 _LIST_PAGE = 500
-
-
-class UnknownPeer(ValueError):
-    """The target of this service was not passed to `connect`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the target of {name} was not passed to connect")
-        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +105,7 @@ class WireMesh:
             context=context,
             cleanup=cleanup,
             runtime=runtime,
-            run_timeout=None if run_timeout_seconds is None else _duration(run_timeout_seconds),
+            run_timeout=None if run_timeout_seconds is None else duration_of(run_timeout_seconds),
             attachments=files.inline,
             uploads=files.uploads,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
@@ -179,7 +170,7 @@ class WireMesh:
         while True:
             left = max(0.0, give_up - monotonic_seconds())
             part = min(left, _WAIT_CALL_SECONDS)
-            request = session_rpc.WaitSessionRequest(session_id=session_id, timeout=_duration(part))
+            request = session_rpc.WaitSessionRequest(session_id=session_id, timeout=duration_of(part))
             retry.begin_attempt()
             try:
                 answer = await self._session.unary(
@@ -228,6 +219,22 @@ class WireMesh:
             session_id=session_id, request_id=request_id or uuid.uuid4().hex, text=text
         )
         return (await self._session.unary(self._sessions.SendMessage, request)).run
+
+    async def interrupt(
+        self, session_id: str, text: str = "", *, run_id: str = "", request_id: str | None = None
+    ) -> session_rpc.InterruptRunResponse:
+        """End the live run at its next safe point, or the run that is named.
+
+        With a text, the run goes on with that message instead. `request_id` is as for `send`, and
+        not used without a text.
+        """
+        request = session_rpc.InterruptRunRequest(
+            session_id=session_id,
+            run_id=run_id,
+            request_id=(request_id or uuid.uuid4().hex) if text else "",
+            text=text,
+        )
+        return await self._session.unary(self._sessions.InterruptRun, request)
 
     async def kill(self, session_id: str) -> session_rpc.KillSessionResponse:
         """End the session and its descendants; return the number of killed runs."""
@@ -410,9 +417,3 @@ async def connect_wire(
                 connection = await stack.enter_async_context(opened)
                 services[name] = TokenPeer(connection, token)
         yield WireMesh(services, chosen.max_message_bytes)
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromTimedelta(timedelta(seconds=seconds))
-    return duration

@@ -15,7 +15,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 
 from google.protobuf.duration_pb2 import Duration
@@ -26,38 +26,34 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import ReleaseWriterRequest
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_calls.wire_reasons import reason_number
 from spawnmesh_core.clock import monotonic_seconds
-from spawnmesh_core.errors import (
-    Cancelled,
-    DeadlineExceeded,
-    MeshError,
-    ResourceExhausted,
-    Unavailable,
-    refused_with,
-)
+from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.task_group import first_failure
 
 from spawnmesh_client.client import Mesh
 from spawnmesh_client.run_context import RunContext, call_again, run_context
+from spawnmesh_client.run_lease import PASSING, LeaseNotRenewed, RunInterrupted, RunLease
 from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.view_of import number_of
 from spawnmesh_client.wire import WireMesh
 
 AgentFunction = Callable[[RunContext], Awaitable[str]]
-"""Work on a run and return its answer."""
+"""Work on a run and return its answer.
+
+It is cancelled when a caller interrupts the run. `ctx.append` still works then, for what was said.
+"""
 
 _WAIT_SECONDS = 20
 _ANSWER_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
+_WATCH_SECONDS = 3600.0
+# A stream that lasted longer had been accepted, so it is opened again soon.
+_ACCEPTED_SECONDS = 10.0
+_LONGEST_PAUSE_SECONDS = 60.0
 _RELEASE_SECONDS = 3.0
 _FINALIZE_SECONDS = 600.0
 _LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST, Reason.TOKEN_REVOKED, Reason.TOKEN_EXPIRED)
-_PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, Cancelled)
 _log = logging.getLogger("spawnmesh_client.worker")
-
-
-class LeaseNotRenewed(Exception):
-    """The heartbeats found no answer for as long as a lease lasts."""
 
 
 class Worker:
@@ -77,6 +73,7 @@ class Worker:
         self._max_run_count = max_run_count
         self._functions: dict[str, AgentFunction] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._leases: set[RunLease] = set()
         self._stop = asyncio.Event()
 
     def agent(self, agent_id: str) -> Callable[[AgentFunction], AgentFunction]:
@@ -101,8 +98,10 @@ class Worker:
             with _signals(self.stop):
                 async with asyncio.TaskGroup() as group:
                     claiming = group.create_task(self._claim_runs(group))
+                    watching = group.create_task(self._watch_changes())
                     await self._stop.wait()
                     claiming.cancel()  # The service takes back the runs of an answer under way.
+                    watching.cancel()
                     for task in self._running:
                         task.cancel()
         except BaseExceptionGroup as failures:
@@ -133,14 +132,41 @@ class Worker:
             answer = await peer.unary(
                 stub.ClaimRuns, request, timeout_seconds=_WAIT_SECONDS + _ANSWER_SECONDS
             )
-        except _PASSING as error:
+        except PASSING as error:
             _log.warning("no runs can be claimed now: %s", error)
             await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
             return []
         return list(answer.runs)
 
+    async def _watch_changes(self) -> None:
+        """Renew all leases whenever the mesh says that runs were interrupted or killed.
+
+        The heartbeats find that out as well, so no error ends it: also an older mesh, which has no
+        such call.
+        """
+        peer = self._wire.service("session")
+        request = pb.WatchRunChangesRequest(runner_id=self._name)
+        pause = _PAUSE_SECONDS
+        while True:
+            opened = monotonic_seconds()
+            stub = RunServiceStub(peer.channel)
+            changes = peer.stream(stub.WatchRunChanges, request, timeout_seconds=_WATCH_SECONDS)
+            try:
+                async with aclosing(changes):
+                    async for _ in changes:
+                        for lease in self._leases:
+                            lease.renew_soon()
+            except MeshError as error:
+                _log.debug("changes of runs are found by heartbeats alone now: %s", error)
+            if monotonic_seconds() - opened > _ACCEPTED_SECONDS:
+                pause = _PAUSE_SECONDS
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
     async def _execute(self, claimed: pb.ClaimedRun) -> None:
-        """Work on one run and end it: with an answer, as failed, or back in the queue."""
+        """Work on one run and end it: with an answer, as interrupted, as failed, or back in the
+        queue.
+        """
         token = [claimed.run_token]
         peers = {
             name: TokenPeer(peer.connection, lambda: token[0]) for name, peer in self._wire.services.items()
@@ -148,8 +174,10 @@ class Worker:
         mesh = Mesh(WireMesh(peers, self._wire.max_message_bytes))
         with tempfile.TemporaryDirectory(prefix="spawnmesh-run-") as folder:
             context = run_context(claimed, mesh, Path(folder))
+            lease = RunLease(context, token)
+            self._leases.add(lease)
             try:
-                await self._under_lease(context, token)
+                await self._under_lease(context, lease)
             except asyncio.CancelledError:
                 await _release(context)
                 raise
@@ -158,47 +186,54 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - a failed run does not end the worker
                 if refused_with(error, *_LOST):
                     _log.warning("%s is over, or another runner has it: %s", context.run_id, error)
-                elif isinstance(error, _PASSING):
+                elif isinstance(error, PASSING):
                     _log.warning("%s is tried again later: %s", context.run_id, error)
                     await _release(context, error)
                 else:
                     _log.exception("%s failed", context.run_id)
                     await _fail(context, error)
             finally:
+                self._leases.discard(lease)
                 await _release_writer(context)
 
-    async def _under_lease(self, context: RunContext, token: list[str]) -> None:
+    async def _under_lease(self, context: RunContext, lease: RunLease) -> None:
         """Do the work while heartbeats renew the lease and the token; stop if the lease is lost."""
         try:
             # In a task of its own: in Python 3.11 a group that fails leaves its task marked as
             # cancelled, and the run still has to be ended.
-            await asyncio.create_task(self._leased(context, token))
+            await asyncio.create_task(self._leased(context, lease))
         except BaseExceptionGroup as failures:
             raise first_failure(failures) from None
 
-    async def _leased(self, context: RunContext, token: list[str]) -> None:
+    async def _leased(self, context: RunContext, lease: RunLease) -> None:
         async with asyncio.TaskGroup() as group:
-            heartbeats = group.create_task(_heartbeat(context, token))
-            await self._answer(context)
+            heartbeats = group.create_task(lease.renew())
+            try:
+                await self._answer(context, lease)
+            except RunInterrupted as interrupted:
+                _log.info("%s is interrupted", context.run_id, exc_info=interrupted.__cause__)
+                await _end_interrupted(context)
             heartbeats.cancel()
 
-    async def _answer(self, context: RunContext) -> None:
-        """Call the function until the mesh accepts its answer."""
-        function = self._functions.get(context.agent.agent_id)
-        if function is None:
-            raise LookupError(f"no function for the agent {context.agent.agent_id}")
-        await context.take_over()
+    async def _answer(self, context: RunContext, lease: RunLease) -> None:
+        """Call the function until the mesh accepts its answer. Raises RunInterrupted."""
+        async with lease.interruptible():
+            function = self._functions.get(context.agent.agent_id)
+            if function is None:
+                raise LookupError(f"no function for the agent {context.agent.agent_id}")
+            await context.take_over()
         accepted = False
         while not accepted:
-            answer = await function(context)
-            if not isinstance(answer, str):
-                raise TypeError("the function of an agent returns its answer as text")
+            async with lease.interruptible():
+                answer = await function(context)
+                if not isinstance(answer, str):
+                    raise TypeError("the function of an agent returns its answer as text")
             accepted = await _offer(context, answer)
 
 
 async def _offer(context: RunContext, answer: str) -> bool:
     """Offer the answer. Return False if the function must be called again: plugins want a revision,
-    or a message came.
+    or a message came. Raises RunInterrupted.
     """
     peer = context.mesh.wire.service("session")
     request = pb.FinalizeRunRequest(
@@ -212,29 +247,18 @@ async def _offer(context: RunContext, answer: str) -> bool:
         outcome = await peer.unary(stub.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
         if outcome.HasField("accepted"):
             return True
+        if outcome.HasField("interrupted"):
+            raise RunInterrupted
         context.instruction = outcome.revise.instruction
         if await context.read_inbox() or outcome.HasField("revise"):
             return False
 
 
-async def _heartbeat(context: RunContext, token: list[str]) -> None:
+async def _end_interrupted(context: RunContext) -> None:
+    """End the run as interrupted. The messages that the function appended stay."""
+    request = pb.EndInterruptedRunRequest(epoch=context.claimed.run.epoch, usage=context.usage)
     peer = context.mesh.wire.service("session")
-    request = pb.HeartbeatRunRequest(epoch=context.claimed.run.epoch)
-    lease_seconds = context.claimed.lease_ttl.ToMilliseconds() / 1000
-    renewed, pause = monotonic_seconds(), lease_seconds / 3
-    while True:
-        await asyncio.sleep(pause)
-        sent = monotonic_seconds()
-        try:
-            stub = RunServiceStub(peer.channel)
-            answer = await peer.unary(stub.HeartbeatRun, request, timeout_seconds=lease_seconds / 3)
-        except _PASSING as error:
-            pause = lease_seconds / 10
-            if sent + lease_seconds / 3 + pause - renewed >= lease_seconds:
-                raise LeaseNotRenewed from error
-        else:
-            renewed, pause = sent, lease_seconds / 3
-            token[0] = answer.run_token or token[0]
+    await call_again(peer, RunServiceStub(peer.channel).EndInterruptedRun, request)
 
 
 async def _release(context: RunContext, error: MeshError | None = None) -> None:

@@ -17,6 +17,8 @@ from tests.support.runner.mcp_fixtures import config, stdio
 from tests.support.waiting import eventually
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT
+LONG = 600.0
+"""A lease whose next heartbeat is too far away for the test: a hint must bring it."""
 WAIT = ("sessions_wait", '{"session_ids": ["ses_' + "0" * 26 + '"]}')
 
 
@@ -32,13 +34,11 @@ async def test_InterruptRun__the_model_call_is_cancelled_and_what_was_said_is_ke
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model, mesh.spoken_first = asyncio.Event(), ("I have ", "found")
-    mesh.queue_run()
+    mesh.queue_run(lease_seconds=LONG)
     async with running_runner(mesh, keys, tmp_path):
         await eventually(mesh.model_called.is_set)
-        # The lease lasts a minute: without the hint, the next heartbeat would be 20 s away.
-        async with asyncio.timeout(15):
-            mesh.change(pb.INTERRUPT_RUN)
-            await eventually(lambda: mesh.interrupted and mesh.released_claims)
+        mesh.change(pb.INTERRUPT_RUN)
+        await eventually(lambda: mesh.interrupted and mesh.released_claims)
     assert mesh.model_cancelled
     assert texts(mesh.messages(ASSISTANT)) == ["I have found"]
     assert mesh.messages(ASSISTANT)[0].model == "scripted/one"
@@ -191,11 +191,10 @@ async def test_WatchRunChanges__a_killed_run_stops_at_once(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     mesh.hold_model = asyncio.Event()
-    mesh.queue_run()
+    mesh.queue_run(lease_seconds=LONG)
     async with running_runner(mesh, keys, tmp_path):
         await eventually(mesh.model_called.is_set)
         mesh.lease_lost = True
-        async with asyncio.timeout(15):
-            mesh.change(pb.INTERRUPT_UNSPECIFIED)
-            await eventually(lambda: mesh.model_cancelled)
+        mesh.change(pb.INTERRUPT_UNSPECIFIED)
+        await eventually(lambda: mesh.model_cancelled)
     assert (mesh.failed, mesh.interrupted) == (None, None)

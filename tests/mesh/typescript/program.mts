@@ -55,6 +55,9 @@ const talk = await mesh.spawn("Say hello.", { mode: "SESSION", agentId: "reader"
 await talk.result({ timeoutMs: 60_000 });
 const sent = await talk.send("And again.");
 const second = await talk.result({ timeoutMs: 60_000 });
+const ended = await talk.interrupt({ runId: sent.runId });
+const third = await talk.interrupt({ text: "And once more." });
+const redirected = await talk.result({ timeoutMs: 60_000 });
 await talk.kill();
 const closed = (await talk.refresh()).state;
 const archived = await talk.archive();
@@ -81,6 +84,7 @@ console.log(
     malformed: malformed instanceof MeshError && malformed.violations.map((violation) => violation.field),
     badToken: badToken instanceof Unauthenticated && badToken.reason,
     talked: [sent.runId === second.run.runId, closed, archived, deleted],
+    interrupted: [ended?.state, ended?.interruptTime ?? null, third?.runId === redirected.run.runId],
     archivedIsHidden: [open.includes(talk.id), everything.includes(talk.id), open.includes(spawned.id)],
     ticket: ticket.length === 1 && ticket[0] === spawned.id,
     agent: [agent.version, agent.etag !== ""],

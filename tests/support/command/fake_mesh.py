@@ -76,8 +76,8 @@ def event(cursor: int, kind: Any) -> session_pb2.SessionEvent:
 class FakeSessions(SessionServiceServicer):
     """Record the requests.
 
-    `refusal` answers spawns, `wait_refusals` one wait each; `broken_after` ends a watch once after
-    that cursor.
+    `refusal` answers spawns, `wait_refusals` one wait each, `interrupted` interrupts; `broken_after`
+    ends a watch once after that cursor.
     """
 
     known: list[session_pb2.Session] = field(
@@ -93,6 +93,7 @@ class FakeSessions(SessionServiceServicer):
     requests: list[Any] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
     hold: asyncio.Event | None = None
+    interrupted: session_pb2.Run | None = None
 
     async def SpawnSession(self, request: Any, context: Any) -> Any:
         self._note(request)
@@ -134,6 +135,10 @@ class FakeSessions(SessionServiceServicer):
     async def SendMessage(self, request: Any, context: Any) -> Any:
         self._note(request)
         return session_rpc.SendMessageResponse(run=session_pb2.Run(run_id=RUN_ID))
+
+    async def InterruptRun(self, request: Any, context: Any) -> Any:
+        self._note(request)
+        return session_rpc.InterruptRunResponse(run=self.interrupted)
 
     async def KillSession(self, request: Any, context: Any) -> Any:
         self._note(request)

@@ -14,7 +14,6 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from opentelemetry.trace import Tracer
-from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import message_pb2
@@ -46,6 +45,7 @@ from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import said
+from tests.support.runner.blobs import ScriptedBlobs
 from tests.support.runner.hook_fixtures import ScriptedHooks
 from tests.support.runner.listing import Listing
 from tests.support.runner.sessions import ScriptedSessions
@@ -217,7 +217,7 @@ class ScriptedMesh:
         sessions: Any = ScriptedSessions
         transcripts: Any = ScriptedTranscripts
         files: Any = ScriptedFiles
-        blobs: Any = _Blobs
+        blobs: Any = ScriptedBlobs
         models: Any = _Models
         run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
         session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
@@ -349,29 +349,6 @@ class _Models(router_grpc.ModelRouterServiceServicer):
         if isinstance(answer, MeshError):
             raise answer
         yield said(completion=generation_pb2.Completion(message=answer))
-
-
-class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
-    def __init__(self, mesh: ScriptedMesh) -> None:
-        self.mesh = mesh
-
-    async def GetSet(self, request: blob_pb.GetSetRequest, context: Any) -> blob_pb.GetSetResponse:
-        attached = attachment_pb2.AttachmentSet(
-            set_id=request.set_id, state=attachment_pb2.SET_STATE_ATTACHED, files=self.mesh.attachment_files()
-        )
-        return blob_pb.GetSetResponse(set=attached)
-
-    async def ReadFile(
-        self, request: blob_pb.ReadFileRequest, context: Any
-    ) -> AsyncIterator[blob_pb.ReadFileResponse]:
-        self.mesh.on_read_file()
-        data = self.mesh.files[request.name]
-        half = len(data) // 2
-        yield blob_pb.ReadFileResponse(data=data[:half])
-        if self.mesh.refusals.get("ReadFile"):
-            refusal = self.mesh.refusals["ReadFile"].popleft()
-            raise refusal
-        yield blob_pb.ReadFileResponse(data=data[half:])
 
 
 @asynccontextmanager

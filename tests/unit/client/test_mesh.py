@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,25 @@ async def test_methods_of_a_session_make_its_calls(mesh: FakeMesh, keys: Path) -
         assert [one async for one in session.transcript()] == []
         assert [one.session_id async for one in client.sessions()] == [SESSION_ID]
     assert mesh.sessions.requests[0].text == "More."
+
+
+async def test_interrupt_returns_the_run_and_its_result_raises(mesh: FakeMesh, keys: Path) -> None:
+    reason, state = reason_pb2.REASON_INTERRUPTED, session_pb2.RUN_STATE_INTERRUPTED
+    mesh.sessions.outcome = session_in(state, error_reason=reason, error_message="stopped")
+    mesh.sessions.outcome.latest_run.interrupt_time.FromSeconds(1)
+    async with connected(mesh, keys) as client:
+        session = await client.session(SESSION_ID)
+        assert await session.interrupt() is None
+        mesh.sessions.interrupted = mesh.sessions.outcome.latest_run
+        run = await session.interrupt("In French.", run_id=RUN_ID, request_id="r")
+        with pytest.raises(RunFailed) as ended:
+            await session.result(timeout=60)
+    assert run is not None
+    assert (run.state, run.state.is_terminal) == (RunState.INTERRUPTED, True)
+    assert run.interrupt_time == datetime.fromtimestamp(1, UTC)
+    assert (ended.value.reason, ended.value.state) == ("INTERRUPTED", RunState.INTERRUPTED)
+    _, request, _ = mesh.sessions.requests
+    assert (request.text, request.run_id, request.request_id) == ("In French.", RUN_ID, "r")
 
 
 async def test_attachments_are_paths_bytes_and_streams(mesh: FakeMesh, keys: Path, tmp_path: Path) -> None:

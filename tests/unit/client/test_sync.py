@@ -85,6 +85,7 @@ async def test_session_is_spawned_followed_and_ended(mesh: FakeMesh, keys: Path)
         assert client.run("Work.", timeout=60).text == "done"
         assert [one.kind for one in session.events()] == [EventKind.RUN, EventKind.CLOSED]
         assert session.send("More.").run_id == RUN_ID
+        assert session.interrupt("In French.") is None, "the fake has no run"
         assert session.kill() == 2
         assert session.refresh() == session
         (found,) = client.sessions()

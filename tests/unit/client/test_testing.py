@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_client import (
+    AlreadyExists,
     Attachment,
     EventKind,
     FailedPrecondition,
@@ -19,6 +20,7 @@ from spawnmesh_client import (
     ResourceExhausted,
     RunFailed,
     RunNotDone,
+    RunState,
     SessionMode,
     sync,
 )
@@ -62,6 +64,64 @@ async def test_held_run_is_not_done_until_it_is_finished() -> None:
     assert said == ["Work.", "Also this."]
     with pytest.raises(ValueError, match="no run that is held"):
         mesh.finish(session.session_id, "again")
+
+
+async def test_interrupted_run_ends_and_the_session_goes_on() -> None:
+    mesh = FakeMesh()
+    mesh.holds()
+    session = await mesh.spawn("Work.", mode=SessionMode.SESSION)
+    await session.send("Also this.")
+    first = await session.interrupt()
+    assert first is not None
+    assert (first.state, first.interrupt_time is not None) == (RunState.INTERRUPTED, True)
+    with pytest.raises(RunFailed) as ended:
+        await session.result()
+    assert (ended.value.reason, ended.value.state) == ("INTERRUPTED", "INTERRUPTED")
+    assert await session.interrupt() == first
+    mesh.holds()
+    second = await session.send("And that.")
+    assert await session.interrupt(run_id=first.run_id) == first
+    mesh.finish(session.session_id, "done")
+    latest = await session.interrupt(run_id=second.run_id)
+    assert latest is not None
+    assert (latest.state, latest.interrupt_time) == (RunState.SUCCEEDED, None)
+    said = [entry.text for entry in [one async for one in session.transcript()] if entry.role == "USER"]
+    assert said == ["Work.", "Also this.", "And that."]
+
+
+async def test_interrupt_with_a_text_is_a_message() -> None:
+    mesh = FakeMesh()
+    mesh.holds()
+    session = await mesh.spawn("Work.", mode=SessionMode.SESSION)
+    run = await session.interrupt("In French.", request_id="r")
+    assert run is not None
+    assert (run.state, run.interrupt_time) == (RunState.RUNNING, None)
+    assert (await session.send("In French.", request_id="r")).run_id == run.run_id
+    with pytest.raises(AlreadyExists):
+        await session.interrupt("In Latin.", request_id="r")
+    mesh.finish(session.session_id, "fini")
+    said = [entry.text for entry in [one async for one in session.transcript()] if entry.role == "USER"]
+    assert said == ["Work.", "In French."]
+    with pytest.raises(FailedPrecondition) as ended:
+        await session.interrupt("More.", run_id=run.run_id)
+    assert (ended.value.reason, ended.value.facts["state"]) == (Reason.RUN_STATE, "SUCCEEDED")
+    again = await session.interrupt("More.")
+    assert again is not None
+    assert again.run_id != run.run_id
+
+
+async def test_session_for_one_run_closes_with_its_interrupted_run() -> None:
+    mesh = FakeMesh()
+    mesh.holds()
+    session = await mesh.spawn("Work.")
+    with pytest.raises(NotFound):
+        await session.interrupt(run_id="run_1")
+    with pytest.raises(InvalidRequest):
+        await session.interrupt(" ")
+    await session.interrupt()
+    assert [event.kind async for event in session.events()][-1] is EventKind.CLOSED
+    with pytest.raises(FailedPrecondition, match="SESSION_CLOSED"):
+        await session.interrupt("More.")
 
 
 async def test_next_call_is_refused_once() -> None:

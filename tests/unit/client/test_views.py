@@ -137,6 +137,11 @@ def test_reasons_of_a_run_are_those_of_refusals_and_a_new_one_is_unknown() -> No
     assert view_of(views.Run, session_pb2.Run()).error_reason is None
 
 
+def test_run_has_ended_in_every_state_that_is_not_live() -> None:
+    live = {"UNKNOWN", "QUEUED", "RUNNING", "FINALIZING"}
+    assert {state for state in views.RunState if not state.is_terminal} == live
+
+
 def test_word_that_the_contract_does_not_have_is_refused_with_those_it_has() -> None:
     mode = session_pb2.SessionMode.DESCRIPTOR
     assert number_of("SESSION", mode) == number_of("session", mode) == session_pb2.SESSION_MODE_SESSION

@@ -219,6 +219,19 @@ async def test_messages_and_kills_answer_with_what_became_of_them(mesh, keys):
     assert mesh.sessions.requests[0].request_id == "r"
 
 
+async def test_an_interrupt_has_a_request_id_only_with_a_text(mesh, keys):
+    mesh.sessions.interrupted = session_pb2.Run(run_id=RUN_ID)
+    async with connected(mesh.targets, keys) as client:
+        for text, request_id in (("", None), ("", "r"), ("More.", None), ("More.", None), ("More.", "r")):
+            answer = await client.interrupt(SESSION_ID, text, run_id=RUN_ID, request_id=request_id)
+
+    assert answer.run.run_id == RUN_ID
+    assert {(one.session_id, one.run_id) for one in mesh.sessions.requests} == {(SESSION_ID, RUN_ID)}
+    ended, same, first, second, given = (one.request_id for one in mesh.sessions.requests)
+    assert (ended, same, given) == ("", "", "r")
+    assert "" != first != second != ""
+
+
 async def test_calls_have_the_token_in_tasks_older_than_the_connection(mesh, keys):
     ready: asyncio.Future = asyncio.get_running_loop().create_future()
 

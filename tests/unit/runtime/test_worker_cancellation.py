@@ -22,7 +22,9 @@ from spawnmesh_postgres.jobs.job import JobKind
 from spawnmesh_postgres.jobs.worker import JobWorker
 from spawnmesh_postgres.worker_heartbeats import send_heartbeats
 from spawnmesh_runner.loop import claim_runs as claim
-from spawnmesh_runner.loop import lease
+from spawnmesh_runner.loop import lease, run_changes
+from spawnmesh_runner.loop.interruption import Interruption
+from spawnmesh_runner.loop.run_changes import RunChanges
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.impersonation import ReplaceableToken
 from spawnmesh_session.jobs.sweep import Sweeper
@@ -63,6 +65,10 @@ class Leaving:
 
     async def unary(self, *_: Any, **__: Any) -> None:
         await self._wait()
+
+    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[None]:
+        await self._wait()
+        yield
 
 
 def nothing(**known: Any) -> Any:
@@ -141,7 +147,20 @@ async def test_it_ends_where_the_database_fails_when_it_is_told_to(
 async def keep_lease(session: Any) -> None:
     lasting = Duration(nanos=20_000_000)
     claimed = run_pb.ClaimedRun(lease_ttl=lasting)
-    await lease._heartbeat(nothing(session=session, runs=nothing()), claimed, ReplaceableToken("token"), 0.5)
+    await lease._heartbeat(
+        nothing(session=session, runs=nothing()),
+        claimed,
+        ReplaceableToken("token"),
+        Interruption(),
+        RunChanges(),
+        0.5,
+    )
+
+
+async def follow_changes(session: Any) -> None:
+    minter: Any = nothing(runner_token=lambda *_: "token")
+    peers: Any = nothing(session=session, runs=nothing())
+    await run_changes.follow_run_changes(peers, minter, "r", RunChanges())
 
 
 async def claim_runs(session: Any) -> None:
@@ -159,7 +178,7 @@ async def claim_runs(session: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("work", [keep_lease, claim_runs])
+@pytest.mark.parametrize("work", [keep_lease, claim_runs, follow_changes])
 async def test_it_ends_where_a_peer_goes_away_when_it_is_told_to(
     work: Callable[[Any], Awaitable[None]],
 ) -> None:

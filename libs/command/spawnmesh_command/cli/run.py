@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
-from spawnmesh_client.token_peer import Token
-from spawnmesh_client.wire import UnknownPeer, WireMesh, connect_wire
+from spawnmesh_client.token_peer import Token, UnknownPeer
+from spawnmesh_client.wire import WireMesh, connect_wire
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.interruptible import run_interruptible

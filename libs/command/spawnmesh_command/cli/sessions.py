@@ -17,6 +17,7 @@ from spawnmesh_command.cli.refusals import print_error
 from spawnmesh_command.cli.run import AsJson, with_mesh
 from spawnmesh_command.cli.show import (
     event_line,
+    interrupted_line,
     print_json,
     print_session,
     print_sessions,
@@ -38,8 +39,8 @@ class SessionDetail(StrEnum):
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `spawn`, `wait`, `watch`, `sessions`, `send` and `kill`."""
-    for command in (spawn, wait, watch, send, kill):
+    """Add `spawn`, `wait`, `watch`, `sessions`, `send`, `interrupt` and `kill`."""
+    for command in (spawn, wait, watch, send, interrupt, kill):
         app.command()(command)
     group = typer.Typer(invoke_without_command=True)
     group.callback()(sessions)
@@ -213,6 +214,29 @@ def send(
         print_json(value_of(run))
     else:
         print(f"{run.run_id} will read it")
+
+
+def interrupt(
+    context: typer.Context,
+    session_id: SessionId,
+    text: Annotated[
+        str | None, typer.Option(help="Let the run go on with this message, which it reads next.")
+    ] = None,
+    run_id: Annotated[
+        str, typer.Option("--run", metavar="RUN_ID", help="Interrupt this run, and no later one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a session's live run at its next safe point; the session stays open."""
+    if text is not None and not text.strip():
+        raise typer.BadParameter("has no text; leave it out to end the run", param_hint="--text")
+    answer = with_mesh(
+        context, lambda mesh: mesh.interrupt(session_id, text or "", run_id=run_id), as_json=as_json
+    )
+    if as_json:
+        print_json(value_of(answer.run) if answer.HasField("run") else {})
+    else:
+        print(interrupted_line(answer.run if answer.HasField("run") else None, with_text=bool(text)))
 
 
 def kill(context: typer.Context, session_id: SessionId, as_json: AsJson = False) -> None:

@@ -21,7 +21,11 @@ from spawnmesh.hook.v1.revision_pb2 import (
 )
 from spawnmesh.session.v1.session_pb2 import (
     RECEIPT_WARNING_MOUNT_PATH_IGNORED,
+    RUN_STATE_FINALIZING,
+    RUN_STATE_INTERRUPTED,
     RUN_STATE_QUEUED,
+    RUN_STATE_RUNNING,
+    Run,
     RunState,
     Session,
     SessionEvent,
@@ -80,8 +84,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def run_state(session: Session) -> str:
     """Return the newest run's state, such as `RUNNING`; empty before there is a run."""
-    state = session.latest_run.state
-    return RunState.Name(state).removeprefix("RUN_STATE_") if session.HasField("latest_run") else ""
+    return _run_state(session.latest_run) if session.HasField("latest_run") else ""
 
 
 def when(stamp: Timestamp) -> str:
@@ -238,6 +241,20 @@ def event_line(event: SessionEvent) -> str:
     return plain("  ".join(part for part in columns if part), keep="")
 
 
+def interrupted_line(run: Run | None, *, with_text: bool) -> str:
+    """Return the effect of an interrupt on the run; None if there is no run."""
+    if run is None:
+        return "there is no run"
+    if with_text:
+        return f"{run.run_id} reads the message next"
+    if run.state == RUN_STATE_INTERRUPTED:
+        return f"{run.run_id} is interrupted"
+    if run.state in _LIVE:
+        return f"{run.run_id} ends at its next safe point"
+    return f"{run.run_id} had ended before: {_run_state(run)}"
+
+
+_LIVE = (RUN_STATE_QUEUED, RUN_STATE_RUNNING, RUN_STATE_FINALIZING)
 _CAPS: "dict[RevisionCap.ValueType, str]" = {
     REVISION_CAP_RUN: "the run had all its revisions",
     REVISION_CAP_IDEMPOTENCY_KEY: "the attempts for its idempotency key were used up",
@@ -249,6 +266,10 @@ _CAPS: "dict[RevisionCap.ValueType, str]" = {
 def _capped(capped: CappedRevision) -> str:
     why = _CAPS.get(capped.cap, "a bound was reached")
     return f"the plugin {capped.plugin} wanted a revision, but {why}"
+
+
+def _run_state(run: Run) -> str:
+    return RunState.Name(run.state).removeprefix("RUN_STATE_")
 
 
 def _state(session: Session) -> str:

@@ -18,7 +18,7 @@ class TurnInterrupted(Exception):
 
 
 class Interruption:
-    """What of a run must stop."""
+    """The part of a run that must stop: nothing, the turn, or the run."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Event()

@@ -235,7 +235,7 @@ def require_interrupted(run: Run) -> None:
     if run.interrupt_time is None:
         raise MeshError(
             Reason.RUN_STATE,
-            f"nobody interrupted run {run.run_id}; go on with it",
+            f"run {run.run_id} was not interrupted; go on with it",
             facts={"run_id": run.run_id, "state": run.state},
         )
 

@@ -73,8 +73,8 @@ class RunInterrupter:
     async def end(self, tenant_id: str, run_id: str, epoch: int, usage: dict[str, int] | None) -> Run:
         """End an interrupted run for the runner that holds it; a repeat at this epoch returns it.
 
-        Raise RUN_LEASE_LOST for a runner that does not hold it, and RUN_STATE if nobody interrupted
-        the run or if it has ended otherwise.
+        Raise RUN_LEASE_LOST for a runner that does not hold it, and RUN_STATE for a run that
+        was not interrupted or has ended otherwise.
         """
         async with self.database.pipelined(tenant_id) as connection:
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run_id)

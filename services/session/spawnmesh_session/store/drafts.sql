@@ -1,7 +1,7 @@
 -- name: begin_finalizing
 -- RUNNING -> FINALIZING with this draft, which may begin again, with its session's agent. Returns
 -- no row, and does nothing, unless the run is held at the epoch, no other draft is decided, no
--- decided draft is superseded, nobody interrupted the run and no message waits. A draft that was
+-- decided draft is superseded, the run is not interrupted and no message waits. A draft that was
 -- sent back may begin again: its repeat gets the stored answer of the plugins, and decide_run
 -- refuses it. Locks the run. A message that arrives at the same time is seen by decide_run. Index:
 -- runs_pkey, inbox_messages_unread_idx, sessions_pkey.
@@ -38,7 +38,7 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s an
 -- name: decide_run
 -- Decides that the draft, with this text, is the answer: from then on no message is put before it,
 -- and %(capped_revisions)s are kept with it. Returns no row, and does nothing, unless the run is
--- held at the epoch, no draft is decided, the draft is not superseded, nobody interrupted the run
+-- held at the epoch, no draft is decided, the draft is not superseded, the run is not interrupted
 -- and no message waits. The transaction has locked the run before, so this statement sees every
 -- message whose sender was told that this run will read it. Index: runs_pkey,
 -- inbox_messages_unread_idx.

@@ -318,7 +318,7 @@ async def test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_te
             heard = [asyncio.create_task(anext(stream)) for stream in (of_all, ours)]
             held = await held_run(mesh)
             await stop(mesh, held.session.session_id)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await asyncio.gather(*heard)
         assert not foreign.done()
         foreign.cancel()

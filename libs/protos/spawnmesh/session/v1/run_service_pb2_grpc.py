@@ -208,8 +208,8 @@ class RunServiceServicer:
     def EndInterruptedRun(self, request, context):
         """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
         the parent. Append what was said before, and a result for each call of a tool that has none.
-        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
-        interrupted or that has ended otherwise.
+        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
+        not interrupted or that has ended otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

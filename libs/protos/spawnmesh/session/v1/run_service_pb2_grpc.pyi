@@ -123,8 +123,8 @@ class RunServiceStub:
     EndInterruptedRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.EndInterruptedRunRequest, _run_service_pb2.EndInterruptedRunResponse]
     """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
     the parent. Append what was said before, and a result for each call of a tool that has none.
-    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
-    interrupted or that has ended otherwise.
+    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
+    not interrupted or that has ended otherwise.
     """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
@@ -234,8 +234,8 @@ class RunServiceAsyncStub(RunServiceStub):
     EndInterruptedRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.EndInterruptedRunRequest, _run_service_pb2.EndInterruptedRunResponse]  # type: ignore[assignment]
     """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
     the parent. Append what was said before, and a result for each call of a tool that has none.
-    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
-    interrupted or that has ended otherwise.
+    Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
+    not interrupted or that has ended otherwise.
     """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
@@ -390,8 +390,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_service_pb2.EndInterruptedRunResponse, _abc.Awaitable[_run_service_pb2.EndInterruptedRunResponse]]:
         """Ends a run that a caller interrupted as INTERRUPTED, for the runner that holds it, and notifies
         the parent. Append what was said before, and a result for each call of a tool that has none.
-        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that nobody
-        interrupted or that has ended otherwise.
+        Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
+        not interrupted or that has ended otherwise.
         """
 
     @_abc_1.abstractmethod

@@ -556,7 +556,7 @@ class Run(_message.Message):
     @_builtins.property
     def interrupt_time(self) -> _timestamp_pb2.Timestamp:
         """When InterruptRun asked the run to end. Until it is INTERRUPTED, its runner is on the way to the
-        next safe point, and no draft becomes its answer any more. Absent if nobody asked.
+        next safe point, and no draft becomes its answer any more. Absent if no call did.
         """
 
     def __init__(
