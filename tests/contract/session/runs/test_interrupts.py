@@ -4,6 +4,7 @@ winner of a race with their answer.
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -323,6 +324,26 @@ async def test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_te
         assert not foreign.done()
         foreign.cancel()
         await asyncio.gather(foreign, return_exceptions=True)
+
+
+async def test_WatchRunChanges__many_interrupts_are_told_together(mesh: Mesh) -> None:
+    """Each hint brings a heartbeat of every run of the runner, also of other tenants."""
+    held, heard = await held_run(mesh), 0
+
+    async def listen(stream: Any) -> None:
+        nonlocal heard
+        async for _ in stream:
+            heard += 1
+
+    async with changes(mesh, runner_tokens(mesh.keys).runner_token()) as stream:
+        listening, began = asyncio.create_task(listen(stream)), time.monotonic()
+        for _ in range(60):
+            await interrupt(mesh, held.session.session_id)
+        await asyncio.sleep(0.5)
+        most = (time.monotonic() - began) / 0.2 + 2
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+    assert 1 <= heard <= most
 
 
 async def test_WatchRunChanges__is_for_runners_alone(mesh: Mesh) -> None:
