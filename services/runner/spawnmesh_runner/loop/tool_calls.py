@@ -52,7 +52,7 @@ async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     """
     digest = hashlib.sha256()
     for call in calls:
-        answer = await _execute_unless_over(assignment, call)
+        answer = await _execute(assignment, call)
         await _append_result(assignment, call, answer)
         for part in (call.call.name, _block_without_id(call.call), answer.outcome.whole_text):
             digest.update(hashlib.sha256(part.encode()).digest())
@@ -75,9 +75,7 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     for number, call in enumerate(calls):
         unknown = await _unknown_outcome(assignment, call, was_begun=number == 0)
         answer = (
-            await _execute_unless_over(assignment, call)
-            if unknown is None
-            else await _not_run(assignment, call, unknown)
+            await _execute(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
         )
         await _append_result(assignment, call, answer)
 
@@ -115,12 +113,6 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
         answer_entry_id=call.answer_entry_id,
         request_id=call_request_id(call.answer_entry_id, call.index),
     )
-
-
-async def _execute_unless_over(assignment: Assignment, call: OpenCall) -> _Answer:
-    if assignment.interruption.is_turn_over:
-        return await _not_run(assignment, call, _NOT_MADE)
-    return await _execute(assignment, call)
 
 
 async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:

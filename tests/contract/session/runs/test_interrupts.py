@@ -226,6 +226,22 @@ async def test_InterruptRun__before_the_decision_the_answer_of_the_gate_comes_to
     assert (await end(mesh, held)).state == INTERRUPTED
 
 
+async def test_InterruptRun__plugins_do_not_judge_a_draft_behind_it(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    asked: list[str] = []
+
+    async def meanwhile(session_id: str) -> None:
+        asked.append(session_id)
+
+    async with plugged(mesh, peers, Plugin(meanwhile=meanwhile)):
+        held = await held_run(mesh)
+        asked.clear()
+        await interrupt(mesh, held.session.session_id)
+        answer = await finalize(mesh, transcript, held)
+    assert (answer.WhichOneof("outcome"), asked) == ("interrupted", [])
+
+
 async def test_InterruptRun__after_the_decision_the_answer_wins(mesh: Mesh, transcript: Peer) -> None:
     held = await held_run(mesh)
     offered = await draft(transcript, held, "42")
