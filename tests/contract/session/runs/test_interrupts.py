@@ -5,6 +5,7 @@ winner of a race with their answer.
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -375,8 +376,7 @@ async def test_InterruptRun__race_with_the_answer_and_a_kill_has_one_winner(
 ) -> None:
     """Every caller hears of the same end, whatever the order in which the calls arrive."""
     dice = random.Random(seed)
-    print(f"seed {seed}")
-    seen = set()
+    seen = Counter[int]()
     for _ in range(12):
         held = await held_run(mesh)
         session_id, offered = held.session.session_id, await draft(transcript, held, "42")
@@ -395,7 +395,7 @@ async def test_InterruptRun__race_with_the_answer_and_a_kill_has_one_winner(
         pauses = [dice.random() * 0.03 for _ in calls]
         outcomes = await asyncio.gather(*map(after, pauses, calls), return_exceptions=True)
         final = (await mesh.get(session_id)).latest_run
-        seen.add(final.state)
+        seen[final.state] += 1
         answered, stopped = outcomes[:2]
         if final.state == SUCCEEDED:
             assert answered.accepted.run == final
@@ -408,4 +408,4 @@ async def test_InterruptRun__race_with_the_answer_and_a_kill_has_one_winner(
             assert final.state == session_pb2.RUN_STATE_KILLED
             assert isinstance(stopped, MeshError) or stopped == final
             assert isinstance(answered, MeshError) or answered.HasField("interrupted")
-    assert seen <= {SUCCEEDED, INTERRUPTED, session_pb2.RUN_STATE_KILLED}
+    print(f"seed {seed}: {dict(seen)}")
