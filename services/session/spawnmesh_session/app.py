@@ -48,6 +48,7 @@ from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed, open_revocation_feed
+from spawnmesh_session.operations.run_change_hints import RunChangeHints
 from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_queueing import RunQueuer
@@ -223,6 +224,7 @@ def make_server(
     add_TokenServiceServicer_to_server(TokenServicer(deps), server)
     server.on_drain(revocations.close)
     server.on_drain(call_limits.close)
+    server.on_drain(deps.run_changes.close)
     add_deployment(
         server,
         components.database,
@@ -265,6 +267,7 @@ def make_dependencies(
         killer=components.killer,
         interrupter=RunInterrupter(database, terminator),
         sender=MessageSender(database, components.queuer),
+        run_changes=RunChangeHints(components.listener),
         deleter=components.deleter,
         settings_push=components.settings_push,
         participants=components.participants,

@@ -11,6 +11,7 @@ from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 
+from tests.support.captured_logs import captured_warnings
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import config, stdio
@@ -185,6 +186,21 @@ async def test_WatchRunChanges__without_it_a_heartbeat_brings_the_interrupt(
         await eventually(mesh.model_called.is_set)
         mesh.interrupt = pb.INTERRUPT_RUN
         await eventually(lambda: mesh.interrupted)
+
+
+async def test_WatchRunChanges__is_opened_again_and_what_came_meanwhile_is_found(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model = asyncio.Event()
+    mesh.queue_run(lease_seconds=LONG)
+    with captured_warnings() as warnings:
+        async with running_runner(mesh, keys, tmp_path):
+            await eventually(mesh.model_called.is_set)
+            mesh.changes.put_nowait(False)
+            await eventually(mesh.changes.empty)
+            mesh.interrupt = pb.INTERRUPT_RUN
+            await eventually(lambda: mesh.interrupted)
+    assert [entry["event"] for entry in warnings if entry["event"] == "run_changes_not_followed"] == []
 
 
 async def test_WatchRunChanges__a_killed_run_stops_at_once(

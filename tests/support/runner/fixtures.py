@@ -84,7 +84,8 @@ class ScriptedMesh:
     interrupt: run_pb.Interrupt.ValueType = run_pb.INTERRUPT_UNSPECIFIED
     hold_wait: asyncio.Event | None = None
     wait_called: asyncio.Event = field(default_factory=asyncio.Event)
-    changes: asyncio.Queue[None] = field(default_factory=asyncio.Queue)
+    changes: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
+    """The hints of the stream. False ends it without one."""
     interrupted: run_pb.EndInterruptedRunRequest | None = None
     router_wait_seconds: float = 0.0
     """The router calls a model so long after the call, as if the model were in its cooldown."""
@@ -176,7 +177,7 @@ class ScriptedMesh:
     def change(self, interrupt: run_pb.Interrupt.ValueType) -> None:
         """Let heartbeats report the interrupt from now on, and tell the runner to send them."""
         self.interrupt = interrupt
-        self.changes.put_nowait(None)
+        self.changes.put_nowait(True)
 
     def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
         """Append a message to the transcript as the run at that epoch, and return its entry's
@@ -260,9 +261,9 @@ class _Runs(run_grpc.RunServiceServicer):
         self, request: run_pb.WatchRunChangesRequest, context: Any
     ) -> AsyncIterator[run_pb.WatchRunChangesResponse]:
         self.mesh.refuse_if_scripted("WatchRunChanges")
-        while True:
+        yield run_pb.WatchRunChangesResponse()
+        while await self.mesh.changes.get():
             yield run_pb.WatchRunChangesResponse()
-            await self.mesh.changes.get()
 
     async def EndInterruptedRun(
         self, request: run_pb.EndInterruptedRunRequest, context: Any

@@ -121,6 +121,7 @@ def crashing(components: Components, steps: Steps) -> Crashing:
         killer=killer,
         interrupter=unused,
         sender=unused,
+        run_changes=unused,
         deleter=replace(
             components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts
         ),

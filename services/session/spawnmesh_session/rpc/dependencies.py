@@ -14,6 +14,7 @@ from spawnmesh_session.operations.family_kill import FamilyKiller
 from spawnmesh_session.operations.finalize_saga import FinalizeSaga
 from spawnmesh_session.operations.message_sending import MessageSender
 from spawnmesh_session.operations.revocation_feed import RevocationFeed
+from spawnmesh_session.operations.run_change_hints import RunChangeHints
 from spawnmesh_session.operations.run_claiming import RunClaimer
 from spawnmesh_session.operations.run_interruption import RunInterrupter
 from spawnmesh_session.operations.run_termination import RunTerminator
@@ -41,6 +42,7 @@ class Dependencies:
     killer: FamilyKiller
     interrupter: RunInterrupter
     sender: MessageSender
+    run_changes: RunChangeHints
     deleter: SessionDeleter
     settings_push: SettingsPush
     participants: TenantParticipants

@@ -21,6 +21,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
+from spawnmesh_runtime.process import start_process
+from spawnmesh_session.app import open_service
 
 from tests.support.serving import caller_at, client_tokens, runner_tokens
 from tests.support.session.calls import fail, finalize, kill, offer, send, take_all
@@ -361,6 +363,22 @@ async def test_WatchRunChanges__many_interrupts_are_told_together(mesh: Mesh) ->
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
     assert 1 <= heard <= most
+
+
+async def test_WatchRunChanges__ends_when_its_replica_drains(mesh: Mesh) -> None:
+    async with (
+        start_process("session", mesh.settings) as process,
+        open_service(process, mesh.settings) as server,
+    ):
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with caller_at(f"127.0.0.1:{port}", "session") as peer:
+            there = Mesh(peer, mesh.keys, mesh.settings, mesh.tenant)
+            async with changes(there, runner_tokens(mesh.keys).runner_token()) as stream:
+                draining = asyncio.create_task(server.drain_and_stop(3600))
+                assert [response async for response in stream] == []
+            async with asyncio.timeout(60):
+                await draining
 
 
 async def test_WatchRunChanges__is_for_runners_alone(mesh: Mesh) -> None:

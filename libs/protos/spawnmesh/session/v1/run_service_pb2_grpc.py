@@ -138,7 +138,8 @@ class RunServiceServicer:
         """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
         leases of all runs now, to learn which and how. It is a hint that saves the time until the next
         heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-        heartbeats. The first response comes at once.
+        heartbeats. The first response comes at once. The stream ends after some minutes, and when the
+        replica is stopped: open it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,7 +74,8 @@ class RunServiceStub:
     """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
     leases of all runs now, to learn which and how. It is a hint that saves the time until the next
     heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-    heartbeats. The first response comes at once.
+    heartbeats. The first response comes at once. The stream ends after some minutes, and when the
+    replica is stopped: open it again.
     """
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
@@ -185,7 +186,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
     leases of all runs now, to learn which and how. It is a hint that saves the time until the next
     heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-    heartbeats. The first response comes at once.
+    heartbeats. The first response comes at once. The stream ends after some minutes, and when the
+    replica is stopped: open it again.
     """
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
     """Returns the messages that no run has acknowledged, oldest first, page by page: results of
@@ -311,7 +313,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams a response whenever a run that this runner holds was interrupted or killed: renew the
         leases of all runs now, to learn which and how. It is a hint that saves the time until the next
         heartbeat. Some come without a cause, and one can be lost with the connection, so go on with the
-        heartbeats. The first response comes at once.
+        heartbeats. The first response comes at once. The stream ends after some minutes, and when the
+        replica is stopped: open it again.
         """
 
     @_abc_1.abstractmethod
