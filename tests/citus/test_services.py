@@ -5,6 +5,13 @@ summaries of transcripts. They run here a second time, with the rows of tenants 
 the queue and the jobs.
 """
 
+from tests.contract.session.runs.test_interrupts import (
+    test_InterruptRun__only_messages_behind_it_begin_a_run,
+    test_InterruptRun__run_that_no_runner_holds_ends_at_once,
+    test_InterruptRun__runner_ends_the_run_and_the_session_takes_the_next_message,
+    test_InterruptRun__text_stops_the_turn_until_the_run_has_read_it,
+    test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant,
+)
 from tests.contract.session.runs.test_lost_leases import (
     test_old_holder_changes_nothing_in_its_own_session,
 )
@@ -63,12 +70,17 @@ __all__ = [
     "test_FinalizeRun__old_holder_is_refused_and_nothing_changes",
     "test_FinalizeRun__parent_hears_once",
     "test_HeartbeatRun__lease_lost_after_a_takeover",
+    "test_InterruptRun__only_messages_behind_it_begin_a_run",
+    "test_InterruptRun__run_that_no_runner_holds_ends_at_once",
+    "test_InterruptRun__runner_ends_the_run_and_the_session_takes_the_next_message",
+    "test_InterruptRun__text_stops_the_turn_until_the_run_has_read_it",
     "test_KillSession__ends_each_session_of_the_family_once",
     "test_ReleaseRun__uses_no_attempt",
     "test_SendMessage__starts_a_new_run_where_none_is_live",
     "test_SpawnSession__children_limit_holds_for_calls_at_once",
     "test_SpawnSession__queue_full",
     "test_SpawnSession__twenty_calls_at_once_spawn_once",
+    "test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant",
     "test_WatchSession__every_event_once_and_in_order_from_any_cursor",
     "test_a_purge_of_the_tenant_deletes_its_jobs_and_those_of_a_worker",
     "test_a_running_worker_publishes_summaries_without_waiting_for_a_round",

@@ -117,7 +117,8 @@ async def interrupt_run(connection: Connection, tenant_id: str, run_id: str) -> 
 
     A run that was interrupted before keeps the time of that.
     """
-    values = {"tenant_id": tenant_id, "run_id": run_id}
+    [clock] = await (await connection.execute(_SQL["read_clock"])).fetchall()
+    values = {"tenant_id": tenant_id, "run_id": run_id, "interrupt_time": clock["read_time"]}
     row = await (await connection.execute(_SQL["interrupt_run"], values)).fetchone()
     return require_run(run_id, run_of(row) if row else None)
 

@@ -59,11 +59,15 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
   and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
 for update
 
+-- name: read_clock
+-- Takes no lock. Reads no table.
+select clock_timestamp() as read_time
+
 -- name: interrupt_run
 -- From then on, no draft of the run is decided. Locks the run; the transaction has locked the
--- session and the run before. The time is that of the statement, as for messages, so that the order
--- of messages and interrupts can be compared. Index: runs_pkey.
-update runs set interrupt_time = coalesce(interrupt_time, clock_timestamp())
+-- session and the run before it read the time, so that the order of messages and interrupts can be
+-- compared. Index: runs_pkey.
+update runs set interrupt_time = coalesce(interrupt_time, %(interrupt_time)s)
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 returning *
 
