@@ -10,10 +10,12 @@ from tests.contract.session.runs.test_interrupts import (
     test_InterruptRun__run_that_no_runner_holds_ends_at_once,
     test_InterruptRun__runner_ends_the_run_and_the_session_takes_the_next_message,
     test_InterruptRun__text_stops_the_turn_until_the_run_has_read_it,
-    test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant,
 )
 from tests.contract.session.runs.test_lost_leases import (
     test_old_holder_changes_nothing_in_its_own_session,
+)
+from tests.contract.session.runs.test_run_changes import (
+    test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant,
 )
 from tests.contract.session.runs.test_runs import (
     test_ClaimRuns__no_run_is_handed_out_twice,

@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 
 OPEN = session_pb2.SESSION_MODE_SESSION
 ENDED, SUCCEEDED = session_pb2.RUN_STATE_INTERRUPTED, session_pb2.RUN_STATE_SUCCEEDED
+SPEAKS_FOR_SECONDS = 5.0
+"""The model needs a part of it to begin, and speaks for 40 s."""
 LEASE_SECONDS = 10.0
 """Far longer than an interrupt takes, and short of the time for which the model speaks."""
 
@@ -42,7 +44,7 @@ async def counting(stack: Stack, mesh: WireMesh) -> session_pb2.Session:
 async def speaks(mesh: WireMesh, session_id: str) -> bool:
     run = (await mesh.session(session_id)).latest_run
     since = run.start_time.ToMilliseconds() / 1000
-    return run.state == session_pb2.RUN_STATE_RUNNING and time.time() > since + 2
+    return run.state == session_pb2.RUN_STATE_RUNNING and time.time() > since + SPEAKS_FOR_SECONDS
 
 
 async def entries_of(mesh: WireMesh, session_id: str) -> list[Entry]:

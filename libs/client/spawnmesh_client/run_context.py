@@ -174,9 +174,9 @@ class RunContext:
         peer = self.mesh.wire.service("session")
         stub = RunServiceStub(peer.channel)
         while True:
+            self.has_urgent_message = False  # Unless a heartbeat says so while the inbox is asked.
             waiting = (await call_again(peer, stub.ListInbox, runs.ListInboxRequest())).messages
             if not waiting:
-                self.has_urgent_message = False
                 self.inbox_read_count += 1
                 return is_news
             for message in waiting:

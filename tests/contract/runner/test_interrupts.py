@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh.hook.v1 import event_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
@@ -98,6 +99,39 @@ async def test_InterruptRun__a_waiting_tool_is_cut_short_and_the_next_calls_are_
     assert "was not made" in not_made
     assert mesh.spawns == {}
     assert len(mesh.prompts) == 1
+
+
+async def test_InterruptRun__a_run_that_must_end_leaves_its_inbox_to_the_next(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hold_model = asyncio.Event()
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(mesh.model_called.is_set)
+        mesh.inbox.append(pb.InboxMessage(key="m1", text="The next question?"))
+        mesh.change(pb.INTERRUPT_RUN)
+        await eventually(lambda: mesh.interrupted)
+    assert [message.key for message in mesh.inbox] == ["m1"]
+    assert texts(mesh.messages(USER)) == ["Do it."]
+
+
+async def test_InterruptRun__a_call_that_a_lost_runner_began_may_have_been_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    path = '{"path": "a.txt", "content": "x"}'
+    mesh.write(calling(("c1", "write_file", path), ("c2", "write_file", path)))
+    mesh.hooks.active = [event_pb2.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.hold_tool_calls = asyncio.Event()
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=2, tools=("write_file",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.hooks.asked)
+        mesh.inbox.append(pb.InboxMessage(key="m1", text="Hurry."))
+        mesh.change(pb.INTERRUPT_TURN)
+        await eventually(lambda: mesh.finalized)
+    begun, not_made = texts(mesh.messages(RESULT))
+    assert "make it again" in begun
+    assert "was not made" in not_made
 
 
 async def test_InterruptRun__a_tool_that_may_have_done_something_says_so(

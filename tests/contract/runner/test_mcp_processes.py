@@ -73,14 +73,14 @@ async def test_a_finished_run_leaves_no_process(mesh: ScriptedMesh, keys: Path, 
     [result] = await tool_results(
         mesh, keys, tmp_path, PIDS, mcp_config_file=config(tmp_path, weather=stdio())
     )
-    assert are_gone(pids_in(result))
+    await eventually(lambda: are_gone(pids_in(result)))
 
 
 async def test_a_stubborn_server_is_killed(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
     [result] = await tool_results(
         mesh, keys, tmp_path, STUBBORN, mcp_config_file=config(tmp_path, weather=stdio())
     )
-    assert are_gone(pids_in(result))
+    await eventually(lambda: are_gone(pids_in(result)))
 
 
 async def test_a_failed_run_leaves_no_process(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_a_failed_run_leaves_no_process(mesh: ScriptedMesh, keys: Path, tm
         await eventually(lambda: mesh.failed)
     assert mesh.failed is not None
     assert mesh.failed.reason == reason_pb2.REASON_MODEL_REFUSED
-    assert are_gone(pids_in(mesh.messages(RESULT)[0]))
+    await eventually(lambda: are_gone(pids_in(mesh.messages(RESULT)[0])))
 
 
 async def held_after(mesh: ScriptedMesh, *calls: tuple[str, str]) -> None:
@@ -144,7 +144,7 @@ async def test_a_released_run_leaves_no_process(
     ):
         await eventually(lambda: len(mesh.prompts) == 2)
     assert mesh.released == [1]
-    assert are_gone(pids_in(mesh.messages(RESULT)[0]))
+    await eventually(lambda: are_gone(pids_in(mesh.messages(RESULT)[0])))
     assert os.listdir(tmp_path / "work") == []
 
 
@@ -296,4 +296,4 @@ async def test_concurrent_runs_have_separate_processes(
         tool_results(other, keys, tmp_path / "other", PIDS, mcp_config_file=file),
     )
     assert not set(pids_in(first)) & set(pids_in(second))
-    assert are_gone(pids_in(first) + pids_in(second))
+    await eventually(lambda: are_gone(pids_in(first) + pids_in(second)))

@@ -1,5 +1,6 @@
 """The hook service as a runner's peer: it answers as a test says and records the calls."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ class ScriptedHooks:
     tool_call: decision_pb2.ToolCallDecision | MeshError = field(
         default_factory=lambda: decision_pb2.ToolCallDecision(proceed=decision_pb2.Proceed())
     )
+    hold_tool_calls: asyncio.Event | None = None
     asked: list[Any] = field(default_factory=list)
     published: list[observed_pb2.ObservedEvent] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
@@ -79,5 +81,7 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
 
     async def DispatchBeforeToolCall(self, request: Any, context: Any) -> pb.DispatchBeforeToolCallResponse:
         decision = self._hooks.ask("before_tool_call", request.event, self._hooks.tool_call)
+        if self._hooks.hold_tool_calls is not None:
+            await self._hooks.hold_tool_calls.wait()
         rewritten_by = ["gate", "scrubber"] if decision.HasField("rewrite") else []
         return pb.DispatchBeforeToolCallResponse(decision=decision, decided_by=rewritten_by)

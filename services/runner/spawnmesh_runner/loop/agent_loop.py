@@ -115,6 +115,7 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     interrupt, with all that was said and done in the transcript; RunInterrupted if no turn may
     begin.
     """
+    assignment.interruption.raise_if_run_must_end()
     await _read_news(assignment, turns)
     assignment.interruption.raise_if_run_must_end()
     fence = await open_window(assignment)

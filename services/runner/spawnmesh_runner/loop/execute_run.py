@@ -106,7 +106,11 @@ async def execute_run(
                 )
                 is_accepted = True
             except RunInterrupted:
-                await _end_interrupted(claimed, peers, usage_total)
+                try:
+                    await _end_interrupted(claimed, peers, usage_total)
+                except asyncio.CancelledError:
+                    await _release(claimed, peers)  # It ends with that.
+                    raise
             except LeaseLost as lost:
                 log.warning("run lost", why=str(lost))
                 mark_failed(span, Reason.RUN_LEASE_LOST.value)

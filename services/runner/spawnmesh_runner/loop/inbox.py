@@ -17,9 +17,10 @@ async def drain_inbox(assignment: Assignment) -> None:
     """
     peers = assignment.peers
     while True:
+        report_count = assignment.interruption.report_count
         inbox = await call_with_retry(peers.session, peers.runs.ListInbox, pb.ListInboxRequest())
         if not inbox.messages:
-            assignment.interruption.inbox_was_read()
+            assignment.interruption.inbox_was_read(report_count)
             return
         for message in inbox.messages:
             await append_message(

@@ -24,6 +24,7 @@ class Interruption:
         self._turn = asyncio.Event()
         self._run = asyncio.Event()
         self._read_count = 0
+        self._report_count = 0
 
     @property
     def is_turn_over(self) -> bool:
@@ -34,21 +35,35 @@ class Interruption:
         """The number of times that the inbox was read until it was empty."""
         return self._read_count
 
-    def report(self, interrupt: "pb.Interrupt.ValueType", read_count: int) -> None:
+    @property
+    def report_count(self) -> int:
+        """The number of urgent messages that heartbeats have reported."""
+        return self._report_count
+
+    def report(self, interrupt: "pb.Interrupt.ValueType", read_count: int) -> bool:
         """Take over what a heartbeat says that was sent when the inbox had been read so often.
 
-        An urgent message that was read meanwhile stops nothing.
+        Return False if the inbox was read meanwhile: the urgent message may have been read, or it
+        is a new one. Ask again.
         """
         if interrupt == pb.INTERRUPT_RUN:
             self._run.set()
             self._turn.set()
-        elif interrupt == pb.INTERRUPT_TURN and read_count == self._read_count:
+        elif interrupt == pb.INTERRUPT_TURN:
+            if read_count != self._read_count:
+                return False
+            self._report_count += 1
             self._turn.set()
+        return True
 
-    def inbox_was_read(self) -> None:
-        """Note that no urgent message waits any more."""
+    def inbox_was_read(self, report_count: int) -> None:
+        """Note that the inbox is empty.
+
+        So many urgent messages had been reported when it was asked. A later report may be about a
+        message that came behind the answer.
+        """
         self._read_count += 1
-        if not self._run.is_set():
+        if not self._run.is_set() and report_count == self._report_count:
             self._turn.clear()
 
     def raise_if_run_must_end(self) -> None:

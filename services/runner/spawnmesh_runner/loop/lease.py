@@ -20,6 +20,10 @@ from spawnmesh_runner.loop.run_changes import RunChanges, wait_for_change
 _LOST = (*RUN_LOST, Reason.TOKEN_EXPIRED)
 
 
+# The shortest time between two heartbeats.
+_HINT_PAUSE_SECONDS = 0.5
+
+
 class LeaseLost(Exception):
     """The run is over, another runner has it, or the lease was not renewed in time.
 
@@ -82,9 +86,11 @@ async def _heartbeat(
     lease_seconds = claimed.lease_ttl.ToMilliseconds() / 1000
     pause = lease_seconds * heartbeat_share
     request = pb.HeartbeatRunRequest(epoch=claimed.run.epoch)
-    renewed, change = monotonic_seconds(), changes.next
+    renewed, change, sent = monotonic_seconds(), changes.next, -_HINT_PAUSE_SECONDS
     while True:
         await wait_for_change(change, pause)
+        # Another tenant may be the cause of the hints: they bring few heartbeats.
+        await asyncio.sleep(max(0.0, sent + _HINT_PAUSE_SECONDS - monotonic_seconds()))
         sent, read_count, change = monotonic_seconds(), interruption.read_count, changes.next
         try:
             response = await peers.session.unary(peers.runs.HeartbeatRun, request, timeout_seconds=pause)
@@ -101,5 +107,5 @@ async def _heartbeat(
         else:
             renewed = sent
             held.token = response.run_token
-            interruption.report(response.interrupt, read_count)
-            pause = lease_seconds * heartbeat_share
+            is_news = interruption.report(response.interrupt, read_count)
+            pause = lease_seconds * (heartbeat_share if is_news else min(heartbeat_share, 0.1))

@@ -75,7 +75,9 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     for number, call in enumerate(calls):
         unknown = await _unknown_outcome(assignment, call, was_begun=number == 0)
         answer = (
-            await _execute(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
+            await _execute(assignment, call, was_begun=number == 0)
+            if unknown is None
+            else await _not_run(assignment, call, unknown)
         )
         await _append_result(assignment, call, answer)
 
@@ -115,7 +117,7 @@ def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
     )
 
 
-async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
+async def _execute(assignment: Assignment, open_call: OpenCall, *, was_begun: bool = False) -> _Answer:
     call = open_call.call
     tool = assignment.tools.get(call.name)
     if tool is None:
@@ -130,7 +132,7 @@ async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
         gen_ai__tool__type="function",
         gen_ai__conversation__id=assignment.session_id,
     ) as span:
-        judged = await _judge(assignment, call)
+        judged = await _judge(assignment, call, _cut_short(tool) if was_begun else _NOT_MADE)
         start_seconds = monotonic_seconds()
         if not isinstance(judged, ToolOutcome):
             assignment.called_tools.add(tool.name)
@@ -146,12 +148,14 @@ async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
     return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
 
 
-async def _judge(assignment: Assignment, call: message_pb2.ToolCall) -> message_pb2.ToolCall | ToolOutcome:
+async def _judge(
+    assignment: Assignment, call: message_pb2.ToolCall, interrupted: ToolOutcome
+) -> message_pb2.ToolCall | ToolOutcome:
     """Return the call as the plugins allow it, or the outcome of one that is not made."""
     try:
         return await assignment.interruption.cut_turn(dispatch_before_tool_call(assignment, call))
     except TurnInterrupted:
-        return _NOT_MADE
+        return interrupted
 
 
 async def _make(
@@ -167,7 +171,11 @@ async def _make(
     try:
         return await assignment.interruption.cut_turn(making)
     except TurnInterrupted:
-        return _CUT_SHORT if tool.idempotent else _MAYBE_DONE
+        return _cut_short(tool)
+
+
+def _cut_short(tool: AnyTool) -> ToolOutcome:
+    return _CUT_SHORT if tool.idempotent else _MAYBE_DONE
 
 
 async def _not_run(assignment: Assignment, call: OpenCall, outcome: ToolOutcome) -> _Answer:

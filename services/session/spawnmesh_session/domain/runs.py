@@ -266,13 +266,16 @@ def outcome_of_lost(run: Run, entry: LostEntry | None) -> RunOutcome | None:
     """Return how a run ends that no runner can finish; None if one can, or if it has ended."""
     if entry is None:
         return None
+    is_lost = entry.attempts_left <= 0 and entry.is_untouched
+    if run.interrupt_time is not None and (is_lost or entry.is_past_deadline):
+        return INTERRUPTED
     if entry.is_past_deadline:
         return RunOutcome(
             state=RunState.TIMED_OUT,
             error_reason=Reason.RUN_TIMEOUT,
             error_message=describe_timeout(run),
         )
-    if entry.attempts_left <= 0 and entry.is_untouched:
+    if is_lost:
         return RunOutcome(
             state=RunState.FAILED,
             error_reason=Reason.ATTEMPTS_EXHAUSTED,

@@ -167,8 +167,18 @@ class FinalizeSaga:
         async with self.database.pipelined(tenant_id) as connection:
             await drafts.resume_run(connection, tenant_id, draft.run_id, draft.epoch)
 
-    async def _revise(self, tenant_id: str, session_id: str, draft: Draft, revision: Revision) -> Revision:
-        """Supersede the draft, append the instruction, and make the run RUNNING again."""
+    async def _revise(
+        self, tenant_id: str, session_id: str, draft: Draft, revision: Revision
+    ) -> Revision | Interrupted:
+        """Supersede the draft, append the instruction, and make the run RUNNING again.
+
+        The instruction is for a run that goes on: the draft of an interrupted run stays as it is.
+        """
+        found = await drafts.get_finalizing(self.database, tenant_id, draft.run_id)
+        if found.run.interrupt_time is not None:
+            await self._resume(tenant_id, draft)
+            require_lease(found.run, draft.epoch)
+            return Interrupted()
         note = (
             f"Your answer was not accepted (revision {revision.number} of at most "
             f"{revision.max_revision_count}). Work on it again and answer anew:\n\n{revision.instruction}"

@@ -14,7 +14,7 @@ from spawnmesh_session.domain.runs import (
     check_queue,
     require_undecided,
 )
-from spawnmesh_session.domain.sessions import SessionState
+from spawnmesh_session.domain.sessions import Session, SessionMode, SessionState
 from spawnmesh_session.domain.spawns import spawn_limits_of
 from spawnmesh_session.domain.tenants import masks_secrets, require_ready
 from spawnmesh_session.operations.caller_lease import require_lease_of
@@ -113,11 +113,12 @@ class MessageSender:
                 raise _not_live(await runs.find_run(connection, tenant_id, session_id, message.run_id))
             if live is not None:
                 require_undecided(live)
+                _require_reader(session, live, message)
             check_inbox(*await inbox.measure_inbox(connection, tenant_id, session_id), to_store)
             if live is None:
                 limit = spawn_limits_of(tenant.settings).max_queued_run_count
                 check_queue(await runs.count_waiting_runs(connection, tenant_id, limit=limit), limit)
-            interrupts = message.is_urgent and live is not None and live.state in HELD_RUN_STATES
+            interrupts = message.is_urgent and live is not None and _is_working(live)
             await inbox.insert_message(connection, tenant_id, session_id, key, to_store, is_urgent=interrupts)
             if live is not None:
                 if interrupts:
@@ -128,6 +129,32 @@ class MessageSender:
         if run is None:
             raise RuntimeError("an active session that was locked got no run")
         return run
+
+
+def _is_working(run: Run) -> bool:
+    return run.state in HELD_RUN_STATES and run.interrupt_time is None
+
+
+def _require_reader(session: Session, live: Run, message: NewMessage) -> None:
+    """Refuse a message that an interrupted run would have to read.
+
+    It reads nothing more. A session of mode SESSION gets a new run for the message, unless the
+    message is for that run alone.
+    """
+    if live.interrupt_time is None:
+        return
+    if session.mode == SessionMode.RUN:
+        raise MeshError(
+            Reason.SESSION_CLOSED,
+            f"session {session.session_id} closes with its run, which was interrupted",
+            facts={"session_id": session.session_id, "run_id": live.run_id},
+        )
+    if message.run_id:
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"run {live.run_id} was interrupted; send the message without naming it",
+            facts={"run_id": live.run_id, "state": live.state},
+        )
 
 
 def _not_live(run: Run) -> MeshError:

@@ -18,7 +18,7 @@ from spawnmesh_session.domain.runs import (
 from spawnmesh_session.operations.caller_lease import require_lease_of
 from spawnmesh_session.operations.decided_runs import until_undecided
 from spawnmesh_session.operations.run_termination import RunTerminator
-from spawnmesh_session.store import runs, sessions
+from spawnmesh_session.store import run_queue, runs, sessions
 from spawnmesh_session.store.rows import PendingRow
 
 
@@ -36,7 +36,8 @@ class RunInterrupter:
     async def interrupt(
         self, tenant_id: str, session_id: str, run_id: str, calling_run: CallingRun | None
     ) -> Run | None:
-        """Ask the live run to end, and return it; one that no runner holds ends here.
+        """Ask the live run to end, and return it; one without a runner, or with a lease that has
+        expired, ends here.
 
         Without a live run, or if `run_id` names another one, change nothing and return that run or
         the newest one, if there is any. Wait up to 2 s while the run is being ended with its
@@ -63,8 +64,9 @@ class RunInterrupter:
                 return (await sessions.read_session(connection, tenant_id, session_id)).latest_run
             require_undecided(live)
             run = await runs.interrupt_run(connection, tenant_id, live.run_id)
-            if run.state is not RunState.QUEUED:
-                await runs.notify_runner(connection, tenant_id, run)
+            if await run_queue.lock_if_held(connection, tenant_id, run.run_id):
+                if live.interrupt_time is None:
+                    await runs.notify_runner(connection, tenant_id, run)
                 return run
             locked = await runs.lock_run_with_sessions(connection, tenant_id, run.run_id)
             ended = await self.terminator.terminate(connection, tenant_id, locked, INTERRUPTED)
@@ -87,11 +89,13 @@ class RunInterrupter:
             ended = await self.terminator.terminate(connection, tenant_id, locked, outcome, epoch=epoch)
         return await _fetch(ended)
 
-    async def end_released(self, tenant_id: str, run: Run) -> Run:
-        """End a run that was interrupted and then released. Return the run."""
+    async def end_released(self, tenant_id: str, run: Run, epoch: int) -> Run:
+        """End an interrupted run, whose runner releases it, and return it; another one as it is."""
         if run.interrupt_time is None:
             return run
-        return await self.interrupt(tenant_id, run.session_id, run.run_id, None) or run
+        if run.state is RunState.QUEUED:
+            return await self.interrupt(tenant_id, run.session_id, run.run_id, None) or run
+        return await self.end(tenant_id, run.run_id, epoch, None)
 
 
 async def _fetch(ended: PendingRow[Run] | None) -> Run:

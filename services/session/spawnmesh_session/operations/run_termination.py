@@ -10,7 +10,7 @@ from spawnmesh_postgres.jobs.store import enqueue
 
 from spawnmesh_session.domain.enabled_hooks import RUN_END_HOOKS
 from spawnmesh_session.domain.inbox import announcement, announcement_key
-from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome, RunState
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, Run, RunOutcome
 from spawnmesh_session.domain.sessions import (
     EventKind,
     Session,
@@ -77,7 +77,7 @@ class RunTerminator:
         if closing or session.mode == SessionMode.RUN:
             due += await close_session(connection, tenant_id, session, locked.hooks)
         else:
-            since = _queued_since(run, session, outcome)
+            since = _queued_since(run, session)
             if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=since):
                 await self.queuer.queue_run(connection, tenant_id, session_id, session.run_timeout)
         await enqueue(connection, tenant_id, *due)
@@ -120,12 +120,12 @@ class RunTerminator:
             await self.queuer.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
 
 
-def _queued_since(run: Run, session: Session, outcome: RunOutcome) -> datetime:
+def _queued_since(run: Run, session: Session) -> datetime:
     """Return the time after which a message that the run has not read gets a run of its own.
 
     The deadline dates from the first queueing; queue_time changes when a run is released.
     """
-    if outcome.state is RunState.INTERRUPTED and run.interrupt_time is not None:
+    if run.interrupt_time is not None:
         return run.interrupt_time
     return run.deadline_time - session.run_timeout
 

@@ -28,6 +28,7 @@ async def list_inbox(request: ListInboxRequest, caller: Caller, deps: Dependenci
         deps.database,
         tenant_id,
         session_id,
+        caller.run_id,
         after_position=last[0] if last else -1,
         page_size=request.page_size or _DEFAULT_PAGE_SIZE,
     )

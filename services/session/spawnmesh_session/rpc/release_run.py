@@ -22,7 +22,7 @@ async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependen
     run = await run_release.release_run(deps.database, caller.tenant_id, caller.run_id, request.epoch, delay)
     if delay != NO_DELAY:
         deps.metrics.delayed(delay)
-    run = await deps.interrupter.end_released(caller.tenant_id, run)
+    run = await deps.interrupter.end_released(caller.tenant_id, run, request.epoch)
     return ReleaseRunResponse(run=render_run(run))
 
 

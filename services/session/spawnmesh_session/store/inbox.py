@@ -56,14 +56,15 @@ async def get_message_text(connection: Connection, tenant_id: str, session_id: s
 
 
 async def list_inbox(
-    database: Database, tenant_id: str, session_id: str, *, after_position: int, page_size: int
+    database: Database, tenant_id: str, session_id: str, run_id: str, *, after_position: int, page_size: int
 ) -> InboxPage:
-    """Return a page of unread messages, oldest first, in a transaction of its own.
+    """Return a page of the unread messages for the run, oldest first, in a transaction of its own.
 
-    Return fewer if their texts are large, but at least one.
+    Return fewer if their texts are large, but at least one. An interrupted run gets none.
     """
     values = {
         "tenant_id": tenant_id,
+        "run_id": run_id,
         "session_id": session_id,
         "after_position": after_position,
         "row_count": page_size + 1,

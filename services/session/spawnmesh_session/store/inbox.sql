@@ -16,7 +16,9 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)
 -- name: list_inbox
 -- Takes no lock. Unread messages, oldest first: one less than %(row_count)s at most, and those
 -- that fit into %(max_bytes)s, but at least one. `found_count` is larger than the number of rows if
--- others follow. Index: inbox_messages_unread_idx.
+-- others follow. Returns no row for a run that was interrupted: the messages are for the next one.
+-- A snapshot with a message from behind the interrupt has the interrupt too. Index:
+-- inbox_messages_unread_idx, runs_pkey.
 select key, text, child_session_id, child_run_state, create_time, position, found_count
 from (
     select *, sum(octet_length(text)) over (order by position) as bytes,
@@ -24,6 +26,8 @@ from (
     from (select * from inbox_messages
           where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
             and position >= 0 and position > %(after_position)s
+            and (select interrupt_time from runs
+                 where tenant_id = %(tenant_id)s and run_id = %(run_id)s) is null
           order by position limit %(row_count)s) oldest
 ) counted
 where rank < %(row_count)s and (bytes <= %(max_bytes)s or rank = 1)

@@ -198,6 +198,13 @@ async def lock_lost_entry(connection: Connection, lost: LostRun) -> LostEntry | 
     return LostEntry(**row) if row else None
 
 
+async def lock_if_held(connection: Connection, tenant_id: str, run_id: str) -> bool:
+    """Lock the entry of a run that is locked. Return whether a runner has its lease."""
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    row = await (await connection.execute(_SQL["lock_entry"], values)).fetchone()
+    return row is not None and bool(row["is_held"])
+
+
 async def count_live_runs(connection: Connection) -> dict[str, int]:
     """Return the number of `waiting` and of `held` runs, in the scope of every tenant."""
     row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()

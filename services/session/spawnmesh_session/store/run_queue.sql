@@ -275,6 +275,13 @@ from run_queue
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 for update
 
+-- name: lock_entry
+-- Locks the entry of a run that is locked: a heartbeat waits until the transaction ends. is_held:
+-- its lease has not expired. Returns no row if the run has ended. Index: run_queue_pkey.
+select leased and due_time > statement_timestamp() as is_held from run_queue
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+for update
+
 -- name: count_live_runs
 -- Takes no lock; reads in the scope of every tenant. Index: run_queue_tenant_due_idx, or the whole
 -- table.

@@ -1,81 +1,41 @@
-"""Interrupted runs: they end at a safe point or go on with an urgent message, and there is one
-winner of a race with their answer.
-"""
+"""Interrupted runs: they end at a safe point or go on with an urgent message."""
 
 import asyncio
-import random
-import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
-from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_service
 
-from tests.support.serving import caller_at, client_tokens, runner_tokens
-from tests.support.session.calls import fail, finalize, kill, offer, send, take_all
+from tests.support.serving import caller_at
+from tests.support.session.calls import fail, finalize, kill, send, take_all
 from tests.support.session.drafting import draft, entries_of
 from tests.support.session.finalizing import finalize_beside, labels_of
 from tests.support.session.harness import Mesh, OpenMesh
-from tests.support.session.plugins import Plugin, plugged
-
-OPEN = session_pb2.SESSION_MODE_SESSION
-RUNNING, INTERRUPTED, SUCCEEDED = (
-    session_pb2.RUN_STATE_RUNNING,
-    session_pb2.RUN_STATE_INTERRUPTED,
-    session_pb2.RUN_STATE_SUCCEEDED,
+from tests.support.session.interrupts import (
+    INTERRUPTED,
+    OPEN,
+    RUNNING,
+    SUCCEEDED,
+    beat,
+    end,
+    held_run,
+    interrupt,
+    refusal_of,
+    steer,
 )
+from tests.support.session.plugins import Plugin, plugged
 
 
 @pytest.fixture
 async def transcript(peers: dict[str, str]) -> Any:
     async with caller_at(peers["transcript"], "transcript") as peer:
         yield peer
-
-
-async def interrupt(mesh: Mesh, session_id: str, **fields: Any) -> session_pb2.Run:
-    request = pb.InterruptRunRequest(session_id=session_id, **fields)
-    run: session_pb2.Run = (await mesh.client(mesh.sessions.InterruptRun, request)).run
-    return run
-
-
-async def steer(mesh: Mesh, session_id: str, text: str = "hurry", **fields: Any) -> session_pb2.Run:
-    return await interrupt(mesh, session_id, **{"text": text, "request_id": uuid4().hex, **fields})
-
-
-async def beat(mesh: Mesh, held: run_pb.ClaimedRun) -> "run_pb.Interrupt.ValueType":
-    request = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
-    answer: run_pb.HeartbeatRunResponse = await mesh.run(held, mesh.runs.HeartbeatRun, request)
-    return answer.interrupt
-
-
-async def end(mesh: Mesh, held: run_pb.ClaimedRun) -> session_pb2.Run:
-    usage = TokenUsage(input_token_count=5)
-    request = run_pb.EndInterruptedRunRequest(epoch=held.run.epoch, usage=usage)
-    run: session_pb2.Run = (await mesh.run(held, mesh.runs.EndInterruptedRun, request)).run
-    return run
-
-
-async def refusal_of(call: Any) -> Reason:
-    with pytest.raises(MeshError) as caught:
-        await call
-    return caught.value.reason
-
-
-async def held_run(mesh: Mesh, mode: Any = OPEN) -> run_pb.ClaimedRun:
-    return await mesh.claim((await mesh.spawn(mode=mode)).session_id)
 
 
 async def test_InterruptRun__runner_ends_the_run_and_the_session_takes_the_next_message(
@@ -279,6 +239,74 @@ async def test_InterruptRun__only_messages_behind_it_begin_a_run(mesh: Mesh) -> 
     assert (third.run_id != second.run.run_id, third.state) == (True, session_pb2.RUN_STATE_QUEUED)
 
 
+async def test_InterruptRun__its_run_reads_no_message_any_more(mesh: Mesh) -> None:
+    held = await held_run(mesh)
+    session_id = held.session.session_id
+    await send(mesh, session_id, "before")
+    await interrupt(mesh, session_id)
+    reading = await send(mesh, session_id, "behind")
+    assert reading.run_id == held.run.run_id, "the run that is ending"
+    inbox = await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())
+    assert list(inbox.messages) == []
+    assert await beat(mesh, held) == run_pb.INTERRUPT_RUN
+    await end(mesh, held)
+    second = await mesh.claim(session_id)
+    inbox = await mesh.run(second, mesh.runs.ListInbox, run_pb.ListInboxRequest())
+    assert [message.text for message in inbox.messages] == ["before", "behind"]
+
+
+async def test_InterruptRun__text_that_its_run_cannot_read_is_refused(mesh: Mesh) -> None:
+    for mode, reason in (
+        (session_pb2.SESSION_MODE_RUN, Reason.SESSION_CLOSED),
+        (OPEN, Reason.RUN_STATE),
+    ):
+        held = await held_run(mesh, mode)
+        session_id, run_id = held.session.session_id, held.run.run_id
+        await interrupt(mesh, session_id)
+        assert await refusal_of(steer(mesh, session_id, run_id=run_id)) is reason
+        if mode == session_pb2.SESSION_MODE_RUN:
+            assert await refusal_of(send(mesh, session_id)) is reason
+        await end(mesh, held)
+        assert (await mesh.get(session_id)).latest_run.run_id == run_id
+
+
+async def test_InterruptRun__run_that_fails_behind_it_begins_no_other(mesh: Mesh) -> None:
+    held = await held_run(mesh)
+    await send(mesh, held.session.session_id, "before")
+    await interrupt(mesh, held.session.session_id)
+    await fail(mesh, held)
+    assert (await mesh.get(held.session.session_id)).latest_run.run_id == held.run.run_id
+
+
+async def test_InterruptRun__run_whose_lease_has_expired_ends_at_once(
+    mesh: Mesh, open_mesh: OpenMesh
+) -> None:
+    async with open_mesh(lease_ttl_seconds=0.3) as short:
+        await short.create_tenant()
+        held = await held_run(short)
+        await asyncio.sleep(0.5)
+        assert (await interrupt(short, held.session.session_id)).state == INTERRUPTED
+        assert await refusal_of(beat(short, held)) is Reason.RUN_LEASE_LOST
+
+
+async def test_InterruptRun__revision_that_is_requested_behind_it_is_not_written(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    async def meanwhile(session_id: str) -> None:
+        if spawned.is_set():
+            await interrupt(mesh, session_id)
+
+    spawned, revise = asyncio.Event(), FinalizeDecision(revise=Revise(reason="shorter, please"))
+    async with plugged(mesh, peers, Plugin(on_finalize=revise, meanwhile=meanwhile)):
+        held = await held_run(mesh)
+        spawned.set()
+        answer = await finalize(mesh, transcript, held)
+    assert answer.WhichOneof("outcome") == "interrupted"
+    bodies = [entry.body for entry in await entries_of(transcript, held)]
+    assert not [body for body in bodies if body.HasField("label") or body.system_note.topic == "revision"]
+    assert (await end(mesh, held)).state == INTERRUPTED
+
+
 async def test_EndInterruptedRun__only_of_an_interrupted_run_by_its_holder(mesh: Mesh) -> None:
     held = await held_run(mesh)
     assert await refusal_of(end(mesh, held)) is Reason.RUN_STATE
@@ -310,120 +338,5 @@ async def test_ReleaseRun__interrupted_run_ends_instead_of_waiting(mesh: Mesh) -
     request.delay.min_pause.FromSeconds(60)
     released = (await mesh.run(held, mesh.runs.ReleaseRun, request)).run
     assert released.state == INTERRUPTED
+    assert (await mesh.run(held, mesh.runs.ReleaseRun, request)).run == released, "a repeat"
     assert (await mesh.get(held.session.session_id)).latest_run.state == INTERRUPTED
-
-
-@asynccontextmanager
-async def changes(mesh: Mesh, token: str) -> AsyncIterator[Any]:
-    """Open the stream of the runner `test`; the first response has come."""
-    request = run_pb.WatchRunChangesRequest(runner_id="test")
-    with use_token(token):
-        stream = mesh.peer.stream(mesh.runs.WatchRunChanges, request, timeout_seconds=60)
-        await anext(stream)
-        yield stream
-        await stream.aclose()
-
-
-async def test_WatchRunChanges__tells_of_interrupts_and_kills_and_of_no_other_tenant(mesh: Mesh) -> None:
-    other = Mesh(mesh.peer, mesh.keys, mesh.settings)
-    await other.create_tenant()
-    runner = client_tokens(mesh.keys).runner_token
-    async with (
-        changes(mesh, runner_tokens(mesh.keys).runner_token()) as of_all,
-        changes(mesh, runner("harness", 600, tenants=[mesh.tenant])) as ours,
-        changes(mesh, runner("harness", 600, tenants=[other.tenant])) as theirs,
-    ):
-        foreign = asyncio.create_task(anext(theirs))
-        for stop in (interrupt, steer, kill):
-            heard = [asyncio.create_task(anext(stream)) for stream in (of_all, ours)]
-            held = await held_run(mesh)
-            await stop(mesh, held.session.session_id)
-            async with asyncio.timeout(60):
-                await asyncio.gather(*heard)
-        assert not foreign.done()
-        foreign.cancel()
-        await asyncio.gather(foreign, return_exceptions=True)
-
-
-async def test_WatchRunChanges__many_interrupts_are_told_together(mesh: Mesh) -> None:
-    """Each hint brings a heartbeat of every run of the runner, also of other tenants."""
-    held, heard = await held_run(mesh), 0
-
-    async def listen(stream: Any) -> None:
-        nonlocal heard
-        async for _ in stream:
-            heard += 1
-
-    async with changes(mesh, runner_tokens(mesh.keys).runner_token()) as stream:
-        listening, began = asyncio.create_task(listen(stream)), time.monotonic()
-        for _ in range(60):
-            await interrupt(mesh, held.session.session_id)
-        await asyncio.sleep(0.5)
-        most = (time.monotonic() - began) / 0.2 + 2
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
-    assert 1 <= heard <= most
-
-
-async def test_WatchRunChanges__ends_when_its_replica_drains(mesh: Mesh) -> None:
-    async with (
-        start_process("session", mesh.settings) as process,
-        open_service(process, mesh.settings) as server,
-    ):
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with caller_at(f"127.0.0.1:{port}", "session") as peer:
-            there = Mesh(peer, mesh.keys, mesh.settings, mesh.tenant)
-            async with changes(there, runner_tokens(mesh.keys).runner_token()) as stream:
-                draining = asyncio.create_task(server.drain_and_stop(3600))
-                assert [response async for response in stream] == []
-            async with asyncio.timeout(60):
-                await draining
-
-
-async def test_WatchRunChanges__is_for_runners_alone(mesh: Mesh) -> None:
-    request = run_pb.WatchRunChangesRequest(runner_id="test")
-    with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-        stream = mesh.peer.stream(mesh.runs.WatchRunChanges, request, timeout_seconds=60)
-        assert await refusal_of(anext(stream)) is Reason.CALLER_NOT_ALLOWED
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_InterruptRun__race_with_the_answer_and_a_kill_has_one_winner(
-    mesh: Mesh, transcript: Peer, seed: int
-) -> None:
-    """Every caller hears of the same end, whatever the order in which the calls arrive."""
-    dice = random.Random(seed)
-    seen = Counter[int]()
-    for _ in range(12):
-        held = await held_run(mesh)
-        session_id, offered = held.session.session_id, await draft(transcript, held, "42")
-
-        async def after(pause: float, call: Any) -> Any:
-            await asyncio.sleep(pause)
-            return await call
-
-        async def stopping(session_id: str = session_id, held: run_pb.ClaimedRun = held) -> Any:
-            asked = await interrupt(mesh, session_id)
-            return await end(mesh, held) if asked.state == RUNNING or asked.interrupt_time.seconds else asked
-
-        calls = [offer(mesh, held, offered), stopping()]
-        if dice.random() < 0.3:
-            calls.append(kill(mesh, session_id))
-        pauses = [dice.random() * 0.03 for _ in calls]
-        outcomes = await asyncio.gather(*map(after, pauses, calls), return_exceptions=True)
-        final = (await mesh.get(session_id)).latest_run
-        seen[final.state] += 1
-        answered, stopped = outcomes[:2]
-        if final.state == SUCCEEDED:
-            assert answered.accepted.run == final
-            assert stopped == final
-            assert not final.HasField("interrupt_time")
-        elif final.state == INTERRUPTED:
-            assert stopped == final
-            assert isinstance(answered, MeshError) or answered.HasField("interrupted")
-        else:
-            assert final.state == session_pb2.RUN_STATE_KILLED
-            assert isinstance(stopped, MeshError) or stopped == final
-            assert isinstance(answered, MeshError) or answered.HasField("interrupted")
-    print(f"seed {seed}: {dict(seen)}")

@@ -532,7 +532,8 @@ class InterruptRunRequest(_message.Message):
     """The session."""
     run_id: _builtins.str
     """The run to interrupt. Empty means the live run: then a repeat after a lost response can meet a
-    later run. NOT_FOUND if the session has no such run. With `text`: RUN_STATE if it is not live.
+    later run. NOT_FOUND if the session has no such run. With `text`: RUN_STATE if it is not live, or
+    was interrupted.
     """
     request_id: _builtins.str
     """Identifies the message for repeats, as in SendMessage. Required with `text`, and not used without

@@ -163,6 +163,9 @@ class SessionServiceServicer:
         MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
         - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
         takes seconds.
+        - A run that was interrupted reads nothing more. In the mode SESSION, a new run reads the message
+        as soon as that one has ended, and the response has the run that is ending; in the mode RUN:
+        SESSION_CLOSED.
         - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
         least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
         compared.
@@ -175,9 +178,9 @@ class SessionServiceServicer:
     def InterruptRun(self, request, context):
         """Stops what the session's live run is doing, keeps what it has said, and leaves the session open.
         The model call and the tools under way are cancelled at the next safe point; a runner of the
-        mesh gets there within a second. Descendants go on.
+        mesh usually gets there within a second. Descendants go on.
         - Without `text`, the run ends as INTERRUPTED there, and messages that came before the call wait
-        for the next message. A run that no runner holds ends at once. A session of mode RUN closes
+        for the next message. A run that no runner holds, or whose lease has expired, ends at once. A session of mode RUN closes
         with its run. From the response on, no draft becomes the answer of the run.
         - With `text`, the run goes on: the message is the next thing that it reads. It is put into the
         inbox as SendMessage does it, with the same refusals and the same space of request ids, also

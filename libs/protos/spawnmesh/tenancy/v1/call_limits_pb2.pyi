@@ -42,7 +42,9 @@ class CallLimits(_message.Message):
 
     @_builtins.property
     def write(self) -> Global___ClassLimits:
-        """RPCs that write a few rows, such as AppendEntries."""
+        """RPCs that write a few rows, such as AppendEntries; and InterruptRun, which must stop a run also
+        while spawns use up their limit.
+        """
 
     @_builtins.property
     def spawn(self) -> Global___ClassLimits:
