@@ -81,6 +81,21 @@ async def test_session_is_steered_and_its_transcript_read(
     assert "Say it again." in entries[2][1]
 
 
+async def test_run_is_steered_while_its_model_speaks(
+    stack: Stack, tmp_path: Path, tenant: dict[str, str]
+) -> None:
+    script = "python examples/steer_run.py 'Count as far as you can.' 'Stop counting, and greet me.'"
+    printed = await run(script, stack, tmp_path, tenant)
+    print(printed)
+    assert "the same run reads the message" in printed
+    said = re.findall(r"^ +\d+ (USER|ASSISTANT): '(.*)'$", printed, re.MULTILINE)
+    assert said[0] == ("USER", "Count as far as you can.")
+    assert said[1][0] == "ASSISTANT"
+    assert said[1][1].startswith("1 2 3 4 5"), "what it had said is kept"
+    answer = ("ASSISTANT", "You said: Stop counting, and greet me.")
+    assert said[2:] == [("USER", "Stop counting, and greet me."), answer]
+
+
 async def test_plugin_has_an_answer_revised(stack: Stack, tmp_path: Path, tenant: dict[str, str]) -> None:
     (port,) = free_ports(1)
     arguments = f"127.0.0.1:{port} {stack.keys / 'jwks.json'} {tenant['SPAWNMESH_TENANT']} 'Say hello.'"

@@ -174,7 +174,7 @@ async def test_watch_goes_on_after_its_connection_is_cut(stack: Stack, programs:
     assert seen[-1][1] == "CLOSED"
 
 
-async def test_large_files_arrive_whole_although_the_upload_is_cut(
+async def test_large_files_arrive_whole_although_the_upload_is_cut_and_are_downloaded(
     stack: Stack, programs: Path, tmp_path: Path
 ) -> None:
     data = random.Random(5).randbytes(24 * MIB)
@@ -182,7 +182,7 @@ async def test_large_files_arrive_whole_although_the_upload_is_cut(
     limits = AttachmentLimits(
         enabled=True, max_file_count=50, max_file_bytes=32 * MIB, max_total_bytes=64 * MIB
     )
-    token = stack.client_token(await a_tenant(stack, attachments=limits))
+    token = stack.client_token(await a_tenant(stack, attachments=limits, retain_on_session_keep=True))
     async with open_link(to_address(stack.targets["attachment-blob"])) as link:
         targets = {"session": stack.targets["session"], "attachment-blob": link.target}
         file = str(tmp_path / "large.bin")
@@ -204,7 +204,9 @@ async def test_large_files_arrive_whole_although_the_upload_is_cut(
                 process.kill()
     assert code == 0, errors.decode()
     assert errors == b""
-    assert steps.pop()["files"] == [
+    last = steps.pop()
+    assert last["downloaded"] == last["files"]
+    assert last["files"] == [
         ["small.txt", 5, sha256(b"small")],
         ["large.bin", len(data), sha256(data)],
         ["content.bin", 3 * MIB, sha256(data[: 3 * MIB])],

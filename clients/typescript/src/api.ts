@@ -24,10 +24,11 @@ export {
   Unauthenticated,
   Unavailable,
 } from "./errors.js";
+export type { DownloadOptions, Files } from "./files.js";
 export type { Mesh, MeshOptions, SessionsOptions, SpawnOptions } from "./mesh.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Peer, Services } from "./services.js";
 export type { InterruptOptions, RunResult, Session } from "./session.js";
+export type { OnProgress } from "./transfers.js";
 export type { Token } from "./transport.js";
-export type { OnProgress } from "./uploads.js";
 export type * from "./views.js";

@@ -4,6 +4,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { MeshError, meshError } from "./errors.js";
 import type { InlineAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 import type { UploadedAttachmentSchema } from "./gen/spawnmesh/attachment_blob/v1/upload_pb.js";
+import { sha256 } from "./sha256.js";
 
 /** A file to attach: by its content, or in Node by its path, whose last component is its name. */
 export type Attachment =
@@ -21,7 +22,7 @@ export interface Source {
 }
 
 /** The files of the machine. A browser has none. */
-export interface Files {
+export interface LocalFiles {
   /** Return the last component of the path. */
   nameOf(path: string): string;
   /** Open the file for reading. */
@@ -60,7 +61,7 @@ const SHARE_OF_MESSAGE = 0.9;
 export async function prepareAttachments(
   attachments: readonly Attachment[],
   maxMessageBytes: number,
-  files: Files | undefined,
+  files: LocalFiles | undefined,
   upload: Upload | undefined,
 ): Promise<PreparedAttachments> {
   const maxBytes = Math.floor(maxMessageBytes * SHARE_OF_MESSAGE);
@@ -94,7 +95,7 @@ export async function prepareAttachments(
   return { inline, uploads, names: [...inline.map((item) => item.name ?? ""), ...uploaded] };
 }
 
-async function opened(attachment: Attachment, files: Files | undefined): Promise<Sendable> {
+async function opened(attachment: Attachment, files: LocalFiles | undefined): Promise<Sendable> {
   const mimeType = attachment.mimeType ?? "";
   if ("content" in attachment) {
     const { name, content } = attachment;
@@ -110,13 +111,9 @@ function sourceOf(data: Uint8Array): Source {
   return {
     size: data.length,
     read: async (offset, length) => data.subarray(offset, offset + length),
-    sha256: async () => hex(new Uint8Array(await crypto.subtle.digest("SHA-256", Uint8Array.from(data)))),
+    sha256: () => sha256(Uint8Array.from(data)),
     close: async () => {},
   };
-}
-
-function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Add the name of the file to a refusal that gives only its index. */

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { type FileHandle, open } from "node:fs/promises";
 import { basename } from "node:path";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
-import type { Files, Source } from "./attachments.js";
+import type { LocalFiles, Source } from "./attachments.js";
 import { Mesh, type MeshOptions, settled } from "./mesh.js";
 import { type Peer, PEERS } from "./services.js";
 
@@ -98,7 +98,7 @@ function addressOf(name: string, given: string, tls: TlsOptions | undefined): st
   return text.replace(/\/+$/, "");
 }
 
-const FILES: Files = {
+const FILES: LocalFiles = {
   nameOf: (path) => basename(path),
   open: async (path) => {
     const file = await open(path);

@@ -3,7 +3,14 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Transport } from "@connectrpc/connect";
 import { Agents } from "./agents.js";
-import { type Attachment, type Files, nameFile, prepareAttachments, type Sendable } from "./attachments.js";
+import {
+  type Attachment,
+  type LocalFiles,
+  nameFile,
+  prepareAttachments,
+  type Sendable,
+} from "./attachments.js";
+import { Files } from "./files.js";
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import {
   Cleanup as WireCleanup,
@@ -18,7 +25,8 @@ import { type Clock, DEFAULT_RETRY, type RetryPolicy, SYSTEM_CLOCK } from "./ret
 import { type Peer, Services } from "./services.js";
 import { Session } from "./session.js";
 import { MeshTransport, type Token } from "./transport.js";
-import { type OnProgress, uploadFile } from "./uploads.js";
+import type { OnProgress } from "./transfers.js";
+import { uploadFile } from "./uploads.js";
 import type { Cleanup, ContextMode, Runtime, SessionMode, ThinkingLevel } from "./views.js";
 
 const SPAWN_MS = 60_000;
@@ -89,7 +97,7 @@ export interface Platform {
   transportOf(peer: Peer): Transport;
   /** The name for errors. */
   nameOf(peer: Peer): string;
-  readonly files?: Files;
+  readonly files?: LocalFiles;
   /** Whether requests can be streams to `attachment-blob`. */
   readonly canUpload?: boolean;
   close(): void;
@@ -114,6 +122,8 @@ export class Mesh {
   /** The generated clients, for RPCs that have no function here. */
   readonly services: Services;
   readonly agents: Agents;
+  /** The files that are attached to sessions. */
+  readonly files: Files;
   readonly #platform: Platform;
   readonly #maxMessageBytes: number;
   readonly #clock: Clock;
@@ -134,6 +144,7 @@ export class Mesh {
       return transport;
     });
     this.agents = new Agents(this.services);
+    this.files = new Files({ services: this.services, clock: this.#clock });
   }
 
   /**

@@ -16,23 +16,16 @@ import {
   UploadState,
 } from "./gen/spawnmesh/attachment_blob/v1/upload_pb.js";
 import { type Clock, Patience } from "./retry.js";
-
-/** Receive a file's name, the number of its bytes that were sent so far, and its size in bytes. */
-export type OnProgress = (name: string, done: number, size: number) => void;
+import { NO_SLOT, type OnProgress, PATIENCE_MS, SLOT_WAIT_MS, streamMs } from "./transfers.js";
 
 const CHUNK_BYTES = 1024 * 1024;
-const PATIENCE_MS = 60_000;
-const SLOWEST_BYTES_A_SECOND = 256 * 1024;
 const POLL_MS = 500;
 /** One part of the slowest stream takes 20 s. */
 const STALLED_MS = 30_000;
-/** Files of other senders are large, too. */
-const SLOT_WAIT_MS = 600_000;
 /** Another stream may stall so often and be continued by a third one. */
 const MOST_ROBBED = 10;
 const MOST_RESENT = 3;
 const RESENT: readonly string[] = ["UPLOAD_CRC_DIFFERS", "UPLOAD_OFFSET_DIFFERS"];
-const NO_SLOT: readonly string[] = ["POOL_EXHAUSTED", "RATE_LIMITED"];
 const ID_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz";
 
 type Spec = MessageInitShape<typeof UploadSpecSchema> & { uploadId: string; name: string };
@@ -205,8 +198,4 @@ function uploadOf(answer: { upload?: Upload | undefined }): Upload {
 
 function createMs(upload: Upload): number | undefined {
   return upload.createTime && timestampMs(upload.createTime);
-}
-
-function streamMs(size: number): number {
-  return PATIENCE_MS + Math.ceil((size / SLOWEST_BYTES_A_SECOND) * 1000);
 }

@@ -1,7 +1,11 @@
 // What the client returns: plain values instead of messages of the contracts. Enums are strings, times
 // are dates, sizes and counts are numbers, and what is absent is undefined.
 
-import type { AttachmentFile as WireFile } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import {
+  type AttachmentFile as WireFile,
+  type AttachmentSet as WireSet,
+  SetState as WireSetState,
+} from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
 import type { TokenUsage as WireUsage } from "./gen/spawnmesh/content/v1/message_pb.js";
 import { ThinkingLevel as WireThinking } from "./gen/spawnmesh/content/v1/thinking_pb.js";
 import {
@@ -29,6 +33,7 @@ export type Cleanup = NameIn<typeof WireCleanup>;
 export type Runtime = NameIn<typeof WireRuntime>;
 export type RunState = NameIn<typeof WireRunState>;
 export type SessionEventType = NameIn<typeof WireEventKind>;
+export type SetState = NameIn<typeof WireSetState>;
 export type ThinkingLevel = NameIn<typeof WireThinking>;
 
 /** A session as it was when the mesh last answered. */
@@ -54,6 +59,8 @@ export interface SessionView {
   readonly archiveTime: Date | undefined;
   readonly latestRun: RunView | undefined;
   readonly receipt: AttachmentReceipt | undefined;
+  /** The entry at which the session was forked, if the spawn named one. */
+  readonly fork: ForkPoint | undefined;
   readonly taskHash: string;
   readonly traceId: string;
   /** The reason, if the state is SPAWN_FAILED. */
@@ -95,6 +102,12 @@ export interface TokenUsage {
   readonly cacheWriteTokens: number;
 }
 
+/** The entry of another session up to which a session begins with a copy. */
+export interface ForkPoint {
+  readonly sessionId: string;
+  readonly seq: number;
+}
+
 /** The receipt of the files of a spawn. */
 export interface AttachmentReceipt {
   readonly setId: string;
@@ -111,6 +124,17 @@ export interface AttachedFile {
   readonly sizeBytes: number;
   readonly sha256: string;
   readonly mimeType: string | undefined;
+}
+
+/** The files that were attached to one session. */
+export interface AttachmentSet {
+  readonly setId: string;
+  readonly sessionId: string;
+  /** The files of a RELEASED set can no longer be read. */
+  readonly state: SetState;
+  readonly files: readonly AttachedFile[];
+  readonly totalBytes: number;
+  readonly createTime: Date | undefined;
 }
 
 /** An event in the life of a session. */
@@ -148,6 +172,7 @@ export function sessionView(session: WireSession): SessionView {
     archiveTime: dateOf(session.archiveTime),
     latestRun: session.latestRun && runView(session.latestRun),
     receipt: session.receipt && receiptView(session.receipt),
+    fork: session.fork && { sessionId: session.fork.sessionId, seq: Number(session.fork.seq) },
     taskHash: session.taskHash,
     traceId: session.traceId,
     failureReason: chosenName(WireReason, session.failureReason),
@@ -197,6 +222,17 @@ export function eventView(event: WireEvent): SessionEvent {
     runState: chosenName(WireRunState, event.runState),
     childSessionId: present(event.childSessionId),
     detail: event.detail,
+  };
+}
+
+export function setView(set: WireSet): AttachmentSet {
+  return {
+    setId: set.setId,
+    sessionId: set.sessionId,
+    state: nameOf(WireSetState, set.state),
+    files: set.files.map(fileView),
+    totalBytes: Number(set.totalBytes),
+    createTime: dateOf(set.createTime),
   };
 }
 

@@ -8,7 +8,7 @@ import type { Code, ConnectRouter } from "@connectrpc/connect";
 import { ConnectError } from "@connectrpc/connect";
 import { connectNodeAdapter, createGrpcTransport } from "@connectrpc/connect-node";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "#dist/gen/google/rpc/error_details_pb.js";
-import type { Files } from "#dist/attachments.js";
+import type { LocalFiles } from "#dist/attachments.js";
 import { Mesh, settled } from "#dist/mesh.js";
 import type { Clock } from "#dist/retry.js";
 
@@ -55,7 +55,7 @@ export class FakeClock implements Clock {
 }
 
 /** A mesh at the URL whose retries do not wait, with the files if there are some. */
-export function meshAt(url: string, clock: Clock, timeoutMs = 30_000, files?: Files): Mesh {
+export function meshAt(url: string, clock: Clock, timeoutMs = 30_000, files?: LocalFiles): Mesh {
   const transport = createGrpcTransport({ baseUrl: url });
   const hooks = { transportOf: () => transport, nameOf: () => "session", close: () => {} };
   const platform = { ...hooks, clock, canUpload: true, ...(files && { files }) };

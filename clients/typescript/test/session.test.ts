@@ -81,6 +81,12 @@ test("a session has strings, dates, numbers, and undefined for what is absent", 
   assert.deepEqual(view.receipt?.files, [{ name: "a", sizeBytes: 5, sha256: "ff", mimeType: undefined }]);
 });
 
+test("a session that was forked names the entry, and another one names none", async (t) => {
+  const forked = await sessionOf(t, { fork: { sessionId: "ses_parent", seq: 12n } });
+  assert.deepEqual(forked.view.fork, { sessionId: "ses_parent", seq: 12 });
+  assert.equal((await sessionOf(t, {})).view.fork, undefined);
+});
+
 test("a state or a reason of a newer mesh is its number", async (t) => {
   assert.equal((await sessionOf(t, { state: 77 as SessionState })).state, "77");
   const latestRun = { runId: "run_1", state: RunState.FAILED, errorReason: 9999 as Reason };

@@ -1,0 +1,72 @@
+// The files that are attached to the tenant's sessions.
+
+import { downloadFile } from "./downloads.js";
+import { meshError } from "./errors.js";
+import type { AttachmentSet as WireSet } from "./gen/spawnmesh/attachment_blob/v1/attachment_pb.js";
+import type { Connection } from "./session.js";
+import type { OnProgress } from "./transfers.js";
+import { type AttachmentSet, setView } from "./views.js";
+
+/** Options of a download. */
+export interface DownloadOptions {
+  /** Is called while the file is downloaded. */
+  readonly onProgress?: OnProgress;
+  readonly signal?: AbortSignal;
+}
+
+const PAGE_SIZE = 500;
+
+/** List attachment sets, and download their files. */
+export class Files {
+  readonly #connection: Connection;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** Yield the tenant's attachment sets, or those of one session, newest first. */
+  async *sets(options: { sessionId?: string } = {}): AsyncGenerator<AttachmentSet, void, undefined> {
+    const request = { sessionId: options.sessionId ?? "", pageSize: PAGE_SIZE };
+    let pageToken = "";
+    do {
+      const page = await this.blobs.listSets({ ...request, pageToken });
+      yield* page.sets.map(setView);
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /** Return an attachment set with its files. Throws NotFound. */
+  async get(setId: string): Promise<AttachmentSet> {
+    return viewed((await this.blobs.getSet({ setId })).set);
+  }
+
+  /**
+   * Download a file of a set, and return its bytes, which are complete and have the recorded hash. The
+   * whole file is held in memory.
+   *
+   * The download resumes after a broken connection or a restart of the service, and gives up after a
+   * minute without an answer. Throws NotFound, FailedPrecondition ATTACHMENT_SET_STATE for a set that was
+   * released, and DataLoss STORED_HASH_DIFFERS if the bytes differ from the recorded hash.
+   */
+  async download(setId: string, name: string, options: DownloadOptions = {}): Promise<Uint8Array> {
+    const { signal } = options;
+    const { set } = await this.blobs.getSet({ setId }, signal && { signal });
+    const file = viewed(set).files.find((one) => one.name === name);
+    if (file === undefined) {
+      const facts = { resource: "file", id: name };
+      const message = `there is no file ${name} here`;
+      throw meshError({ reason: "NOT_FOUND", message, status: "NOT_FOUND", facts });
+    }
+    const { clock } = this.#connection;
+    return downloadFile({ ...options, blobs: this.blobs, clock }, setId, file);
+  }
+
+  private get blobs() {
+    return this.#connection.services.attachmentBlob;
+  }
+}
+
+function viewed(set: WireSet | undefined): AttachmentSet {
+  if (set === undefined) throw new TypeError("the mesh answered without a set");
+  return setView(set);
+}
