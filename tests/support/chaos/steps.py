@@ -87,6 +87,7 @@ ACCEPTED: Path = (
 
 REVISED: Path = (
     *ACCEPTED[:2],
+    Transaction("get_finalizing"),  # The run was not interrupted meanwhile.
     Call("Transcripts.append"),  # The draft is superseded, and why.
     Transaction("FinalizeSaga._revise"),  # RUNNING again.
 )

@@ -67,7 +67,7 @@ async def test_WatchRunChanges__many_interrupts_are_told_together(mesh: Mesh) ->
     async with changes(mesh, runner_tokens(mesh.keys).runner_token()) as stream:
         listening, began = asyncio.create_task(listen(stream)), time.monotonic()
         for _ in range(60):
-            await interrupt(mesh, held.session.session_id)
+            await steer(mesh, held.session.session_id)
         await asyncio.sleep(0.5)
         most = (time.monotonic() - began) / 0.2 + 2
         listening.cancel()
