@@ -130,6 +130,9 @@ def test_a_lost_run_ends_at_its_deadline_or_without_attempts(
 ) -> None:
     outcome = outcome_of_lost(RUN, entry)
     assert (outcome and outcome.error_reason) == reason
+    # One that was interrupted ends then as well, and as what it is.
+    outcome = outcome_of_lost(replace(RUN, interrupt_time=RUN.queue_time), entry)
+    assert (outcome and outcome.state) == (reason and RunState.INTERRUPTED)
 
 
 @pytest.mark.parametrize(

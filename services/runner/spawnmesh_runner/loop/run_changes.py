@@ -12,7 +12,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_runner.clients.peers import Peers
 
-# The stream ends with the runner's token.
+# The service ends the stream before, and the runner's token ends with it.
 _STREAM_SECONDS = 290.0
 _PAUSE_SECONDS = 0.5
 
