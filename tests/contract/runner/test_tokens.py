@@ -42,9 +42,10 @@ async def test_a_run_outlives_the_token_of_its_claim(mesh: ScriptedMesh, keys: P
 async def test_a_run_with_an_expired_token_is_abandoned(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    mesh.refusals["HeartbeatRun"] = deque([MeshError(Reason.TOKEN_EXPIRED, "the token's time is over")])
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path, heartbeat_share=OFTEN):
+        await eventually(mesh.model_called.is_set)  # A heartbeat can come before the call of the model.
+        mesh.refusals["HeartbeatRun"] = deque([MeshError(Reason.TOKEN_EXPIRED, "the token's time is over")])
         await eventually(lambda: mesh.model_cancelled)
         await eventually(lambda: mesh.released_claims)
     assert (mesh.failed, mesh.released, mesh.finalized) == (None, [], None)
