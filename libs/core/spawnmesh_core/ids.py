@@ -34,6 +34,7 @@ class IdKind(StrEnum):
     INCARNATION = "inc"
     AUDIT_EVENT = "aud"
     OPERATION = "opr"
+    APPROVAL = "apr"
     RESERVATION = "rsv"
     TOKEN = "tok"  # noqa: S105 - a prefix, not a secret
 

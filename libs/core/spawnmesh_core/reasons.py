@@ -57,6 +57,8 @@ class Reason(StrEnum):
     MCP_SERVER_COUNT_EXCEEDED = auto()
     ETAG_DIFFERS = auto()
     FORK_SEQ_REFUSED = auto()
+    APPROVAL_CLOSED = auto()
+    SECRET_NOT_KEPT = auto()
     ATTACHMENTS_DISABLED = auto()
     ATTACHMENTS_FILE_COUNT_EXCEEDED = auto()
     ATTACHMENTS_INVALID_NAME = auto()
@@ -109,6 +111,7 @@ class Reason(StrEnum):
     MCP_SANDBOX_UNAVAILABLE = auto()
     RUNNER_DISK_FULL = auto()
     INTERRUPTED = auto()
+    APPROVAL_EXPIRED = auto()
     UNKNOWN = auto()
 
 
@@ -125,6 +128,7 @@ RUN_REASONS = frozenset(
         Reason.MCP_SANDBOX_UNAVAILABLE,
         Reason.RUNNER_DISK_FULL,
         Reason.INTERRUPTED,
+        Reason.APPROVAL_EXPIRED,
     }
 )
 """The reasons that only runs have. No call is refused with one of them, so they have no status."""

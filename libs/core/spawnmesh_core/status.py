@@ -71,6 +71,8 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.REVOCATION_COUNT_EXCEEDED,
         Reason.SPAWN_FAILED,
         Reason.FORK_SEQ_REFUSED,
+        Reason.APPROVAL_CLOSED,
+        Reason.SECRET_NOT_KEPT,
         Reason.SESSION_CLOSED,
         Reason.RUN_STATE,
         Reason.UNKNOWN_TENANT,

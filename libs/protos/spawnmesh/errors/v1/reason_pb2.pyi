@@ -156,6 +156,14 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     which is in the facts as `last_seq`, or between a call of a tool and its result, and the fact
     `tool_call_id` names the call.
     """
+    REASON_APPROVAL_CLOSED: _Reason.ValueType  # 51
+    """FAILED_PRECONDITION. The approval was decided, its time is over, or its run ended before. The
+    facts name its state, and who decided.
+    """
+    REASON_SECRET_NOT_KEPT: _Reason.ValueType  # 52
+    """FAILED_PRECONDITION. The arguments of a call hold a secret, which the tenant masks: they cannot
+    be kept while the call waits for an approval.
+    """
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings disable attachments."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -288,6 +296,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RUN. The disk of the runner's workspaces is full. The run waits for another runner."""
     REASON_INTERRUPTED: _Reason.ValueType  # 160
     """RUN. A caller interrupted the run."""
+    REASON_APPROVAL_EXPIRED: _Reason.ValueType  # 161
+    """RUN. No person decided in time on an approval for which the run waited."""
     REASON_OPERATION_COUNT_EXCEEDED: _Reason.ValueType  # 170
     """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
     that are not done. The limit is in the facts.
@@ -432,6 +442,14 @@ REASON_FORK_SEQ_REFUSED: Reason.ValueType  # 50
 which is in the facts as `last_seq`, or between a call of a tool and its result, and the fact
 `tool_call_id` names the call.
 """
+REASON_APPROVAL_CLOSED: Reason.ValueType  # 51
+"""FAILED_PRECONDITION. The approval was decided, its time is over, or its run ended before. The
+facts name its state, and who decided.
+"""
+REASON_SECRET_NOT_KEPT: Reason.ValueType  # 52
+"""FAILED_PRECONDITION. The arguments of a call hold a secret, which the tenant masks: they cannot
+be kept while the call waits for an approval.
+"""
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings disable attachments."""
 REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: Reason.ValueType  # 61
@@ -564,6 +582,8 @@ REASON_RUNNER_DISK_FULL: Reason.ValueType  # 159
 """RUN. The disk of the runner's workspaces is full. The run waits for another runner."""
 REASON_INTERRUPTED: Reason.ValueType  # 160
 """RUN. A caller interrupted the run."""
+REASON_APPROVAL_EXPIRED: Reason.ValueType  # 161
+"""RUN. No person decided in time on an approval for which the run waited."""
 REASON_OPERATION_COUNT_EXCEEDED: Reason.ValueType  # 170
 """RESOURCE_EXHAUSTED with RetryInfo. The tenant has reached its limit of operations of the service
 that are not done. The limit is in the facts.

@@ -282,6 +282,7 @@ class ToolCallDecision(_message.Message):
     PROCEED_FIELD_NUMBER: _builtins.int
     REWRITE_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
+    REQUIRE_APPROVAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def proceed(self) -> Global___Proceed:
         """Make the call as it is."""
@@ -294,18 +295,23 @@ class ToolCallDecision(_message.Message):
     def block(self) -> Global___Block:
         """Do not make the call. Plugins of lower priority are not called."""
 
+    @_builtins.property
+    def require_approval(self) -> Global___RequireApproval:
+        """Make the call if a person approves it. The run waits without a runner until then."""
+
     def __init__(
         self,
         *,
         proceed: Global___Proceed | None = ...,
         rewrite: Global___Rewrite | None = ...,
         block: Global___Block | None = ...,
+        require_approval: Global___RequireApproval | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "rewrite", b"rewrite"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "require_approval", b"require_approval", "rewrite", b"rewrite"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "rewrite", b"rewrite"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "require_approval", b"require_approval", "rewrite", b"rewrite"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["proceed", "rewrite", "block"]  # noqa: Y015
+    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["proceed", "rewrite", "block", "require_approval"]  # noqa: Y015
     _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
 
@@ -357,6 +363,30 @@ class Rewrite(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rewrite: _TypeAlias = Rewrite  # noqa: Y015
+
+@_typing.final
+class RequireApproval(_message.Message):
+    """A person decides whether the call is made. Plugins of lower priority are called as after `proceed`:
+    what they rewrite is what the person sees, and one that blocks the call spares the person.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why, for the person. Not blank, and without NUL."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequireApproval: _TypeAlias = RequireApproval  # noqa: Y015
 
 @_typing.final
 class Block(_message.Message):

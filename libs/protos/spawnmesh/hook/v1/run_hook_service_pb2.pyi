@@ -216,6 +216,12 @@ class DispatchBeforeToolCallResponse(_message.Message):
 
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
+    APPROVAL_REASON_FIELD_NUMBER: _builtins.int
+    approval_reason: _builtins.str
+    """Why a person must approve the call before it is made, for people: the plugins that want it with
+    their reasons. Empty if none does, and for a blocked call. `decision` is
+    never `require_approval`: it says with which arguments the call is to be made.
+    """
     @_builtins.property
     def decision(self) -> _decision_pb2.ToolCallDecision:
         """The merged decision."""
@@ -229,10 +235,11 @@ class DispatchBeforeToolCallResponse(_message.Message):
         *,
         decision: _decision_pb2.ToolCallDecision | None = ...,
         decided_by: _abc.Iterable[_builtins.str] | None = ...,
+        approval_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_by", b"decided_by", "decision", b"decision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_reason", b"approval_reason", "decided_by", b"decided_by", "decision", b"decision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

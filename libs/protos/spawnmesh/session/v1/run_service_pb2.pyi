@@ -14,6 +14,7 @@ from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.errors.v1 import reason_pb2 as _reason_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
+from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
@@ -150,6 +151,7 @@ class ClaimedRun(_message.Message):
     FIRST_EPOCH_FIELD_NUMBER: _builtins.int
     ENABLED_HOOKS_FIELD_NUMBER: _builtins.int
     PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    APPROVAL_COUNT_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """The bearer token for every call in the name of the run, until HeartbeatRun returns a newer one.
     It gives access to the run's session only.
@@ -169,6 +171,10 @@ class ClaimedRun(_message.Message):
     """The number of messages in the inbox when the run was claimed. If it is 0, the run need not ask
     ListInbox in a turn that begins at once: FinalizeRun does not accept an answer before a message
     that arrived meanwhile was read.
+    """
+    approval_count: _builtins.int
+    """The number of approvals that the run has requested so far. If it is 0, the run need not ask
+    TakeDecision.
     """
     @_builtins.property
     def run(self) -> _session_pb2.Run:
@@ -221,10 +227,11 @@ class ClaimedRun(_message.Message):
         first_epoch: _builtins.int = ...,
         enabled_hooks: _abc.Iterable[_event_pb2.HookKind.ValueType] | None = ...,
         pending_message_count: _builtins.int = ...,
+        approval_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "enabled_hooks", b"enabled_hooks", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "pending_message_count", b"pending_message_count", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_count", b"approval_count", "deadline_time", b"deadline_time", "enabled_hooks", b"enabled_hooks", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "pending_message_count", b"pending_message_count", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -857,3 +864,178 @@ class ReleaseRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseRunResponse: _TypeAlias = ReleaseRunResponse  # noqa: Y015
+
+@_typing.final
+class CallKey(_message.Message):
+    """Identifies a call of a tool in the transcript."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    answer_entry_id: _builtins.str
+    """The entry of the answer that makes the call."""
+    index: _builtins.int
+    """The number of the call in that answer, from 0."""
+    def __init__(
+        self,
+        *,
+        answer_entry_id: _builtins.str = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_entry_id", b"answer_entry_id", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallKey: _TypeAlias = CallKey  # noqa: Y015
+
+@_typing.final
+class RequestApprovalRequest(_message.Message):
+    """Request of RequestApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_EXPIRY_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The epoch at which the run was claimed."""
+    reason: _builtins.str
+    """Why it needs an approval, for people. Masked if the tenant masks secrets."""
+    on_expiry: _approval_pb2.ExpiryPolicy.ValueType
+    """What happens after that."""
+    @_builtins.property
+    def call(self) -> Global___CallKey:
+        """The call."""
+
+    @_builtins.property
+    def tool_call(self) -> _approval_pb2.ToolCallSubject:
+        """The call, as it is to be made."""
+
+    @_builtins.property
+    def question(self) -> _approval_pb2.Question:
+        """The question of the call."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long it waits for a person. Absent means 24 hours."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        call: Global___CallKey | None = ...,
+        tool_call: _approval_pb2.ToolCallSubject | None = ...,
+        question: _approval_pb2.Question | None = ...,
+        reason: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        on_expiry: _approval_pb2.ExpiryPolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "question", b"question", "subject", b"subject", "timeout", b"timeout", "tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "epoch", b"epoch", "on_expiry", b"on_expiry", "question", b"question", "reason", b"reason", "subject", b"subject", "timeout", b"timeout", "tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["tool_call", "question"]  # noqa: Y015
+    _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
+
+Global___RequestApprovalRequest: _TypeAlias = RequestApprovalRequest  # noqa: Y015
+
+@_typing.final
+class RequestApprovalResponse(_message.Message):
+    """Response of RequestApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _approval_pb2.Approval:
+        """The approval. Absent if the run was interrupted."""
+
+    @_builtins.property
+    def run(self) -> _session_pb2.Run:
+        """The run: WAITING_APPROVAL, INTERRUPTED, or QUEUED if an urgent message waits."""
+
+    def __init__(
+        self,
+        *,
+        approval: _approval_pb2.Approval | None = ...,
+        run: _session_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestApprovalResponse: _TypeAlias = RequestApprovalResponse  # noqa: Y015
+
+@_typing.final
+class TakeDecisionRequest(_message.Message):
+    """Request of TakeDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The epoch at which the run was claimed."""
+    @_builtins.property
+    def call(self) -> Global___CallKey:
+        """The call."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        call: Global___CallKey | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeDecisionRequest: _TypeAlias = TakeDecisionRequest  # noqa: Y015
+
+@_typing.final
+class TakeDecisionResponse(_message.Message):
+    """Response of TakeDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    WAS_BEGUN_FIELD_NUMBER: _builtins.int
+    was_begun: _builtins.bool
+    """For APPROVED: a runner before this one took the decision, and may have made the call. Do not
+    make it again.
+    """
+    @_builtins.property
+    def approval(self) -> _approval_pb2.Approval:
+        """The approval of the call. Absent if none was requested.
+
+        APPROVED: make the call with `edited_arguments_json`, or with `tool_call.arguments_json` if that
+        is empty, and ask no plugin again. DENIED, EXPIRED and WITHDRAWN: do not make the call, and tell
+        the model why. ANSWERED: `text` is the result of the call.
+        """
+
+    def __init__(
+        self,
+        *,
+        approval: _approval_pb2.Approval | None = ...,
+        was_begun: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "was_begun", b"was_begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeDecisionResponse: _TypeAlias = TakeDecisionResponse  # noqa: Y015

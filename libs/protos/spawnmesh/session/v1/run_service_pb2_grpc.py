@@ -79,6 +79,16 @@ class RunServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.FromString,
                 _registered_method=True)
+        self.RequestApproval = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/RequestApproval',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.FromString,
+                _registered_method=True)
+        self.TakeDecision = channel.unary_unary(
+                '/spawnmesh.session.v1.RunService/TakeDecision',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.FromString,
+                _registered_method=True)
         self.ReleaseRun = channel.unary_unary(
                 '/spawnmesh.session.v1.RunService/ReleaseRun',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.ReleaseRunRequest.SerializeToString,
@@ -216,6 +226,32 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestApproval(self, request, context):
+        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
+        it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
+        its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
+        counted.
+        - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
+        - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
+        waits, the approval is WITHDRAWN and the run queued at once.
+        - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
+        until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
+        done then, and the run is still held.
+        - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeDecision(self, request, context):
+        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
+        each call without a result before anything else is done with it, if the claim has an
+        `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReleaseRun(self, request, context):
         """Returns the run to the queue, for a runner that must stop, or that cannot work because something
         it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
@@ -274,6 +310,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.EndInterruptedRun,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.SerializeToString,
+            ),
+            'RequestApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestApproval,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.SerializeToString,
+            ),
+            'TakeDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeDecision,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.SerializeToString,
             ),
             'ReleaseRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseRun,
@@ -502,6 +548,60 @@ class RunService:
             '/spawnmesh.session.v1.RunService/EndInterruptedRun',
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_run__service__pb2.EndInterruptedRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestApproval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/RequestApproval',
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.RequestApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.RunService/TakeDecision',
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_run__service__pb2.TakeDecisionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -127,6 +127,24 @@ class RunServiceStub:
     Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
     not interrupted or that has ended otherwise.
     """
+    RequestApproval: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.RequestApprovalRequest, _run_service_pb2.RequestApprovalResponse]
+    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
+    it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
+    its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
+    counted.
+    - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
+    - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
+      waits, the approval is WITHDRAWN and the run queued at once.
+    - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
+      until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
+      done then, and the run is still held.
+    - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+    """
+    TakeDecision: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.TakeDecisionRequest, _run_service_pb2.TakeDecisionResponse]
+    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
+    each call without a result before anything else is done with it, if the claim has an
+    `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
+    """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
     it needs is unavailable. The attempt is not counted. Idempotent at one epoch.
@@ -238,6 +256,24 @@ class RunServiceAsyncStub(RunServiceStub):
     the parent. Append what was said before, and a result for each call of a tool that has none.
     Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
     not interrupted or that has ended otherwise.
+    """
+    RequestApproval: _aio.UnaryUnaryMultiCallable[_run_service_pb2.RequestApprovalRequest, _run_service_pb2.RequestApprovalResponse]  # type: ignore[assignment]
+    """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
+    it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
+    its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
+    counted.
+    - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
+    - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
+      waits, the approval is WITHDRAWN and the run queued at once.
+    - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
+      until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
+      done then, and the run is still held.
+    - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+    """
+    TakeDecision: _aio.UnaryUnaryMultiCallable[_run_service_pb2.TakeDecisionRequest, _run_service_pb2.TakeDecisionResponse]  # type: ignore[assignment]
+    """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
+    each call without a result before anything else is done with it, if the claim has an
+    `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
     """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReleaseRunRequest, _run_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Returns the run to the queue, for a runner that must stop, or that cannot work because something
@@ -395,6 +431,36 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         the parent. Append what was said before, and a result for each call of a tool that has none.
         Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE for a run that was
         not interrupted or that has ended otherwise.
+        """
+
+    @_abc_1.abstractmethod
+    def RequestApproval(
+        self,
+        request: _run_service_pb2.RequestApprovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.RequestApprovalResponse, _abc.Awaitable[_run_service_pb2.RequestApprovalResponse]]:
+        """Lets a person decide on a call of a tool, or answer a question, and gives the run up until then:
+        it is WAITING_APPROVAL without a lease, and its deadline waits too. After the decision, or when
+        its time is over, the run is queued, and its next runner asks TakeDecision. The attempt is not
+        counted.
+        - A call has one approval. A repeat at the same epoch returns it while it is PENDING.
+        - A run that a caller interrupted does not wait but ends as INTERRUPTED. If an urgent message
+          waits, the approval is WITHDRAWN and the run queued at once.
+        - SECRET_NOT_KEPT for arguments with a secret, if the tenant masks secrets: they cannot be kept
+          until the decision. INVALID_REQUEST for arguments or a schema that cannot be read. Nothing is
+          done then, and the run is still held.
+        - RUN_STATE for a call whose approval was decided. RUN_LEASE_LOST as for HeartbeatRun.
+        """
+
+    @_abc_1.abstractmethod
+    def TakeDecision(
+        self,
+        request: _run_service_pb2.TakeDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.TakeDecisionResponse, _abc.Awaitable[_run_service_pb2.TakeDecisionResponse]]:
+        """Returns what was decided on a call, and marks an approved call as begun by this epoch. Ask it for
+        each call without a result before anything else is done with it, if the claim has an
+        `approval_count`. RUN_LEASE_LOST as for HeartbeatRun.
         """
 
     @_abc_1.abstractmethod

@@ -187,9 +187,13 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     """Terminal: a caller interrupted the run. What it had said by then is in the transcript, and a
     session of mode SESSION takes the next message.
     """
+    RUN_STATE_WAITING_APPROVAL: _RunState.ValueType  # 9
+    """The run waits for a person: `approval_id` names what for. No runner holds it. Not terminal."""
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
-    """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once."""
+    """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once. RUNNING ->
+    WAITING_APPROVAL -> QUEUED while a person decides.
+    """
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
 """Never returned."""
@@ -211,6 +215,8 @@ RUN_STATE_INTERRUPTED: RunState.ValueType  # 8
 """Terminal: a caller interrupted the run. What it had said by then is in the transcript, and a
 session of mode SESSION takes the next message.
 """
+RUN_STATE_WAITING_APPROVAL: RunState.ValueType  # 9
+"""The run waits for a person: `approval_id` names what for. No runner holds it. Not terminal."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 class _SessionView:
@@ -505,6 +511,7 @@ class Run(_message.Message):
     DELAY_FIELD_NUMBER: _builtins.int
     CAPPED_REVISIONS_FIELD_NUMBER: _builtins.int
     INTERRUPT_TIME_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The id, `run_…`."""
     session_id: _builtins.str
@@ -527,6 +534,8 @@ class Run(_message.Message):
     """One line for people, masked like `result_text`."""
     revision_count: _builtins.int
     """The number of revisions that hooks requested."""
+    approval_id: _builtins.str
+    """For WAITING_APPROVAL: the approval for which the run waits. Otherwise empty."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
         """Tokens used by all model calls of the run and by the compactions that it started."""
@@ -578,10 +587,11 @@ class Run(_message.Message):
         delay: Global___RunDelay | None = ...,
         capped_revisions: _abc.Iterable[_revision_pb2.CappedRevision] | None = ...,
         interrupt_time: _timestamp_pb2.Timestamp | None = ...,
+        approval_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "end_time", b"end_time", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "attempt_count", b"attempt_count", "capped_revisions", b"capped_revisions", "delay", b"delay", "end_time", b"end_time", "epoch", b"epoch", "error_message", b"error_message", "error_reason", b"error_reason", "interrupt_time", b"interrupt_time", "queue_time", b"queue_time", "result_text", b"result_text", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

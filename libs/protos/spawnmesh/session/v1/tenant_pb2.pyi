@@ -14,6 +14,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachm
 from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.hook.v1 import plugin_limits_pb2 as _plugin_limits_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
+from spawnmesh.session.v1 import approval_pb2 as _approval_pb2
 from spawnmesh.tenancy.v1 import call_limits_pb2 as _call_limits_pb2
 from spawnmesh.transcript.v1 import transcript_settings_pb2 as _transcript_settings_pb2
 import builtins as _builtins
@@ -306,6 +307,7 @@ class AgentProfile(_message.Message):
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """The name of the agent in the tenant."""
     system_prompt: _builtins.str
@@ -334,7 +336,8 @@ class AgentProfile(_message.Message):
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The built-in tools that the agent may call: `list_files`, `read_file`, `search_files`,
-        `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`, `transcript_describe`.
+        `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`, `transcript_describe`,
+        `ask_user`.
         The last one is also offered with `transcript_search`, and with any context that contains
         something to read with it.
         """
@@ -356,6 +359,12 @@ class AgentProfile(_message.Message):
         names than the tenant's `max_mcp_server_count`.
         """
 
+    @_builtins.property
+    def approval(self) -> _approval_pb2.ApprovalPolicy:
+        """Which calls of its tools a person must approve. Absent means none, and the defaults for the
+        questions of `ask_user`.
+        """
+
     def __init__(
         self,
         *,
@@ -370,10 +379,11 @@ class AgentProfile(_message.Message):
         mcp_servers: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.int = ...,
         etag: _builtins.str = ...,
+        approval: _approval_pb2.ApprovalPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "etag", b"etag", "max_turn_count", b"max_turn_count", "mcp_servers", b"mcp_servers", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "approval", b"approval", "context_token_budget", b"context_token_budget", "etag", b"etag", "max_turn_count", b"max_turn_count", "mcp_servers", b"mcp_servers", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
